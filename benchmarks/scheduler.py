@@ -1,0 +1,99 @@
+"""What a scheduler alone costs, in microseconds a request: no threads, no models, virtual time.
+
+Run ``python benchmarks/scheduler.py``. Single requests are fed to a dynamic batcher whose only instance is
+always busy until just before the next batch; one figure includes everything between ``enqueue``
+and ``released``. The best of several rounds is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+
+from tritonnb.core.messages import InferRequest, InferResponse
+from tritonnb.scheduling.decisions import Execute, Scheduler
+from tritonnb.scheduling.default_scheduler import DefaultScheduler
+from tritonnb.scheduling.dynamic_batcher import DynamicBatcher, DynamicBatcherSettings
+from tritonnb.scheduling.policy import QueuePolicy, QueueSettings
+from tritonnb.scheduling.virtual_time import VirtualTime
+
+
+def _ignore(request: InferRequest, response: InferResponse) -> None:
+    pass
+
+
+def _batcher(max_batch_size: int, delay_ns: int = 0, queue: QueueSettings | None = None) -> DynamicBatcher:
+    return DynamicBatcher(
+        DynamicBatcherSettings(max_batch_size, (max_batch_size,), delay_ns, queue=queue or QueueSettings()), 1
+    )
+
+
+def saturated(scheduler: Scheduler, depth: int, count: int) -> float:
+    """µs a request with ``depth`` requests always waiting: arrivals replace what each batch takes."""
+    requests = [InferRequest("m", {}, _ignore, priority=index % 3) for index in range(count)]
+    start = time.perf_counter()
+    running: list[Execute] = list(scheduler.instance_idle(0, 0))  # type: ignore[arg-type]
+    now = arrived = 0
+    while arrived < count:
+        now += 1000
+        while arrived < count and scheduler.queue_depth() < depth:
+            running += scheduler.enqueue(requests[arrived], now)  # type: ignore[arg-type]
+            arrived += 1
+        for decision in running:
+            for request in decision.requests:
+                scheduler.released(request, now)
+        running = list(scheduler.instance_idle(0, now))  # type: ignore[arg-type]
+    return (time.perf_counter() - start) / count * 1e6
+
+
+def unloaded(scheduler: Scheduler, count: int) -> float:
+    """µs a request when the instance is idle at every arrival."""
+    requests = [InferRequest("m", {}, _ignore) for _ in range(count)]
+    start = time.perf_counter()
+    scheduler.instance_idle(0, 0)
+    for index, request in enumerate(requests):
+        now = index * 10_000
+        for decision in [*scheduler.enqueue(request, now), *scheduler.wake(now + 5_000)]:
+            scheduler.released(decision.requests[0], now)  # type: ignore[union-attr]
+            scheduler.instance_idle(0, now)
+    return (time.perf_counter() - start) / count * 1e6
+
+
+def virtual(scheduler: Scheduler, count: int) -> float:
+    """µs a request through the virtual-time loop, arrivals every 10 µs, executions of 300 µs."""
+    start = time.perf_counter()
+    run = VirtualTime(scheduler, lambda decision: 300_000)
+    for index in range(count):
+        run.arrive(index * 10_000, InferRequest("m", {}, _ignore))
+    run.run()
+    assert len(run.answers) == count
+    return (time.perf_counter() - start) / count * 1e6
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=50_000, help="requests a round")
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    count = arguments.count
+    levels = QueueSettings(3, 2, QueuePolicy(default_timeout_ns=10**12))
+    cases: dict[str, Callable[[], float]] = {
+        "default scheduler, idle instance": lambda: unloaded(DefaultScheduler(1), count),
+        "dynamic batcher, idle instance, delay 0": lambda: unloaded(_batcher(8), count),
+        "dynamic batcher, max 8, 32 waiting": lambda: saturated(_batcher(8), 32, count),
+        "dynamic batcher, max 64, 128 waiting": lambda: saturated(_batcher(64), 128, count),
+        "dynamic batcher, max 8, 1000 waiting": lambda: saturated(_batcher(8), 1000, count),
+        "dynamic batcher, max 64, 1000 waiting": lambda: saturated(_batcher(64), 1000, count),
+        "dynamic batcher, max 64, delay 100 µs, 1000 waiting": lambda: saturated(_batcher(64, 100_000), 1000, count),
+        "dynamic batcher, max 8, 3 priorities, timeouts, 1000 waiting": lambda: saturated(
+            _batcher(8, queue=levels), 1000, count
+        ),
+        "dynamic batcher, max 64, delay 500 µs, in the virtual-time loop": lambda: virtual(_batcher(64, 500_000), count),
+    }
+    for name, case in cases.items():
+        print(f"{min(case() for _ in range(arguments.rounds)):6.2f} µs a request   {name}")
+
+
+if __name__ == "__main__":
+    main()

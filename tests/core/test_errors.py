@@ -1,0 +1,38 @@
+"""Every error knows its Triton status, and from it the HTTP status."""
+
+from __future__ import annotations
+
+import pytest
+
+from tritonnb.core import errors
+from tritonnb.core.errors import Status, TritonError
+
+
+@pytest.mark.parametrize(
+    ("status", "http"),
+    [
+        (Status.INTERNAL, 500),
+        (Status.NOT_FOUND, 404),
+        (Status.UNAVAILABLE, 503),
+        (Status.UNSUPPORTED, 501),
+        (Status.INVALID_ARG, 400),
+        (Status.ALREADY_EXISTS, 400),
+        (Status.UNKNOWN, 400),
+        (Status.CANCELLED, 400),
+    ],
+)
+def test_http_status_of_each_code(status, http):
+    assert status.http == http
+
+
+def test_codes_that_share_an_http_status_stay_apart():
+    assert len(Status) == 8
+
+
+def test_there_is_one_exception_for_each_status():
+    family = {each.default_status for each in TritonError.__subclasses__()}
+    assert family == set(Status)
+
+
+def test_an_error_can_carry_another_status_than_its_class():
+    assert errors.InternalError("x", Status.CANCELLED).status is Status.CANCELLED

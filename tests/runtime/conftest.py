@@ -1,0 +1,79 @@
+"""An engine on a background loop, and a way to ask it from the test's thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.runtime.gated import Gate, GatedBackend, gated_config
+from tritonnb.core.datatypes import INT32
+from tritonnb.core.errors import TritonError
+from tritonnb.core.messages import InferRequest, InferResponse, Tensor
+from tritonnb.runtime.engine import Engine
+from tritonnb.runtime.loading import ModelSource
+from tritonnb.runtime.loop import BackgroundLoop
+from tritonnb.runtime.options import EngineOptions
+
+
+class Driver:
+    """An engine, driven from outside its loop."""
+
+    def __init__(self) -> None:
+        self.background = BackgroundLoop()
+        self.engine = Engine(EngineOptions())
+        self.background.run(self.engine.start())
+
+    def serve(self, gate: Gate, extra: str = "dynamic_batching { }", name: str = "m", **config) -> None:
+        """Load a gated model."""
+        source = ModelSource(name, Path(), gated_config(name, extra, **config), (1,), GatedBackend(gate))
+        self.background.run(self.engine.load_source(source))
+
+    def send(self, *rows: int, model: str = "m", **options) -> Future[InferResponse]:
+        """Submit a request of some rows; the future is its final response."""
+        array = np.array(rows, np.int32).reshape(-1, 1)
+        answer: Future[InferResponse] = Future()
+
+        def respond(request: InferRequest, response: InferResponse) -> None:
+            answer.set_result(response)
+
+        request = InferRequest(model, {"X": Tensor("X", INT32, array)}, respond, **options)
+        answer.request = request
+        self.background.call(self.engine.submit, request)
+        return answer
+
+    def cancel(self, answer: Future[InferResponse]) -> None:
+        self.background.call(self.engine.cancel, answer.request)
+
+    def stats(self, model: str = "m") -> dict:
+        return self.background.call(self.engine.statistics, model)["model_stats"][0]
+
+    def close(self) -> None:
+        try:
+            self.background.run(self.engine.stop())
+        finally:
+            self.background.stop()
+
+
+@pytest.fixture
+def driver() -> Iterator[Driver]:
+    driver = Driver()
+    yield driver
+    driver.close()
+
+
+def outputs(answer: Future[InferResponse]) -> list[int]:
+    """The rows of an answer; raises its error."""
+    response = answer.result(timeout=10)
+    if response.error is not None:
+        raise response.error
+    return [int(each) for each in response.outputs[0].array.ravel()]
+
+
+def error_of(answer: Future[InferResponse]) -> TritonError:
+    error = answer.result(timeout=10).error
+    assert error is not None
+    return error

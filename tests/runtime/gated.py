@@ -1,0 +1,113 @@
+"""A backend whose executions wait for the test: no test needs to sleep."""
+
+from __future__ import annotations
+
+import threading
+from queue import SimpleQueue
+
+from google.protobuf import text_format
+from tritonclient.grpc import model_config_pb2 as pb
+
+from tritonnb.backends.contract import (
+    Backend,
+    BackendModel,
+    BackendModelInstance,
+    Execution,
+    InstanceSpec,
+    ModelContext,
+)
+from tritonnb.core.messages import Tensor
+
+
+class Gate:
+    """Where executions stop until the test lets them through.
+
+    Attributes
+    ----------
+    batches : list of list of int
+        First element of every request of every execution, in the order in which they began.
+    overlaps : int
+        How often one instance was called while it was running.
+    """
+
+    def __init__(self, opened: bool = False) -> None:
+        self.batches: list[list[int]] = []
+        self.overlaps = 0
+        self.finalized: list[str] = []
+        self._begun: SimpleQueue[list[int]] = SimpleQueue()
+        self._tickets = threading.Semaphore(0)
+        self._opened = threading.Event()
+        if opened:
+            self.open()
+
+    def open(self) -> None:
+        """From now on let everything through."""
+        self._opened.set()
+        self._tickets.release(1000)
+
+    def let_through(self, count: int = 1) -> None:
+        """Let executions finish."""
+        self._tickets.release(count)
+
+    def wait_begun(self) -> list[int]:
+        """Wait until the next execution has begun; its requests."""
+        return self._begun.get(timeout=10)
+
+    def enter(self, batch: list[int]) -> None:
+        self.batches.append(batch)
+        self._begun.put(batch)
+        assert self._tickets.acquire(timeout=10)
+
+
+class GatedInstance(BackendModelInstance):
+    def __init__(self, gate: Gate, name: str) -> None:
+        self._gate = gate
+        self._name = name
+        self._running = threading.Lock()
+
+    def execute(self, execution: Execution) -> None:
+        if not self._running.acquire(blocking=False):
+            self._gate.overlaps += 1
+        values = [int(each.inputs["X"].array.flat[0]) for each in execution.requests]
+        self._gate.enter(values)
+        for index, request in enumerate(execution.requests):
+            x = request.inputs["X"]
+            if x.array.flat[0] < 0:
+                raise ValueError("negative")
+            execution.respond(index, [Tensor("Y", x.datatype, x.array)])
+        self._running.release()
+
+    def finalize(self) -> None:
+        self._gate.finalized.append(self._name)
+
+
+class GatedModel(BackendModel):
+    def __init__(self, context: ModelContext, gate: Gate) -> None:
+        super().__init__(context)
+        self._gate = gate
+
+    def create_instance(self, spec: InstanceSpec) -> BackendModelInstance:
+        return GatedInstance(self._gate, spec.name)
+
+
+class GatedBackend(Backend):
+    name = "gated"
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    def create_model(self, context: ModelContext) -> BackendModel:
+        return GatedModel(context, self._gate)
+
+
+def gated_config(name: str = "m", extra: str = "dynamic_batching { }", max_batch_size: int = 8) -> pb.ModelConfig:
+    """A model with one INT32 input X and output Y of one element."""
+    return text_format.Parse(
+        f"""
+        name: "{name}" backend: "gated" max_batch_size: {max_batch_size}
+        input {{ name: "X" data_type: TYPE_INT32 dims: 1 }}
+        output {{ name: "Y" data_type: TYPE_INT32 dims: 1 }}
+        {extra}
+        """,
+        pb.ModelConfig(),
+    )

@@ -1,0 +1,153 @@
+"""The engine in real time: what happens to requests, batches, and models."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.runtime.conftest import Driver, error_of, outputs
+from tests.runtime.gated import Gate
+from tritonnb.core.errors import NotFoundError, Status, UnavailableError
+
+
+@pytest.fixture
+def gate() -> Gate:
+    return Gate()
+
+
+def test_requests_that_wait_while_the_instance_is_busy_share_a_batch(driver: Driver, gate: Gate):
+    driver.serve(gate)
+    answers = [driver.send(1)]
+    gate.wait_begun()
+    answers += [driver.send(2), driver.send(3, 4)]
+    gate.open()
+    assert [outputs(each) for each in answers] == [[1], [2], [3, 4]]
+    assert gate.batches == [[1], [2, 3]]
+    stats = driver.stats()
+    assert (stats["inference_count"], stats["execution_count"]) == (4, 2)
+    assert [each["batch_size"] for each in stats["batch_stats"]] == [1, 3]
+
+
+def test_without_a_batcher_every_request_runs_alone(driver: Driver):
+    gate = Gate(opened=True)
+    driver.serve(gate, extra="")
+    assert [outputs(each) for each in [driver.send(1), driver.send(2)]] == [[1], [2]]
+    assert gate.batches == [[1], [2]]
+
+
+def test_two_instances_run_at_the_same_time_and_none_twice_at_once(driver: Driver, gate: Gate):
+    driver.serve(gate, extra="instance_group { count: 2 kind: KIND_CPU }")
+    answers = [driver.send(each) for each in (1, 2, 3)]
+    assert sorted(gate.wait_begun() + gate.wait_begun()) == [1, 2]
+    gate.open()
+    assert [outputs(each) for each in answers] == [[1], [2], [3]]
+    assert gate.overlaps == 0
+
+
+def test_an_exception_answers_every_request_of_the_batch_that_has_no_answer_yet(driver: Driver, gate: Gate):
+    driver.serve(gate)
+    first = driver.send(0)
+    gate.wait_begun()
+    good, bad, after = driver.send(1), driver.send(-1), driver.send(2)
+    gate.open()
+    assert outputs(first) == [0]
+    assert outputs(good) == [1]
+    assert "negative" in str(error_of(bad))
+    assert error_of(after).status is Status.INTERNAL
+    assert driver.stats()["inference_stats"]["fail"]["count"] == 2
+
+
+def test_a_cancelled_request_leaves_the_queue(driver: Driver, gate: Gate):
+    driver.serve(gate, extra="dynamic_batching { default_queue_policy { max_queue_size: 9 } }")
+    running = driver.send(1)
+    gate.wait_begun()
+    waiting = driver.send(2)
+    driver.cancel(waiting)
+    assert error_of(waiting).status is Status.CANCELLED
+    gate.open()
+    assert outputs(running) == [1]
+    assert gate.batches == [[1]]
+
+
+def test_a_full_queue_refuses_and_counts_nothing(driver: Driver, gate: Gate):
+    driver.serve(gate, extra="dynamic_batching { default_queue_policy { max_queue_size: 1 } }", max_batch_size=1)
+    accepted = [driver.send(1)]
+    gate.wait_begun()
+    accepted.append(driver.send(2))
+    with pytest.raises(UnavailableError, match=r"^\[request id: r3\] Exceeds maximum queue size$"):
+        driver.send(3, id="r3")
+    gate.open()
+    assert [outputs(each) for each in accepted] == [[1], [2]]
+    assert driver.stats()["inference_stats"]["fail"]["count"] == 0
+
+
+def test_a_request_expires_in_the_queue_while_the_instance_is_busy(driver: Driver, gate: Gate):
+    policy = "default_queue_policy { default_timeout_microseconds: 1000 }"
+    driver.serve(gate, extra=f"dynamic_batching {{ {policy} }}")
+    running = driver.send(1)
+    gate.wait_begun()
+    assert str(error_of(driver.send(2))) == "Request timeout expired"
+    gate.open()
+    assert outputs(running) == [1]
+
+
+def test_a_delayed_batch_is_sent_when_its_oldest_request_has_waited_long_enough(driver: Driver):
+    gate = Gate(opened=True)
+    driver.serve(gate, extra="dynamic_batching { max_queue_delay_microseconds: 3000 }")
+    assert [outputs(each) for each in [driver.send(1), driver.send(2)]] == [[1], [2]]
+    assert gate.batches == [[1, 2]]
+
+
+def test_preserve_ordering_holds_an_early_answer_back(driver: Driver, gate: Gate):
+    driver.serve(
+        gate,
+        extra="dynamic_batching { preserve_ordering: true } instance_group { count: 2 kind: KIND_CPU }",
+        max_batch_size=1,
+    )
+    order: list[int] = []
+    answers = []
+    for value in (1, 2):
+        answer = driver.send(value)
+        answer.add_done_callback(lambda _, value=value: order.append(value))
+        answers.append(answer)
+    gate.wait_begun()
+    gate.wait_begun()
+    gate.open()
+    assert [outputs(each) for each in answers] == [[1], [2]]
+    assert order == [1, 2]
+
+
+def test_an_unloaded_model_answers_what_it_accepted_and_nothing_more(driver: Driver, gate: Gate):
+    driver.serve(gate)
+    accepted = [driver.send(1)]
+    gate.wait_begun()
+    accepted.append(driver.send(2))
+    driver.background.run(driver.engine.unload("m"))
+    with pytest.raises(NotFoundError, match="'m' has no available versions"):
+        driver.send(3)
+    assert driver.background.call(driver.engine.index)[0]["state"] == "UNLOADING"
+    gate.open()
+    assert [outputs(each) for each in accepted] == [[1], [2]]
+
+
+def test_a_reloaded_model_takes_over_while_the_old_one_finishes(driver: Driver, gate: Gate):
+    driver.serve(gate)
+    old = driver.send(1)
+    gate.wait_begun()
+    newer = Gate(opened=True)
+    driver.serve(newer)
+    assert outputs(driver.send(2)) == [2]
+    gate.open()
+    assert outputs(old) == [1]
+    assert (gate.batches, newer.batches) == ([[1]], [[2]])
+
+
+def test_stopping_waits_for_what_was_accepted(gate: Gate):
+    driver = Driver()
+    driver.serve(gate)
+    accepted = driver.send(1)
+    gate.wait_begun()
+    accepted.add_done_callback(lambda _: None)
+    gate.open()
+    driver.close()
+    assert outputs(accepted) == [1]
+    assert gate.finalized == ["m_0"]

@@ -1,0 +1,107 @@
+"""Requests for tests of schedulers, and one way to write a scenario down.
+
+Times in scenarios are milliseconds.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+
+from tritonnb.scheduling.decisions import Execute, Scheduler
+from tritonnb.scheduling.virtual_time import VirtualTime
+
+MS = 1_000_000
+START, END = 1, 2
+
+_serials = itertools.count(1)
+
+
+@dataclass(eq=False)
+class Request:
+    """What a scheduler needs to know of a request."""
+
+    id: str
+    batch_size: int = 1
+    batch_key: Hashable = None
+    priority: int = 0
+    timeout_us: int = 0
+    correlation_id: int | str = 0
+    flags: int = 0
+    cancelled: bool = False
+    queued_ns: int = 0
+    serial: int = field(default_factory=_serials.__next__)
+
+    @property
+    def id_prefix(self) -> str:
+        return f"[request id: {self.id or '<id_unknown>'}] "
+
+    def __repr__(self) -> str:
+        return self.id
+
+
+@dataclass
+class Arrival:
+    """One line of a scenario: who arrives, when, and how long an execution that starts with it takes."""
+
+    id: str
+    at: float
+    size: int = 1
+    run: float = 1
+    key: Hashable = None
+    priority: int = 0
+    timeout: float = 0
+    cancel_at: float | None = None
+    sequence: int | str = 0
+    start: bool = False
+    end: bool = False
+
+
+class Play:
+    """Plays arrivals to a scheduler in virtual time, its invariants checked at every step."""
+
+    def __init__(self, scheduler: Scheduler, arrivals: list[Arrival], instances: int = 1, default_run: float = 1):
+        self.by_id = {each.id: each for each in arrivals}
+        self.default_run = default_run
+        self.time = VirtualTime(scheduler, self._service, instances, validate=True)
+        self.requests: dict[str, Request] = {}
+        for each in arrivals:
+            request = Request(
+                each.id, each.size, each.key, each.priority, int(each.timeout * 1000),
+                each.sequence, START * each.start | END * each.end,
+            )  # fmt: skip
+            self.requests[each.id] = request
+            self.time.arrive(int(each.at * MS), request)
+            if each.cancel_at is not None:
+                self.time.cancel(int(each.cancel_at * MS), request)
+        self.time.run()
+
+    def _service(self, decision: Execute) -> int:
+        runs = [self.by_id[request.id].run for request in decision.requests if request is not None]
+        return int(max(runs, default=self.default_run) * MS)
+
+    @property
+    def batches(self) -> list[tuple[str, float]]:
+        """Each batch: its members in order (``-`` for a null request), and when it began."""
+        return [(members(each.decision), each.start_ns / MS) for each in self.time.batches]
+
+    @property
+    def rules(self) -> list[str]:
+        return [each.decision.reason.rule for each in self.time.batches]
+
+    @property
+    def answers(self) -> list[tuple[str, float, str]]:
+        """Each answer: id, rounded time, and error text (``ok`` for none)."""
+        return [
+            (each.request.id, round(each.time_ns / MS, 3), "ok" if each.error is None else str(each.error))
+            for each in self.time.answers
+        ]
+
+    @property
+    def failures(self) -> Mapping[str, str]:
+        return {id: error for id, _, error in self.answers if error != "ok"}
+
+
+def members(decision: Execute) -> str:
+    return " ".join("-" if request is None else request.id for request in decision.requests)

@@ -1,0 +1,95 @@
+"""A recording turns events into batches that can be asked why."""
+
+from __future__ import annotations
+
+import pytest
+
+from tritonnb.core.events import BatchExecuted, BatchSent, ExecutedRequest, RequestRefused
+from tritonnb.scheduling.decisions import Reason
+from tritonnb.telemetry.recording import Recording
+from tritonnb.telemetry.stream import EventStream
+
+MS = 1_000_000
+
+
+def sent(number: int, *members: int, size: int = 0, at: int = 0, model: str = "m") -> BatchSent:
+    reason = Reason("timed_out", {"waited_ns": 5 * MS, "timeout_ns": 5 * MS})
+    return BatchSent(at, model, 1, number, "m_0_0", members, size or len(members), reason, 3, None)
+
+
+def executed(number: int, *members: int, size: int = 0, at: int = 0, model: str = "m") -> BatchExecuted:
+    requests = tuple(ExecutedRequest(each, 1, at - 2 * MS, at - MS, "") for each in members)
+    return BatchExecuted(
+        at + 4 * MS, model, 1, number, "m_0_0", size or len(members), at, at, at + 4 * MS, at + 4 * MS, requests
+    )
+
+
+@pytest.fixture
+def recording() -> Recording:
+    return Recording(
+        [sent(1, 1, 2, 3), sent(2, 4, at=MS), executed(1, 1, 2, 3, at=MS), executed(2, 4, at=9 * MS)]
+    )
+
+
+def test_batches_join_what_was_sent_with_how_it_ran(recording):
+    first = recording.batches[0]
+    assert (first.requests, first.size, first.queue_depth) == ((1, 2, 3), 3, 3)
+    assert first.compute_ns == 4 * MS
+    assert first.queue_ns == MS
+
+
+def test_a_batch_says_why_in_words(recording):
+    assert "5.0 ms" in recording.batches[0].why
+
+
+def test_the_summary_counts_requests_rows_and_batches(recording):
+    found = recording.summary()
+    assert (found["requests"], found["rows"], found["batches"]) == (4, 4, 2)
+    assert found["mean_batch_size"] == 2.0
+    assert found["rows_batched"] == 0.75
+    assert found["longest_queue_ms"] == 1.0
+
+
+def test_the_verdict_is_the_first_line_of_the_repr(recording):
+    assert repr(recording).splitlines()[0] == recording.verdict()
+    assert "2 batches" in recording.verdict()
+    assert "<table>" in recording._repr_html_()
+
+
+def test_nothing_recorded_says_so():
+    assert Recording([]).verdict() == "Nothing was executed."
+
+
+def test_a_batch_that_began_before_the_recording_is_left_out():
+    assert Recording([executed(7, 1)]).batches == []
+
+
+def test_refused_requests_are_kept_apart():
+    refused = RequestRefused(1, "m", 1, 1, 1, 0, "Request timeout expired", "REJECTED")
+    assert Recording([refused]).refused == [refused]
+
+
+def test_one_model_can_be_looked_at_alone(recording):
+    both = Recording([*recording.events, sent(3, 9, model="n"), executed(3, 9, model="n")])
+    assert [each.model for each in both.of("n").batches] == ["n"]
+
+
+def test_the_stream_keeps_the_newest_events_and_counts_them_all():
+    stream = EventStream(ring_size=2)
+    seen = []
+    stream.attach(seen.append)
+    events = [sent(number) for number in range(3)]
+    for event in events:
+        stream.emit(event)
+    assert list(stream.recent) == events[1:]
+    assert stream.emitted == 3
+    assert seen == events
+
+
+def test_a_detached_sink_hears_nothing_more():
+    stream = EventStream()
+    seen = []
+    stream.attach(seen.append)
+    stream.detach(seen.append)
+    stream.emit(sent(1))
+    assert seen == []

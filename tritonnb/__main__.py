@@ -1,0 +1,7 @@
+"""``python -m tritonnb``."""
+
+import sys
+
+from tritonnb.cli import main
+
+sys.exit(main())

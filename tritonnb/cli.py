@@ -1,0 +1,148 @@
+"""The command line: ``tritonnb serve`` with tritonserver's own flags, and ``tritonnb models``."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from tritonnb.core.errors import TritonError
+from tritonnb.core.version import VERSION
+from tritonnb.doctor import doctor
+from tritonnb.endpoints.http.endpoint import HttpOptions
+from tritonnb.server import DEFAULT_PORT, Server
+
+logger = logging.getLogger("tritonnb")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit status."""
+    parser = argparse.ArgumentParser(prog="tritonnb", description=__doc__)
+    parser.add_argument("--version", action="version", version=VERSION)
+    commands = parser.add_subparsers(dest="command", required=True)
+    _add_serve(commands.add_parser("serve", help="serve model repositories", allow_abbrev=False))
+    models = commands.add_parser("models", help="put the example models into a repository")
+    models.add_argument("directory", nargs="?", default="model_repository", type=Path)
+    commands.add_parser("doctor", help="say what this environment has")
+    options = parser.parse_args(arguments)
+    if options.command == "serve":
+        return _serve(options)
+    if options.command == "models":
+        return _models(options.directory)
+    print(doctor())
+    return 0
+
+
+def _add_serve(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--model-repository", "--model-store", action="append", type=Path, required=True)
+    add("--id", default="triton")
+    add("--model-control-mode", choices=["none", "explicit"], default="none")
+    add("--load-model", action="append", default=[])
+    add("--model-load-thread-count", type=int, default=4)
+    add("--model-config-name", default="")
+    add("--disable-auto-complete-config", action="store_true")
+    add("--strict-readiness", type=_boolean, default=True)
+    add("--exit-on-error", type=_boolean, default=True)
+    add("--exit-timeout-secs", type=int, default=30)
+    add("--backend-config", action="append", default=[], type=_backend_setting)
+    add("--http-address", default="127.0.0.1")
+    add("--http-port", type=int, default=DEFAULT_PORT)
+    add("--http-max-input-size", type=int, default=HttpOptions().max_input_size)
+    add("--http-allow-foreign", type=_boolean, default=False, metavar="BOOL",
+        help="answer requests whose Host or Origin is not this machine")  # fmt: skip
+    add("--log-verbose", type=int, default=0)
+    add("--log-info", type=_boolean, default=True)
+    add("--log-warning", type=_boolean, default=True)
+    add("--log-error", type=_boolean, default=True)
+
+
+def _serve(options: argparse.Namespace) -> int:
+    _set_up_logging(options)
+    settings: dict[str, dict[str, str]] = {}
+    for backend, name, value in options.backend_config:
+        settings.setdefault(backend, {})[name] = value
+    stopped = threading.Event()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        stopped.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    try:
+        server = Server(
+            options.model_repository,
+            host=options.http_address,
+            port=options.http_port,
+            http=HttpOptions(
+                max_input_size=options.http_max_input_size, allow_foreign=options.http_allow_foreign
+            ),
+            server_id=options.id,
+            model_control_mode=options.model_control_mode,
+            load_models=options.load_model,
+            model_load_threads=options.model_load_thread_count,
+            model_config_name=options.model_config_name,
+            auto_complete_config=not options.disable_auto_complete_config,
+            strict_readiness=options.strict_readiness,
+            backend_config=settings,
+            exit_timeout=options.exit_timeout_secs,
+        )
+    except TritonError as error:
+        logger.error("error: creating server: %s - %s", error.status.label, error)
+        return 1
+    if server.load_errors and options.exit_on_error:
+        logger.error("error: creating server: Internal - failed to load all models")
+        server.stop()
+        return 1
+    logger.info("Started HTTPService at %s:%d", options.http_address, server.port)
+    stopped.wait()
+    logger.info("Signal received: draining")
+    try:
+        server.stop()
+    except TritonError as error:
+        logger.error("%s", error)
+        return 1
+    return 0
+
+
+def _models(directory: Path) -> int:
+    from tritonnb.model_zoo import materialize
+
+    print(materialize(directory))
+    return 0
+
+
+def _set_up_logging(options: argparse.Namespace) -> None:
+    wanted = {
+        logging.DEBUG: options.log_verbose > 0,
+        logging.INFO: options.log_info,
+        logging.WARNING: options.log_warning,
+        logging.ERROR: options.log_error,
+    }
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(levelname).1s%(asctime)s %(name)s] %(message)s"))
+    handler.addFilter(lambda record: wanted.get(record.levelno, True))
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG if options.log_verbose else logging.INFO)
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() in ("true", "1"):
+        return True
+    if text.lower() in ("false", "0"):
+        return False
+    raise argparse.ArgumentTypeError(f"expected true or false, got '{text}'")
+
+
+def _backend_setting(text: str) -> tuple[str, str, str]:
+    """``<backend>,<setting>=<value>``, or ``<setting>=<value>`` for all backends."""
+    left, equals, value = text.partition("=")
+    backend, comma, name = left.rpartition(",")
+    if not equals or not name:
+        raise argparse.ArgumentTypeError(f"expected [<backend>,]<setting>=<value>, got '{text}'")
+    return (backend if comma else ""), name, value

@@ -1,0 +1,121 @@
+"""``server["digits"].config``: a model's configuration in code, to change and apply live."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from typing import TYPE_CHECKING, Any
+
+from google.protobuf import json_format, text_format
+from tritonclient.grpc import model_config_pb2 as pb
+
+from tritonnb.model_config.diff import only_scheduling_changed
+from tritonnb.model_config.normalized import config_to_dict
+from tritonnb.model_config.parse import parse_text
+
+if TYPE_CHECKING:
+    from tritonnb.server import Server
+
+logger = logging.getLogger(__name__)
+
+
+class ConfigHandle:
+    """An editable copy of a model's configuration.
+
+    Its attributes are the fields of ``inference.ModelConfig``; nothing happens until `apply`.
+
+    Examples
+    --------
+    >>> config = server["dense"].config  # doctest: +SKIP
+    >>> config.dynamic_batching.max_queue_delay_microseconds = 5000  # doctest: +SKIP
+    >>> print(config.diff())  # doctest: +SKIP
+    >>> config.apply()  # doctest: +SKIP
+    'in place'
+    """
+
+    def __init__(self, server: Server, name: str) -> None:
+        object.__setattr__(self, "_server", server)
+        object.__setattr__(self, "_name", name)
+        object.__setattr__(self, "_message", self._running())
+
+    def __getattr__(self, field: str) -> Any:
+        return getattr(self._message, field)
+
+    def __setattr__(self, field: str, value: Any) -> None:
+        if field in vars(type(self)):
+            object.__setattr__(self, field, value)
+            return
+        current = getattr(self._message, field)
+        if hasattr(current, "CopyFrom"):
+            current.CopyFrom(value)
+        elif hasattr(current, "extend"):
+            del current[:]
+            current.extend(value)
+        else:
+            setattr(self._message, field, value)
+
+    @property
+    def text(self) -> str:
+        """The configuration as *config.pbtxt*."""
+        return _to_text(self._message)
+
+    @text.setter
+    def text(self, text: str) -> None:
+        self._message.CopyFrom(parse_text(text).config)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The configuration as the config endpoint shows it, defaults included."""
+        return config_to_dict(self._message)
+
+    def diff(self) -> str:
+        """What `apply` would change, as a unified diff of *config.pbtxt*; empty for nothing."""
+        before, after = _to_text(self._running()), self.text
+        return "".join(
+            difflib.unified_diff(
+                before.splitlines(keepends=True), after.splitlines(keepends=True), "running", "edited"
+            )
+        )
+
+    def revert(self) -> None:
+        """Forget the changes that were not applied."""
+        self._message.CopyFrom(self._running())
+
+    def apply(self) -> str:
+        """Make the running model use this configuration; no request in flight is lost.
+
+        Returns
+        -------
+        str
+            ``"unchanged"``; ``"in place"`` when only the scheduling changed, so that the model was
+            not loaded again; ``"reloaded"`` when a new copy of the model took over.
+
+        Raises
+        ------
+        TritonError
+            If the configuration is refused; the model goes on as it was.
+        """
+        running = self._running()
+        if running == self._message:
+            return "unchanged"
+        server, name = self._server, self._name
+        if only_scheduling_changed(running, self._message):
+            server.run(server.engine.reconfigure(name, _copy(self._message)))
+            return "in place"
+        server.run(server.engine.load(name, {"config": json_format.MessageToJson(self._message)}))
+        return "reloaded"
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def _running(self) -> pb.ModelConfig:
+        return _copy(self._server.engine.model(self._name).config)
+
+
+def _copy(message: pb.ModelConfig) -> pb.ModelConfig:
+    copy = pb.ModelConfig()
+    copy.CopyFrom(message)
+    return copy
+
+
+def _to_text(message: pb.ModelConfig) -> str:
+    return text_format.MessageToString(message)

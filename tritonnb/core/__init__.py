@@ -1,0 +1,1 @@
+"""Vocabulary of the house: datatypes, tensors, requests, errors, events."""

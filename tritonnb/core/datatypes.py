@@ -1,0 +1,147 @@
+"""Triton's tensor datatypes and what each is in NumPy and on the wire.
+
+Names are those of the KServe v2 protocol (``FP32``, ``BYTES``); the configuration writes them
+``TYPE_FP32`` and ``TYPE_STRING`` (``inference.DataType`` in *model_config.proto*).
+BF16 has no NumPy dtype: its tensors hold the raw 16-bit patterns as ``uint16``.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tritonnb.core.errors import InvalidArgumentError
+
+
+@dataclass(frozen=True, slots=True)
+class DataType:
+    """One datatype.
+
+    Attributes
+    ----------
+    name : str
+        KServe v2 name, ``"FP32"``.
+    config_name : str
+        Name in *config.pbtxt*, ``"TYPE_FP32"``.
+    number : int
+        Value in the protobuf enum ``inference.DataType``.
+    numpy : numpy.dtype
+        What arrays of this type hold; ``object`` (of ``bytes``) for BYTES.
+    itemsize : int
+        Bytes an element takes on the wire; 0 for BYTES, whose elements vary.
+    """
+
+    name: str
+    config_name: str
+    number: int
+    numpy: np.dtype[np.generic]
+    itemsize: int
+
+
+def _datatype(name: str, number: int, numpy: npt.DTypeLike, config_name: str = "") -> DataType:
+    dtype = np.dtype(numpy)
+    itemsize = 0 if dtype == object else dtype.itemsize
+    return DataType(name, config_name or f"TYPE_{name}", number, dtype, itemsize)
+
+
+BOOL = _datatype("BOOL", 1, np.bool_)
+UINT8 = _datatype("UINT8", 2, np.uint8)
+UINT16 = _datatype("UINT16", 3, "<u2")
+UINT32 = _datatype("UINT32", 4, "<u4")
+UINT64 = _datatype("UINT64", 5, "<u8")
+INT8 = _datatype("INT8", 6, np.int8)
+INT16 = _datatype("INT16", 7, "<i2")
+INT32 = _datatype("INT32", 8, "<i4")
+INT64 = _datatype("INT64", 9, "<i8")
+FP16 = _datatype("FP16", 10, "<f2")
+FP32 = _datatype("FP32", 11, "<f4")
+FP64 = _datatype("FP64", 12, "<f8")
+BYTES = _datatype("BYTES", 13, np.object_, "TYPE_STRING")
+BF16 = _datatype("BF16", 14, "<u2")
+
+DATATYPES: tuple[DataType, ...] = (
+    BOOL, UINT8, UINT16, UINT32, UINT64, INT8, INT16, INT32, INT64, FP16, FP32, FP64, BYTES, BF16,
+)  # fmt: skip
+BY_NAME: dict[str, DataType] = {each.name: each for each in DATATYPES}
+BY_CONFIG_NAME: dict[str, DataType] = {each.config_name: each for each in DATATYPES}
+BY_NUMBER: dict[int, DataType] = {each.number: each for each in DATATYPES}
+_BY_NUMPY = {each.numpy: each for each in DATATYPES if each is not BF16}
+
+
+def datatype_of(dtype: npt.DTypeLike) -> DataType:
+    """The datatype that carries arrays of a NumPy dtype.
+
+    Strings and ``bytes`` of any width, and objects, are BYTES.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If no datatype fits, such as for complex numbers.
+    """
+    given = np.dtype(dtype)
+    if given.kind in "SUO":
+        return BYTES
+    found = _BY_NUMPY.get(given.newbyteorder("<") if given.byteorder == ">" else given)
+    if found is None:
+        raise InvalidArgumentError(f"no Triton datatype for NumPy dtype '{given}'")
+    return found
+
+
+def encode_bytes(array: npt.NDArray[np.object_]) -> bytes:
+    """The wire form of BYTES elements: each a 4-byte little-endian length, then its bytes."""
+    pack = struct.Struct("<I").pack
+    parts: list[bytes] = []
+    for element in array.ravel():
+        parts += (pack(len(element)), element)
+    return b"".join(parts)
+
+
+def decode_bytes(raw: bytes | memoryview) -> npt.NDArray[np.object_]:
+    """The elements of BYTES data in wire form, as a flat object array of ``bytes``.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If a length does not fit what follows it.
+    """
+    view = memoryview(raw)
+    elements: list[bytes] = []
+    position, end = 0, len(view)
+    unpack = struct.Struct("<I").unpack_from
+    while position < end:
+        if end - position < 4:
+            raise InvalidArgumentError(f"incomplete string length indicator: {end - position} bytes left")
+        (length,) = unpack(view, position)
+        position += 4
+        if length > end - position:
+            raise InvalidArgumentError(f"incomplete string data: expected {length} bytes, {end - position} left")
+        elements.append(bytes(view[position : position + length]))
+        position += length
+    result = np.empty(len(elements), dtype=object)
+    result[:] = elements
+    return result
+
+
+def as_bytes_array(values: npt.ArrayLike) -> npt.NDArray[np.object_]:
+    """Strings, ``bytes``, or anything printable as an object array of ``bytes``."""
+    array = np.asarray(values)
+    if array.dtype.kind == "S":
+        return array.astype(object)
+    result = np.empty(array.shape, dtype=object)
+    flat = result.reshape(-1)
+    for index, value in enumerate(array.reshape(-1)):
+        flat[index] = value if isinstance(value, bytes) else str(value).encode()
+    return flat.reshape(array.shape)
+
+
+def float32_to_bf16(array: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
+    """BF16 bit patterns of FP32 values, truncated as Triton's own clients do."""
+    return (np.ascontiguousarray(array, "<f4").view("<u4") >> 16).astype("<u2")
+
+
+def bf16_to_float32(array: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
+    """The FP32 values of BF16 bit patterns."""
+    return (array.astype("<u4") << 16).view("<f4")

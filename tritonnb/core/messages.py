@@ -1,0 +1,205 @@
+"""What travels through the house: tensors, requests, responses.
+
+A request is built by an endpoint, checked against the model's configuration, waits in a
+scheduler, and is read by an instance thread; it is never written by two of them at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritonnb.core.datatypes import DataType
+from tritonnb.core.errors import TritonError
+
+# TRITONSERVER_RequestFlag in tritonserver.h
+SEQUENCE_START = 1
+SEQUENCE_END = 2
+
+ParameterValue = str | int | bool | float
+
+
+class Tensor:
+    """A named, typed array.
+
+    Attributes
+    ----------
+    name : str
+    datatype : DataType
+    array : numpy.ndarray
+        Of ``datatype.numpy``, in the tensor's own shape, batch dimension included.
+    """
+
+    __slots__ = ("array", "datatype", "name")
+
+    def __init__(self, name: str, datatype: DataType, array: npt.NDArray[Any]) -> None:
+        self.name = name
+        self.datatype = datatype
+        self.array = array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Batch dimension included."""
+        return self.array.shape
+
+    def __repr__(self) -> str:
+        return f"Tensor({self.name!r}, {self.datatype.name}, {list(self.array.shape)})"
+
+
+class InferResponse:
+    """One answer to a request; a decoupled model may give several.
+
+    Attributes
+    ----------
+    outputs : list of Tensor
+        In the order in which the model gave them.
+    error : TritonError or None
+        An error response has no outputs.
+    final : bool
+        No further response follows. A final response without outputs of a decoupled model is a
+        bare ``TRITONSERVER_RESPONSE_COMPLETE_FINAL`` flag: see `empty`.
+    empty : bool
+        The model sent no response here, only the flag.
+    parameters : dict
+        Response parameters, by name.
+    """
+
+    __slots__ = ("empty", "error", "final", "outputs", "parameters")
+
+    def __init__(
+        self,
+        outputs: list[Tensor] | None = None,
+        error: TritonError | None = None,
+        final: bool = True,
+        parameters: dict[str, ParameterValue] | None = None,
+        empty: bool = False,
+    ) -> None:
+        self.outputs = outputs if outputs is not None else []
+        self.error = error
+        self.final = final
+        self.parameters = parameters
+        self.empty = empty
+
+    def __repr__(self) -> str:
+        what = f"error={self.error!r}" if self.error else f"outputs={self.outputs!r}"
+        return f"InferResponse({what}, final={self.final})"
+
+
+Respond = Callable[["InferRequest", InferResponse], None]
+
+
+class InferRequest:
+    """One inference request.
+
+    Attributes
+    ----------
+    model_name : str
+    model_version : int
+        -1 for the newest that is ready; the version that took it once it is accepted.
+    id : str
+        Client's own, may be empty.
+    inputs : dict of str to Tensor
+        In the order in which the client gave them.
+    requested_outputs : tuple of str or None
+        None asks for all.
+    parameters : dict
+        Custom request parameters (parameters extension).
+    priority, timeout_us : int
+        As the client gave them; 0 for none. The timeout is in microseconds.
+    correlation_id : int or str
+        0 or "" for none.
+    flags : int
+        `SEQUENCE_START` | `SEQUENCE_END`.
+    respond : callable
+        ``respond(request, response)``, called on the server's loop, once for each response.
+    batch_size : int
+        ``max(1, batch dimension)``; set when the request is accepted.
+    batch_key : hashable
+        Requests with equal keys may share a batch; set when the request is accepted.
+    received_ns, queued_ns : int
+        Monotonic clock at reception and at acceptance by the scheduler.
+    serial : int
+        Number of the request in the server's event stream.
+    cancelled : bool
+        The client went away; queued work should be dropped, running work may ask.
+    is_null : bool
+        A padding row of the sequence batcher's direct strategy: no client waits for it.
+    states : object or None
+        Implicit state handed to the backend (sequence models).
+    """
+
+    __slots__ = (
+        "batch_key",
+        "batch_size",
+        "cancelled",
+        "correlation_id",
+        "flags",
+        "id",
+        "inputs",
+        "is_null",
+        "model_name",
+        "model_version",
+        "parameters",
+        "priority",
+        "queued_ns",
+        "received_ns",
+        "requested_outputs",
+        "respond",
+        "serial",
+        "states",
+        "timeout_us",
+    )
+
+    def __init__(
+        self,
+        model_name: str,
+        inputs: dict[str, Tensor],
+        respond: Respond,
+        *,
+        model_version: int = -1,
+        id: str = "",
+        requested_outputs: tuple[str, ...] | None = None,
+        parameters: dict[str, ParameterValue] | None = None,
+        priority: int = 0,
+        timeout_us: int = 0,
+        correlation_id: int | str = 0,
+        flags: int = 0,
+        received_ns: int = 0,
+    ) -> None:
+        self.model_name = model_name
+        self.inputs = inputs
+        self.respond = respond
+        self.model_version = model_version
+        self.id = id
+        self.requested_outputs = requested_outputs
+        self.parameters = parameters if parameters is not None else {}
+        self.priority = priority
+        self.timeout_us = timeout_us
+        self.correlation_id = correlation_id
+        self.flags = flags
+        self.received_ns = received_ns
+        self.queued_ns = 0
+        self.batch_size = 1
+        self.batch_key: Hashable = None
+        self.serial = 0
+        self.cancelled = False
+        self.is_null = False
+        self.states: Any = None
+
+    @property
+    def id_prefix(self) -> str:
+        """What Triton puts before many of its error texts."""
+        return f"[request id: {self.id or '<id_unknown>'}] "
+
+    def __repr__(self) -> str:
+        return f"InferRequest({self.model_name!r}, serial={self.serial}, inputs={list(self.inputs)})"
+
+
+def zeros(datatype: DataType, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    """An array of zeros; of empty strings for BYTES."""
+    if datatype.itemsize:
+        return np.zeros(shape, datatype.numpy)
+    return np.full(shape, b"", dtype=object)

@@ -1,0 +1,206 @@
+"""In-process inference: NumPy arrays in, NumPy arrays out, without a socket.
+
+Calls come from any thread or event loop; the request itself is handled on the server's loop like
+any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritonnb.core.datatypes import BF16, BYTES, as_bytes_array, bf16_to_float32, float32_to_bf16
+from tritonnb.core.errors import CancelledError, InvalidArgumentError, TritonError
+from tritonnb.core.messages import (
+    SEQUENCE_END,
+    SEQUENCE_START,
+    InferRequest,
+    InferResponse,
+    ParameterValue,
+    Tensor,
+)
+from tritonnb.model_config.schema import ModelSpec, TensorSpec
+from tritonnb.runtime.engine import Engine
+
+Outputs = dict[str, npt.NDArray[Any]]
+
+
+class Submitter:
+    """Carries requests from other threads to the engine's loop, many with one wake-up."""
+
+    def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop) -> None:
+        self._engine = engine
+        self._loop = loop
+        self._waiting: deque[InferRequest] = deque()
+        self._called = False
+
+    def submit(self, request: InferRequest) -> None:
+        """Hand over a request; every outcome, refusals too, comes through ``request.respond``."""
+        self._waiting.append(request)
+        # `_take` lowers the flag before it empties the queue, so a request that finds it raised is
+        # in time to be taken.
+        if not self._called:
+            self._called = True
+            self._loop.call_soon_threadsafe(self._take)
+
+    def cancel(self, request: InferRequest) -> None:
+        """Nobody waits for the request any more."""
+        self._loop.call_soon_threadsafe(self._engine.cancel, request)
+
+    def _take(self) -> None:
+        self._called = False
+        waiting = self._waiting
+        while waiting:
+            request = waiting.popleft()
+            try:
+                self._engine.submit(request)
+            except TritonError as error:
+                request.respond(request, InferResponse(error=error))
+
+
+class Collector:
+    """Gathers the responses of one request, and says when the final one is there.
+
+    ``done`` is called once, on the server's loop.
+    """
+
+    __slots__ = ("_done", "responses")
+
+    def __init__(self, done: Callable[[], None]) -> None:
+        self.responses: list[InferResponse] = []
+        self._done = done
+
+    def respond(self, request: InferRequest, response: InferResponse) -> None:
+        if not response.empty:
+            self.responses.append(response)
+        if response.final:
+            self._done()
+
+    def outputs(self) -> list[Outputs]:
+        """What the model answered, one dict for each response.
+
+        Raises
+        ------
+        TritonError
+            The first error among the responses.
+        """
+        for response in self.responses:
+            if response.error is not None:
+                raise response.error
+        return [{each.name: _to_numpy(each) for each in response.outputs} for response in self.responses]
+
+
+def infer(submitter: Submitter, request: InferRequest) -> list[Outputs]:
+    """Run a request and wait for it in this thread; an interrupt cancels it."""
+    finished = threading.Lock()
+    finished.acquire()
+    collector = Collector(finished.release)
+    request.respond = collector.respond
+    submitter.submit(request)
+    try:
+        finished.acquire()
+    except KeyboardInterrupt:
+        submitter.cancel(request)
+        raise
+    return collector.outputs()
+
+
+async def infer_async(submitter: Submitter, request: InferRequest) -> list[Outputs]:
+    """Run a request and wait for it in the caller's event loop; cancelling the task cancels it."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[None] = loop.create_future()
+    collector = Collector(lambda: _wake(loop, future))
+    request.respond = collector.respond
+    submitter.submit(request)
+    try:
+        await future
+    except asyncio.CancelledError:
+        submitter.cancel(request)
+        raise
+    return collector.outputs()
+
+
+def make_request(
+    spec: ModelSpec,
+    version: int,
+    inputs: Mapping[str, npt.ArrayLike],
+    *,
+    id: str = "",
+    outputs: Sequence[str] | None = None,
+    parameters: Mapping[str, ParameterValue] | None = None,
+    priority: int = 0,
+    timeout_us: int = 0,
+    sequence_id: int | str = 0,
+    sequence_start: bool = False,
+    sequence_end: bool = False,
+) -> InferRequest:
+    """A request from NumPy arrays or nested lists.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If an array is not of the input's datatype; lists are converted.
+    """
+    tensors: dict[str, Tensor] = {}
+    for name, value in inputs.items():
+        wanted = spec.inputs.get(name)
+        if wanted is None:
+            raise InvalidArgumentError(
+                f"unexpected inference input '{name}' for model '{spec.name}': "
+                f"it has {', '.join(map(repr, spec.inputs))}"
+            )
+        tensors[name] = Tensor(name, wanted.datatype, _from_numpy(spec.name, wanted, value))
+    return InferRequest(
+        spec.name,
+        tensors,
+        _nobody,
+        model_version=version,
+        id=id,
+        requested_outputs=None if outputs is None else tuple(outputs),
+        parameters=dict(parameters or {}),
+        priority=priority,
+        timeout_us=timeout_us,
+        correlation_id=sequence_id,
+        flags=SEQUENCE_START * sequence_start | SEQUENCE_END * sequence_end,
+    )
+
+
+def _from_numpy(model: str, wanted: TensorSpec, value: npt.ArrayLike) -> npt.NDArray[Any]:
+    datatype = wanted.datatype
+    if isinstance(value, np.ndarray) and value.dtype == datatype.numpy and datatype is not BYTES:
+        return value
+    if datatype is BYTES:
+        return as_bytes_array(value)
+    if datatype is BF16:
+        return float32_to_bf16(np.asarray(value, np.float32))
+    if isinstance(value, (np.ndarray, np.generic)):
+        raise InvalidArgumentError(
+            f"input '{wanted.name}' of model '{model}' is {datatype.name} (NumPy {datatype.numpy}), "
+            f"got an array of {value.dtype}: convert it, such as with .astype('{datatype.numpy}')"
+        )
+    try:
+        return np.asarray(value, datatype.numpy)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidArgumentError(
+            f"input '{wanted.name}' of model '{model}' is {datatype.name}, and {error}"
+        ) from error
+
+
+def _to_numpy(tensor: Tensor) -> npt.NDArray[Any]:
+    return bf16_to_float32(tensor.array) if tensor.datatype is BF16 else tensor.array
+
+
+def _nobody(request: InferRequest, response: InferResponse) -> None:
+    raise CancelledError("the request was never submitted")
+
+
+def _wake(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
+    # The caller's loop may be gone: nobody is left to wake then.
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(lambda: future.done() or future.set_result(None))

@@ -1,0 +1,164 @@
+"""``server["digits"]``: one model of a server, as a user holds it."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy.typing as npt
+
+from tritonnb import inference
+from tritonnb.config_handle import ConfigHandle
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.inference import Outputs
+from tritonnb.runtime.served_model import ServedModel
+
+if TYPE_CHECKING:
+    from tritonnb.core.messages import InferRequest
+    from tritonnb.server import Server
+
+
+class ModelHandle:
+    """A model of a running server.
+
+    Calling it runs one inference in process, NumPy in and NumPy out.
+
+    Parameters
+    ----------
+    server : Server
+    name : str
+    version : int, optional
+        -1, the default, is the newest version that is ready, at every call anew.
+
+    Examples
+    --------
+    >>> server["digits"](image=images)["scores"]  # doctest: +SKIP
+    """
+
+    def __init__(self, server: Server, name: str, version: int = -1) -> None:
+        self._server = server
+        self.name = name
+        self.version = version
+
+    def __call__(self, inputs: Mapping[str, npt.ArrayLike] | None = None, /, **options: Any) -> Outputs:
+        """Run one inference; see `infer`."""
+        return self.infer(inputs, **options)
+
+    def infer(self, inputs: Mapping[str, npt.ArrayLike] | None = None, /, **options: Any) -> Outputs:
+        """Run one inference and wait for it.
+
+        Parameters
+        ----------
+        inputs : mapping of str to array, optional
+            Input tensors by name, batch dimension included where the model batches. Arrays must be
+            of the input's datatype; lists are converted.
+        **options
+            More inputs by name, and: ``id`` (str), ``outputs`` (names to compute; default all),
+            ``parameters`` (dict), ``priority`` (int), ``timeout_us`` (int, microseconds),
+            ``sequence_id`` (int or str), ``sequence_start``, ``sequence_end`` (bool). A tensor that
+            has one of these names goes into ``inputs``.
+
+        Returns
+        -------
+        dict of str to numpy.ndarray
+            The outputs by name.
+
+        Raises
+        ------
+        TritonError
+            As Triton would answer.
+        """
+        return self._single(inference.infer(self._server.submitter, self._request(inputs, options)))
+
+    async def infer_async(
+        self, inputs: Mapping[str, npt.ArrayLike] | None = None, /, **options: Any
+    ) -> Outputs:
+        """Like `infer`, for any running event loop."""
+        request = self._request(inputs, options)
+        return self._single(await inference.infer_async(self._server.submitter, request))
+
+    def infer_all(
+        self, inputs: Mapping[str, npt.ArrayLike] | None = None, /, **options: Any
+    ) -> list[Outputs]:
+        """Like `infer`, giving every response of a decoupled model."""
+        return inference.infer(self._server.submitter, self._request(inputs, options))
+
+    @property
+    def ready(self) -> bool:
+        """Whether the model answers requests."""
+        return self._server.call(self._server.engine.model_ready, self.name, self.version)
+
+    def metadata(self) -> dict[str, Any]:
+        """Model metadata, as the v2 protocol gives it."""
+        return self._server.call(self._server.engine.model_metadata, self.name, self.version)
+
+    def stats(self) -> dict[str, Any]:
+        """The statistics extension's entry of this model (the newest version's by default)."""
+        found = self._server.call(self._server.engine.statistics, self.name, self.version)
+        entry: dict[str, Any] = found["model_stats"][-1]
+        return entry
+
+    @property
+    def config(self) -> ConfigHandle:
+        """The model's configuration, to read, change, and apply."""
+        return ConfigHandle(self._server, self.name)
+
+    def reload(self) -> None:
+        """Load the model anew from its files; the old one answers until the new one is ready."""
+        self._server.load(self.name)
+
+    def unload(self) -> None:
+        """Stop taking requests for the model, and free it when the accepted ones are answered."""
+        self._server.unload(self.name)
+
+    def _served(self) -> ServedModel:
+        return self._server.engine.model(self.name, self.version)
+
+    def _request(
+        self, inputs: Mapping[str, npt.ArrayLike] | None, options: dict[str, Any]
+    ) -> InferRequest:
+        chosen = {key: options.pop(key) for key in _OPTIONS & options.keys()}
+        return inference.make_request(
+            self._served().spec, self.version, {**(inputs or {}), **options}, **chosen
+        )
+
+    def _single(self, responses: Sequence[Outputs]) -> Outputs:
+        if len(responses) != 1:
+            raise InvalidArgumentError(
+                f"model '{self.name}' gave {len(responses)} responses: use infer_all for a decoupled model"
+            )
+        return responses[0]
+
+    def __repr__(self) -> str:
+        return "\n".join([self._title(), *(f"  {line}" for line in self._lines())])
+
+    def _repr_html_(self) -> str:
+        lines = "".join(f"<li><code>{html.escape(line)}</code></li>" for line in self._lines())
+        return f"<b>{html.escape(self._title())}</b><ul>{lines}</ul>"
+
+    def _title(self) -> str:
+        versions = self._server.call(self._server.engine.ready_versions, self.name)
+        state = f"version {', '.join(map(str, versions))}, READY" if versions else "not ready"
+        return f"model '{self.name}' ({state})"
+
+    def _lines(self) -> list[str]:
+        if not self.ready:
+            return []
+        found = self.metadata()
+        stats = self.stats()
+        tensors = [
+            f"{kind} {each['name']}: {each['datatype']} {each['shape']}"
+            for kind, key in (("input", "inputs"), ("output", "outputs"))
+            for each in found[key]
+        ]
+        return [
+            f"platform {found['platform']}",
+            *tensors,
+            f"{stats['inference_count']} rows in {stats['execution_count']} executions",
+        ]
+
+
+_OPTIONS = {
+    "id", "outputs", "parameters", "priority", "timeout_us", "sequence_id", "sequence_start", "sequence_end",
+}  # fmt: skip

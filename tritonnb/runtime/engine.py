@@ -1,0 +1,261 @@
+"""The engine: everything an inference server does, without a wire.
+
+Endpoints and the in-process API call it on the server's loop. A request goes in through `submit` and
+its responses come back through ``request.respond``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from tritonnb.core.errors import (
+    InternalError,
+    InvalidArgumentError,
+    TritonError,
+    UnavailableError,
+    UnsupportedError,
+)
+from tritonnb.core.messages import InferRequest
+from tritonnb.core.version import TRITON_VERSION
+from tritonnb.runtime.loading import ModelSource
+from tritonnb.runtime.options import EngineOptions
+from tritonnb.runtime.repository import ModelRepository
+from tritonnb.runtime.served_model import ServedModel
+from tritonnb.telemetry.stream import EventStream
+
+logger = logging.getLogger(__name__)
+
+#: Extensions of the v2 protocol, as the server metadata lists them.
+EXTENSIONS = (
+    "classification",
+    "sequence",
+    "model_repository",
+    "model_repository(unload_dependents)",
+    "schedule_policy",
+    "model_configuration",
+    "system_shared_memory",
+    "cuda_shared_memory",
+    "binary_tensor_data",
+    "parameters",
+    "statistics",
+    "trace",
+    "logging",
+)
+
+
+class Engine:
+    """Serves the models of some repositories.
+
+    Attributes
+    ----------
+    options : EngineOptions
+    stream : EventStream
+        Everything that happens, as events.
+    load_errors : dict of str to TritonError
+        Models that should have been loaded at start and were not.
+    """
+
+    def __init__(self, options: EngineOptions) -> None:
+        self.options = options
+        self.stream = EventStream()
+        self.load_errors: dict[str, TritonError] = {}
+        self._repository = ModelRepository(options, self.stream)
+        self._stopping = False
+
+    # --- life ---------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Load what is to be loaded at start; failures are kept in `load_errors`.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If a model repository is no directory.
+        """
+        for repository in self.options.model_repositories:
+            if not repository.is_dir():
+                raise InvalidArgumentError(f"model repository '{repository}' is not a directory")
+        everything = self.options.model_control_mode == "none" or "*" in self.options.load_models
+        names = self._repository.names_on_disk() if everything else list(self.options.load_models)
+        outcomes = await asyncio.gather(*map(self._repository.load, names), return_exceptions=True)
+        for name, outcome in zip(names, outcomes, strict=True):
+            if isinstance(outcome, TritonError):
+                self.load_errors[name] = outcome
+            elif isinstance(outcome, BaseException):
+                raise outcome
+
+    async def stop(self) -> None:
+        """Answer what was accepted, refuse what comes, unload everything.
+
+        Raises
+        ------
+        InternalError
+            If work is left when ``exit_timeout`` is over.
+        """
+        self._stopping = True
+        for served in self._repository.served():
+            served.scheduler.stop()
+        try:
+            await asyncio.wait_for(self._repository.close(), self.options.exit_timeout)
+        except TimeoutError:
+            raise InternalError("Exit timeout expired. Exiting immediately.") from None
+
+    # --- inference ----------------------------------------------------------------------------
+
+    def submit(self, request: InferRequest) -> None:
+        """Take a request; its responses come through ``request.respond``.
+
+        Raises
+        ------
+        TritonError
+            If it is refused at once: unknown model, invalid, or not admitted by the scheduler.
+        """
+        self._repository.get(request.model_name, request.model_version).submit(request)
+
+    def cancel(self, request: InferRequest) -> None:
+        """Nobody waits for the request any more."""
+        try:
+            served = self._repository.get(request.model_name, request.model_version)
+        except TritonError:
+            request.cancelled = True
+        else:
+            served.cancel(request)
+
+    # --- questions ----------------------------------------------------------------------------
+
+    def model(self, name: str, version: int = -1) -> ServedModel:
+        """A model version that is ready; -1 is the newest.
+
+        Raises
+        ------
+        NotFoundError, UnavailableError
+        """
+        return self._repository.get(name, version)
+
+    def models(self) -> list[ServedModel]:
+        """Every version that is ready, by name and version."""
+        return list(self._repository.served())
+
+    def ready_versions(self, name: str) -> list[int]:
+        """Versions of a model that are ready, ascending."""
+        return self._repository.ready_versions(name)
+
+    def model_metadata(self, name: str, version: int = -1) -> dict[str, Any]:
+        """Model metadata; without a version it lists every version that is ready."""
+        served = self._repository.get(name, version)
+        return served.metadata(self.ready_versions(name) if version == -1 else [served.version])
+
+    def is_live(self) -> bool:
+        """Whether the server answers."""
+        return True
+
+    def is_ready(self) -> bool:
+        """Whether it takes inference requests (strict readiness: for every model)."""
+        if self._stopping:
+            return False
+        return not self.options.strict_readiness or self._repository.all_ready()
+
+    def model_ready(self, name: str, version: int = -1) -> bool:
+        """Whether a model version is ready."""
+        try:
+            self._repository.get(name, version)
+        except TritonError:
+            return False
+        return True
+
+    def metadata(self) -> dict[str, Any]:
+        """Server metadata."""
+        return {"name": self.options.server_id, "version": TRITON_VERSION, "extensions": list(EXTENSIONS)}
+
+    def statistics(self, name: str = "", version: int = -1) -> dict[str, Any]:
+        """The statistics extension's answer for one model, or for all with an empty name.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If the model or version is not served.
+        """
+        self._refuse_when_stopping()
+        if not name:
+            return {"model_stats": [each.statistics.to_dict() for each in self._repository.served()]}
+        versions = self._repository.ready_versions(name)
+        if not versions:
+            raise InvalidArgumentError(f"requested model '{name}' is not available")
+        if version not in (-1, *versions):
+            raise InvalidArgumentError(f"requested model version is not available for model '{name}'")
+        chosen = versions if version == -1 else [version]
+        return {"model_stats": [self.model(name, each).statistics.to_dict() for each in chosen]}
+
+    def index(self, ready_only: bool = False) -> list[dict[str, str]]:
+        """The repository index."""
+        self._refuse_when_stopping()
+        return self._repository.index(ready_only)
+
+    # --- model control ------------------------------------------------------------------------
+
+    async def load(self, name: str, parameters: Mapping[str, str | bytes] | None = None) -> None:
+        """Load or reload a model from its repository.
+
+        Parameters
+        ----------
+        name : str
+        parameters : mapping, optional
+            ``config``: a configuration as JSON text that replaces the file's.
+
+        Raises
+        ------
+        TritonError
+            As Triton's load API.
+        """
+        self._refuse_when_stopping()
+        given = dict(parameters or {})
+        override = given.pop("config", None)
+        if given:
+            raise UnsupportedError(f"load parameter '{min(given)}' of model '{name}' is not supported yet")
+        await self._repository.load(name, override if override is None else str(override))
+        self.load_errors.pop(name, None)
+
+    async def load_source(self, source: ModelSource) -> None:
+        """Serve a model that comes from no repository."""
+        self._refuse_when_stopping()
+        await self._repository.load_source(source)
+
+    async def reconfigure(self, name: str, config: Any) -> None:
+        """Give a running model another scheduling configuration, without loading it again.
+
+        Parameters
+        ----------
+        name : str
+        config : inference.ModelConfig
+            Differs from the running one in scheduling only.
+
+        Raises
+        ------
+        TritonError
+            If the configuration is refused; the model goes on as it was.
+        """
+        self._refuse_when_stopping()
+        await self._repository.reconfigure(name, config)
+
+    async def unload(self, name: str, unload_dependents: bool = False) -> None:
+        """Unload a model; returns before it is gone, also when there is no such model."""
+        self._refuse_when_stopping()
+        await self._repository.unload(name)
+
+    def check_model_control(self) -> None:
+        """Whether clients may load and unload.
+
+        Raises
+        ------
+        UnavailableError
+            Unless the server runs in explicit model control mode.
+        """
+        if self.options.model_control_mode != "explicit":
+            raise UnavailableError("explicit model load / unload is not allowed if polling is enabled")
+
+    def _refuse_when_stopping(self) -> None:
+        if self._stopping:
+            raise UnavailableError("Server not ready")

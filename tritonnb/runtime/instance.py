@@ -1,0 +1,113 @@
+"""An instance thread: it runs the model and decides nothing.
+
+The backend's ``initialize``, ``execute`` and ``finalize`` all happen on the instance's own thread.
+A finished batch wakes the server's loop once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable
+from queue import SimpleQueue
+
+from tritonnb.backends.contract import BackendModelInstance, Execution, InstanceSpec
+from tritonnb.core.errors import InternalError, TritonError
+
+logger = logging.getLogger(__name__)
+
+Done = Callable[["Instance", Execution, TritonError | None], None]
+
+
+class Instance:
+    """A model instance and the thread that runs it.
+
+    Parameters
+    ----------
+    spec : InstanceSpec
+    backend_instance : BackendModelInstance
+        Not initialised yet.
+    loop : asyncio.AbstractEventLoop
+        The server's.
+    done : callable
+        ``done(instance, execution, error)`` is called on the loop after every execution; ``error``
+        is what ``execute`` raised.
+    """
+
+    def __init__(
+        self,
+        spec: InstanceSpec,
+        backend_instance: BackendModelInstance,
+        loop: asyncio.AbstractEventLoop,
+        done: Done,
+    ) -> None:
+        self.spec = spec
+        self.backend_instance = backend_instance
+        self._loop = loop
+        self._done = done
+        self._work: SimpleQueue[Execution | None] = SimpleQueue()
+        self._started: asyncio.Future[None] = loop.create_future()
+        self._thread = threading.Thread(target=self._run, name=f"tritonnb {spec.name}", daemon=True)
+
+    async def start(self) -> None:
+        """Start the thread and wait until the backend's instance is initialised.
+
+        Raises
+        ------
+        Exception
+            Whatever ``initialize`` raised; the thread has ended then.
+        """
+        self._thread.start()
+        await self._started
+
+    def execute(self, execution: Execution) -> None:
+        """Hand a batch to the idle instance."""
+        self._work.put(execution)
+
+    async def stop(self) -> None:
+        """Finalize the instance after the work handed to it, and end its thread."""
+        self._work.put(None)
+        await self._loop.run_in_executor(None, self._thread.join)
+
+    def _run(self) -> None:
+        started = self._started
+        try:
+            self.backend_instance.initialize()
+        except BaseException as error:
+            self._loop.call_soon_threadsafe(_settle, started, error)
+            return
+        self._loop.call_soon_threadsafe(_settle, started, None)
+        next_execution = self._work.get
+        run = self._execute
+        while (execution := next_execution()) is not None:
+            run(execution)
+            # The batch's tensors must not live until the next batch comes.
+            del execution
+        try:
+            self.backend_instance.finalize()
+        except Exception:
+            logger.exception("finalizing instance '%s' failed", self.spec.name)
+
+    def _execute(self, execution: Execution) -> None:
+        raised: TritonError | None = None
+        execution.exec_start_ns = time.monotonic_ns()
+        try:
+            self.backend_instance.execute(execution)
+        except TritonError as error:
+            raised = error
+        except Exception as error:
+            logger.exception("instance '%s' failed", self.spec.name)
+            raised = InternalError(f"{type(error).__name__}: {error}")
+        execution.exec_end_ns = time.monotonic_ns()
+        self._loop.call_soon_threadsafe(self._done, self, execution, raised)
+
+
+def _settle(future: asyncio.Future[None], error: BaseException | None) -> None:
+    if future.cancelled():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)

@@ -1,0 +1,158 @@
+"""Creating a served model version: from files, or from a Python function, to running instances.
+
+Stages and error texts are those of Triton's model lifecycle: what fails before any version is
+created (reading and validating *config.pbtxt*) is a `ConfigError`; what fails while a version is
+created is reported for each version.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import functools
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tritonnb.backends.contract import Backend, BackendModel, InstanceSpec, ModelContext
+from tritonnb.backends.registry import BackendRegistry
+from tritonnb.core.errors import InternalError, TritonError
+from tritonnb.model_config.load import finish_config
+from tritonnb.model_config.support import check_supported
+from tritonnb.runtime.devices import cuda_devices
+from tritonnb.runtime.instance import Instance
+from tritonnb.runtime.served_model import ServedModel
+from tritonnb.telemetry.stream import EventStream
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSource:
+    """Where a model comes from.
+
+    Attributes
+    ----------
+    name : str
+    directory : pathlib.Path
+        ``REPOSITORY/NAME``; of a Python function the current directory.
+    config : inference.ModelConfig
+        Normalised, not completed yet.
+    versions : tuple of int
+        Those the version policy selects.
+    backend : Backend or None
+        None: the one that the configuration names.
+    """
+
+    name: str
+    directory: Path
+    config: Any
+    versions: tuple[int, ...]
+    backend: Backend | None = None
+
+
+class ModelLoader:
+    """Makes `ServedModel` objects; slow work happens on a pool of threads, the rest on the loop."""
+
+    def __init__(
+        self,
+        stream: EventStream,
+        settings_of: Callable[[str], Mapping[str, str]],
+        auto_complete: bool,
+        threads: int,
+    ) -> None:
+        self._stream = stream
+        self._settings_of = settings_of
+        self._auto_complete = auto_complete
+        self._backends = BackendRegistry(settings_of)
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="tritonnb load")
+
+    async def create(self, source: ModelSource, version: int) -> ServedModel:
+        """One version of a model with all its instances initialised.
+
+        Raises
+        ------
+        TritonError
+            Whatever was wrong; nothing is left behind.
+        """
+        loop = asyncio.get_running_loop()
+        context, backend_model = await self.in_thread(self._create_backend_model, source, version)
+        instances: list[Instance] = []
+        try:
+            served = ServedModel(context, backend_model, self._stream, loop)
+            for spec in instance_specs(context.config):
+                backend_instance = await self.in_thread(backend_model.create_instance, spec)
+                instance = Instance(spec, backend_instance, loop, served.executed)
+                await _reported(instance.start())
+                instances.append(instance)
+        except BaseException:
+            for instance in instances:
+                await instance.stop()
+            await self.in_thread(backend_model.finalize)
+            raise
+        served.begin(instances)
+        return served
+
+    async def in_thread(self, function: Callable[..., T], *args: Any) -> T:
+        """Run something slow off the loop."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._pool, functools.partial(function, *args))
+
+    def close(self) -> None:
+        """Finalize the backends; no model may be left."""
+        self._backends.finalize()
+        self._pool.shutdown(wait=False)
+
+    def _create_backend_model(self, source: ModelSource, version: int) -> tuple[ModelContext, BackendModel]:
+        backend = source.backend or self._backends.get(source.config.backend)
+        context = ModelContext(
+            source.name, version, source.config, source.directory, self._settings_of(source.config.backend)
+        )
+        with _as_triton_error():
+            config = backend.auto_complete(context) if self._auto_complete else source.config
+            config = finish_config(
+                config,
+                source.directory,
+                gpus=cuda_devices(),
+                default_instance_count=backend.default_instance_count,
+            )
+            check_supported(config)
+            context = dataclasses.replace(context, config=config)
+            backend_model = backend.create_model(context)
+            backend_model.initialize()
+        return context, backend_model
+
+
+def instance_specs(config: Any) -> Iterator[InstanceSpec]:
+    """The instances that a normalised ``instance_group`` asks for, passive ones left out."""
+    index = 0
+    for group in config.instance_group:
+        kind = type(group).Kind.Name(group.kind)
+        if group.passive:
+            continue
+        number = 0
+        for device in list(group.gpus) or [0]:
+            for _ in range(group.count):
+                yield InstanceSpec(f"{group.name}_{number}", index, kind, device)
+                number += 1
+                index += 1
+
+
+class _as_triton_error:
+    """Turns what a model's own code raises into a `TritonError`."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, Exception) and not isinstance(error, TritonError):
+            raise InternalError(f"{type(error).__name__}: {error}") from error
+
+
+async def _reported(awaitable: Any) -> None:
+    with _as_triton_error():
+        await awaitable

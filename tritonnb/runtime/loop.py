@@ -1,0 +1,90 @@
+"""The background loop: the one thread that owns sockets, schedulers, statistics and models.
+
+The notebook's thread and the instance threads talk to it through `BackgroundLoop.call`,
+`BackgroundLoop.run` and ``call_soon_threadsafe`` only, so a busy cell never stops the server and
+the core needs no locks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+try:
+    import uvloop
+except ImportError:  # no wheel for this platform, such as Windows
+    uvloop = None  # type: ignore[assignment]
+
+T = TypeVar("T")
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's loop where it exists, asyncio's otherwise."""
+    return asyncio.new_event_loop() if uvloop is None else uvloop.new_event_loop()
+
+
+class BackgroundLoop:
+    """An event loop running in a daemon thread of its own.
+
+    Attributes
+    ----------
+    loop : asyncio.AbstractEventLoop
+    """
+
+    def __init__(self, name: str = "tritonnb") -> None:
+        self.loop = new_event_loop()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the loop is running."""
+        return self._thread.is_alive()
+
+    def call(self, function: Callable[..., T], *args: Any) -> T:
+        """Run a function on the loop and wait for what it returns or raises."""
+        return self.run(_as_coroutine(function, args))
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the loop and wait for what it returns or raises.
+
+        An interrupt while waiting (``KeyboardInterrupt``) cancels the coroutine; the loop goes on.
+
+        Raises
+        ------
+        RuntimeError
+            If called from the loop's own thread, which would wait for ever, or after `stop`.
+        """
+        if threading.current_thread() is self._thread:
+            coroutine.close()
+            raise RuntimeError("the server's own loop cannot wait for itself: use the async form")
+        if not self.alive:
+            coroutine.close()
+            raise RuntimeError("the server has been stopped")
+        future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        try:
+            return future.result()
+        except (KeyboardInterrupt, concurrent.futures.CancelledError):
+            future.cancel()
+            raise
+
+    def stop(self) -> None:
+        """End the loop and its thread; harmless when that has happened already."""
+        if self.alive:
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self._thread.join()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_forever()
+        finally:
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+            self.loop.close()
+
+
+async def _as_coroutine(function: Callable[..., T], args: tuple[Any, ...]) -> T:
+    return function(*args)

@@ -1,0 +1,51 @@
+"""How a server is set up: the options of ``tritonserver`` that exist here, under the same names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """Options of the engine; names follow tritonserver's command line.
+
+    Attributes
+    ----------
+    model_repositories : sequence of pathlib.Path
+        ``--model-repository``, which may be given several times.
+    model_control_mode : str
+        ``"none"`` (every model is loaded at start) or ``"explicit"``.
+    load_models : sequence of str
+        ``--load-model``: what explicit mode loads at start; ``"*"`` is every model.
+    auto_complete_config : bool
+        False with ``--disable-auto-complete-config``.
+    model_config_name : str
+        ``--model-config-name``: custom configurations in ``configs/``.
+    backend_config : mapping of str to mapping of str to str
+        ``--backend-config=<backend>,<setting>=<value>``; settings of the backend ``""`` are global.
+    strict_readiness : bool
+        Whether the server is ready only when every model is.
+    model_load_threads : int
+        Models whose versions are loaded at the same time.
+    exit_timeout : float
+        ``--exit-timeout-secs``: how long a stopping server waits for accepted work, in seconds.
+    server_id : str
+        ``--id``, the name in the server metadata.
+    """
+
+    model_repositories: Sequence[Path] = ()
+    model_control_mode: str = "none"
+    load_models: Sequence[str] = ()
+    auto_complete_config: bool = True
+    model_config_name: str = ""
+    backend_config: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    strict_readiness: bool = True
+    model_load_threads: int = 4
+    exit_timeout: float = 30.0
+    server_id: str = "triton"
+
+    def settings_of(self, backend: str) -> dict[str, str]:
+        """The ``--backend-config`` settings that a backend sees, global ones included."""
+        return {**self.backend_config.get("", {}), **self.backend_config.get(backend, {})}

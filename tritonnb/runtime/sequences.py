@@ -1,0 +1,213 @@
+"""What a sequence request carries besides its own inputs: control tensors and implicit state.
+
+The scheduler decides which request runs in which batch slot; here each gets its START, END, READY
+and CORRID tensors, every empty slot gets a null request, and the slot's states are attached
+(Triton's *Stateful Models* document; ``sequence_batching`` in *model_config.proto*).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tritonclient.grpc import model_config_pb2 as pb
+
+from tritonnb.core.datatypes import BY_NUMBER, BYTES, DataType, decode_bytes
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.messages import (
+    SEQUENCE_END,
+    SEQUENCE_START,
+    InferRequest,
+    InferResponse,
+    Tensor,
+    zeros,
+)
+from tritonnb.scheduling.decisions import Execute
+
+Control = pb.ModelSequenceBatching.Control
+
+
+class States:
+    """The implicit states of one batch slot, as one request sees them.
+
+    Attributes
+    ----------
+    inputs : dict of str to Tensor
+        State inputs by name, of shape ``[1, dims...]``, or ``dims`` where the model does not batch.
+    """
+
+    __slots__ = ("_by_output", "_scratch", "inputs")
+
+    def __init__(self, inputs: dict[str, Tensor], by_output: dict[str, _State], scratch: bool) -> None:
+        self.inputs = inputs
+        self._by_output = by_output
+        self._scratch = scratch
+
+    def update(self, output_name: str, array: npt.NDArray[Any]) -> None:
+        """Make an output of the model the slot's next state.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If no state of the model has this ``output_name``.
+        """
+        state = self._by_output.get(output_name)
+        if state is None:
+            raise InvalidArgumentError(f"state '{output_name}' is not a valid state name.")
+        if self._scratch:
+            return
+        tensor = self.inputs[state.input_name]
+        if state.same_buffer:
+            array = array.reshape(tensor.array.shape)
+        self.inputs[state.input_name] = Tensor(state.input_name, state.datatype, array)
+
+
+class _State:
+    """One ``state { }`` of the configuration and the array a new sequence begins with."""
+
+    __slots__ = ("datatype", "initial", "input_name", "output_name", "same_buffer")
+
+    def __init__(self, config: Any, batching: bool, directory: Path) -> None:
+        self.input_name: str = config.input_name
+        self.output_name: str = config.output_name
+        self.datatype: DataType = BY_NUMBER[config.data_type]
+        self.same_buffer = bool(config.use_same_buffer_for_input_output)
+        initial = config.initial_state[0] if config.initial_state else None
+        dims = [1 if each < 0 else each for each in (initial.dims if initial else config.dims)]
+        shape = (1, *dims) if batching else tuple(dims)
+        if initial is not None and initial.WhichOneof("state_data") == "data_file":
+            self.initial = _read_array(directory / "initial_state" / initial.data_file, self.datatype, shape)
+        else:
+            # Triton leaves a state without initial_state uninitialised; ours is zero.
+            self.initial = zeros(self.datatype, shape)
+
+    def fresh(self) -> Tensor:
+        return Tensor(self.input_name, self.datatype, self.initial.copy())
+
+
+class SequenceInputs:
+    """Prepares the requests of a sequence batch for their execution; used on the server's loop.
+
+    A slot's states are read here only while nothing of that slot runs, since a scheduler has at
+    most one request of a slot in flight; the instance thread writes them in between.
+    """
+
+    def __init__(self, config: Any, directory: Path) -> None:
+        batching = config.max_batch_size > 0
+        self._controls = _Controls(config.sequence_batching, (1, 1) if batching else (1,))
+        self._states = [_State(each, batching, directory) for each in config.sequence_batching.state]
+        self._by_output = {each.output_name: each for each in self._states}
+        self._slots: dict[tuple[int, int], States] = {}
+
+    def prepare(self, decision: Execute) -> list[InferRequest]:
+        """The batch's requests with everything attached, null requests included."""
+        reference: InferRequest = next(each for each in decision.requests if each is not None)
+        reference_inputs = self._controls.without(reference.inputs)
+        prepared: list[InferRequest] = []
+        for position, request in enumerate(decision.requests):
+            if request is None:
+                request = _null_request(reference, reference_inputs)
+            request.inputs = {**request.inputs, **self._controls.tensors(request)}
+            if self._states:
+                slot = decision.slots[position] if decision.slots else 0
+                request.states = self._attach((decision.instance, slot), request)
+            prepared.append(request)
+        return prepared
+
+    def _attach(self, slot: tuple[int, int], request: InferRequest) -> States:
+        if request.is_null:
+            return States({each.input_name: each.fresh() for each in self._states}, self._by_output, True)
+        if slot not in self._slots or request.flags & SEQUENCE_START:
+            fresh = {each.input_name: each.fresh() for each in self._states}
+            self._slots[slot] = States(fresh, self._by_output, False)
+        return self._slots[slot]
+
+
+class _Controls:
+    """The control tensors of a model: for each kind its name, datatype and the two values."""
+
+    def __init__(self, config: Any, shape: tuple[int, ...]) -> None:
+        self._shape = shape
+        self._flags: list[tuple[str, DataType, int, npt.NDArray[Any], npt.NDArray[Any]]] = []
+        self._correlation: tuple[str, DataType] | None = None
+        for tensor in config.control_input:
+            for control in tensor.control:
+                if control.kind == Control.CONTROL_SEQUENCE_CORRID:
+                    self._correlation = (tensor.name, BY_NUMBER[control.data_type])
+                else:
+                    self._flags.append((tensor.name, *self._values(control)))
+        self._names = {each[0] for each in self._flags} | ({self._correlation[0]} if self._correlation else set())
+
+    def without(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The inputs that are not controls (a request that runs again has them already)."""
+        return {name: each for name, each in inputs.items() if name not in self._names}
+
+    def tensors(self, request: InferRequest) -> dict[str, Tensor]:
+        """The control tensors of one request."""
+        # READY has no request flag: it is true on every real request.
+        flags = 0 if request.is_null else request.flags | _READY
+        found = {
+            name: Tensor(name, datatype, true if flags & flag else false)
+            for name, datatype, flag, false, true in self._flags
+        }
+        if self._correlation is not None:
+            name, datatype = self._correlation
+            found[name] = Tensor(name, datatype, self._correlation_id(request, datatype))
+        return found
+
+    def _values(self, control: Any) -> tuple[DataType, int, npt.NDArray[Any], npt.NDArray[Any]]:
+        for field, type_name in _FALSE_TRUE.items():
+            values = getattr(control, field)
+            if values:
+                datatype = BY_NUMBER[pb.DataType.Value(type_name)]
+                false, true = (np.full(self._shape, each, datatype.numpy) for each in values)
+                return datatype, _FLAG[control.kind], false, true
+        raise InvalidArgumentError("a sequence control without values")  # refused by validation
+
+    def _correlation_id(self, request: InferRequest, datatype: DataType) -> npt.NDArray[Any]:
+        value = request.correlation_id
+        if datatype is BYTES:
+            text = "" if request.is_null or not value else str(value)
+            return np.full(self._shape, text.encode(), dtype=object)
+        number = 0 if request.is_null or isinstance(value, str) else value
+        # 32-bit types take the low four bytes, signed ones reinterpret them, as Triton does.
+        raw = number.to_bytes(8, "little")[: datatype.itemsize]
+        return np.frombuffer(raw, datatype.numpy).reshape(self._shape)
+
+
+_READY = 1 << 30
+_FLAG = {
+    Control.CONTROL_SEQUENCE_START: SEQUENCE_START,
+    Control.CONTROL_SEQUENCE_END: SEQUENCE_END,
+    Control.CONTROL_SEQUENCE_READY: _READY,
+}
+_FALSE_TRUE = {
+    "int32_false_true": "TYPE_INT32",
+    "fp32_false_true": "TYPE_FP32",
+    "bool_false_true": "TYPE_BOOL",
+}
+
+
+def _null_request(reference: InferRequest, inputs: dict[str, Tensor]) -> InferRequest:
+    padding = {
+        name: Tensor(name, each.datatype, zeros(each.datatype, each.shape)) for name, each in inputs.items()
+    }
+    null = InferRequest(
+        reference.model_name, padding, _discard, model_version=reference.model_version, requested_outputs=()
+    )
+    null.is_null = True
+    return null
+
+
+def _discard(request: InferRequest, response: InferResponse) -> None:
+    """Nobody waits for a null request's answer."""
+
+
+def _read_array(path: Path, datatype: DataType, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    raw = path.read_bytes()
+    count = int(np.prod(shape))
+    if datatype is BYTES:
+        return decode_bytes(raw)[:count].reshape(shape)
+    return np.frombuffer(raw, datatype.numpy, count=count).reshape(shape)

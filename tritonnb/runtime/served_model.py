@@ -1,0 +1,377 @@
+"""A model version that is being served: its scheduler, driven in real time, and its instances.
+
+This is the live driver of the pure scheduler. It adds no rule of its own: it passes stimuli in with
+the time, carries the decisions out, and emits what happened. Everything here runs on the server's
+loop except where said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from tritonnb.backends.contract import BackendModel, Execution, ModelContext
+from tritonnb.core.errors import InternalError, TritonError
+from tritonnb.core.events import (
+    BatchExecuted,
+    BatchSent,
+    Event,
+    ExecutedRequest,
+    RequestQueued,
+    RequestRefused,
+    ResponseSent,
+)
+from tritonnb.core.messages import InferRequest, InferResponse
+from tritonnb.model_config.normalized import config_to_json
+from tritonnb.model_config.schema import ModelSpec
+from tritonnb.runtime.instance import Instance
+from tritonnb.runtime.sequences import SequenceInputs
+from tritonnb.runtime.validation import RequestValidator
+from tritonnb.scheduling.decisions import Decision, Execute, Scheduler
+from tritonnb.scheduling.from_config import make_scheduler, reconfigure_scheduler
+from tritonnb.scheduling.response_order import ResponseOrder
+from tritonnb.telemetry.statistics import ModelStatistics
+from tritonnb.telemetry.stream import EventStream
+
+_serials = itertools.count(1)
+_batch_numbers = itertools.count(1)
+
+
+class ServedModel:
+    """One version of a model, ready to take requests.
+
+    Attributes
+    ----------
+    name, version : str, int
+    config : inference.ModelConfig
+        Completed and normalised, as the config endpoint shows it.
+    spec : ModelSpec
+        The configuration's tensors in a form made for checking requests.
+    scheduler : Scheduler
+    statistics : ModelStatistics
+    decoupled : bool
+        ``model_transaction_policy { decoupled: true }``.
+    """
+
+    def __init__(
+        self,
+        context: ModelContext,
+        backend_model: BackendModel,
+        stream: EventStream,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.name = context.name
+        self.version = context.version
+        self.context = context
+        self.config = context.config
+        self.spec = ModelSpec.from_config(context.config)
+        self.decoupled = bool(context.config.model_transaction_policy.decoupled)
+        self.statistics = ModelStatistics(self.name, self.version)
+        self.instances: list[Instance] = []
+        self.scheduler: Scheduler
+        self._backend_model = backend_model
+        self._validator = RequestValidator(context.config)
+        self._sequences = (
+            SequenceInputs(context.config, context.directory)
+            if context.config.HasField("sequence_batching")
+            else None
+        )
+        self._labels = _read_labels(context)
+        self._stream = stream
+        self._loop = loop
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ns = 0
+        self._in_flight = 0
+        self._orders: dict[InferRequest, ResponseOrder] = {}
+        self._responses_sent: dict[int, tuple[int, int]] = {}
+        self._drained: asyncio.Future[None] | None = None
+
+    # --- what the endpoints ask ---------------------------------------------------------------
+
+    def metadata(self, versions: Sequence[int] | None = None) -> dict[str, Any]:
+        """Model metadata of the v2 protocol; ``versions`` are those to list, ascending."""
+        batch = [-1] if self.spec.max_batch_size > 0 else []
+        return {
+            "name": self.name,
+            "versions": [str(each) for each in versions or [self.version]],
+            "platform": self.config.platform or self.config.backend,
+            "inputs": [_tensor_metadata(each, batch) for each in self.spec.inputs.values()],
+            "outputs": [_tensor_metadata(each, batch) for each in self.spec.outputs.values()],
+        }
+
+    def config_json(self) -> str:
+        """What ``GET /v2/models/NAME/config`` answers."""
+        return config_to_json(self.config)
+
+    def labels(self, output_name: str) -> list[str] | None:
+        """The lines of an output's ``label_filename``; None where it has none."""
+        return self._labels.get(output_name)
+
+    # --- stimuli ------------------------------------------------------------------------------
+
+    def submit(self, request: InferRequest) -> None:
+        """Check a request and give it to the scheduler.
+
+        Raises
+        ------
+        TritonError
+            When it is refused at once; nobody calls ``request.respond`` then.
+        """
+        self._validator.check(request)
+        request.model_name = self.name
+        request.model_version = self.version
+        now = time.monotonic_ns()
+        if not request.received_ns:
+            request.received_ns = now
+        request.serial = next(_serials)
+        try:
+            decisions = self.scheduler.enqueue(request, now)
+        except TritonError as error:
+            self._emit(self._refused(request, now, error.message, counted_as=""))
+            raise
+        self._in_flight += 1
+        self._emit(
+            RequestQueued(
+                now,
+                self.name,
+                self.version,
+                request.serial,
+                request.batch_size,
+                request.priority,
+                request.id,
+                request.correlation_id,
+                request.flags,
+            )
+        )
+        self._carry_out(decisions, now)
+
+    def cancel(self, request: InferRequest) -> None:
+        """The client went away: drop the request if it still waits."""
+        request.cancelled = True
+        now = time.monotonic_ns()
+        self._carry_out(self.scheduler.cancel(request, now), now)
+
+    def begin(self, instances: list[Instance]) -> None:
+        """Take the initialised instances and make the scheduler that feeds them."""
+        self.instances = instances
+        self.scheduler = make_scheduler(self.config, len(instances), os.environ)
+        now = time.monotonic_ns()
+        for instance in instances:
+            self._carry_out(self.scheduler.instance_idle(instance.spec.index, now), now)
+
+    def reconfigure(self, config: Any) -> None:
+        """Go on under other scheduling settings; no waiting request is lost."""
+        now = time.monotonic_ns()
+        decisions = reconfigure_scheduler(self.scheduler, config, now)
+        self.config = config
+        self._carry_out(decisions, now)
+
+    async def drain_and_close(self) -> None:
+        """Wait until every accepted request is answered, then free instances and model."""
+        if self._in_flight:
+            self._drained = self._loop.create_future()
+            await self._drained
+        await self.close()
+
+    async def close(self) -> None:
+        """Free instances and model now; nothing may be in flight on them."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for instance in self.instances:
+            await instance.stop()
+        await self._loop.run_in_executor(None, self._backend_model.finalize)
+
+    @property
+    def in_flight(self) -> int:
+        """Requests accepted and not finally answered."""
+        return self._in_flight
+
+    # --- decisions ----------------------------------------------------------------------------
+
+    def _carry_out(self, decisions: Sequence[Decision], now: int) -> None:
+        for decision in decisions:
+            if type(decision) is Execute:
+                self._execute(decision, now)
+            else:
+                request, error = decision.request, decision.error  # type: ignore[union-attr]
+                counted_as = decision.counted_as  # type: ignore[union-attr]
+                self._emit(self._refused(request, now, error.message, counted_as))
+                self._answer(request, InferResponse(error=error))
+        if self.scheduler.next_wake_ns is not None:
+            self._arm(self.scheduler.next_wake_ns)
+
+    def _execute(self, decision: Execute, now: int) -> None:
+        instance = self.instances[decision.instance]
+        number = next(_batch_numbers)
+        members = tuple([None if each is None else each.serial for each in decision.requests])
+        self._emit(
+            BatchSent(
+                now,
+                self.name,
+                self.version,
+                number,
+                instance.spec.name,
+                members,
+                decision.size,
+                decision.reason,
+                self.scheduler.queue_depth(),
+                decision.slots,
+            )
+        )
+        order = self.scheduler.response_order(decision.instance)
+        if order is not None:
+            self._orders.update((each, order) for each in decision.requests if each is not None)
+        requests = (
+            list(decision.requests) if self._sequences is None else self._sequences.prepare(decision)
+        )
+        instance.execute(Execution(requests, decision.size, self._deliver_from_anywhere, number))
+
+    def executed(self, instance: Instance, execution: Execution, raised: TritonError | None) -> None:
+        """An instance has run a batch: count it, start the next one, then answer."""
+        now = time.monotonic_ns()
+        failures = self._complete_answers(instance, execution, raised)
+        self._emit_executed(instance, execution, failures)
+        scheduler = self.scheduler
+        for request in execution.requests:
+            if decisions := scheduler.released(request, now):
+                self._carry_out(decisions, now)
+        self._carry_out(scheduler.instance_idle(instance.spec.index, now), now)
+        for request, response in zip(execution.requests, execution.responses, strict=True):
+            if response is not None and not request.is_null:
+                self._answer(request, response)
+
+    def _complete_answers(
+        self, instance: Instance, execution: Execution, raised: TritonError | None
+    ) -> list[str]:
+        """See to it that every request is answered; the failure reason of each, or "" for none."""
+        failures: list[str] = []
+        errors_fail = instance.backend_instance.error_responses_fail
+        for index, response in enumerate(execution.responses):
+            failed = response is not None and response.error is not None and errors_fail
+            if response is None and (raised is not None or not self.decoupled):
+                failed = True
+                error = raised or InternalError(
+                    f"model '{self.name}', instance '{instance.spec.name}': no response to the request"
+                )
+                if not self.decoupled:
+                    execution.responses[index] = InferResponse(error=error)
+                elif not execution.sender(index).closed:
+                    execution.sender(index).send(InferResponse(error=error))
+            failures.append("BACKEND" if failed else "")
+        return failures
+
+    def _emit_executed(self, instance: Instance, execution: Execution, failures: list[str]) -> None:
+        started = execution.compute_start_ns or execution.exec_start_ns
+        self._emit(
+            BatchExecuted(
+                execution.exec_end_ns,
+                self.name,
+                self.version,
+                execution.number,
+                instance.spec.name,
+                execution.size,
+                execution.exec_start_ns,
+                started,
+                execution.compute_end_ns or execution.exec_end_ns,
+                execution.exec_end_ns,
+                tuple(
+                    [
+                        ExecutedRequest(
+                            each.serial, each.batch_size, each.received_ns, each.queued_ns, failed
+                        )
+                        for each, failed in zip(execution.requests, failures, strict=True)
+                        if not each.is_null
+                    ]
+                ),
+            )
+        )
+
+    # --- answers ------------------------------------------------------------------------------
+
+    def _answer(self, request: InferRequest, response: InferResponse) -> None:
+        order = self._orders.get(request)
+        if order is None:
+            self._deliver(request, response)
+            return
+        if response.final:
+            del self._orders[request]
+        for earlier, answer in order.answer(request, response):
+            self._deliver(earlier, answer)
+
+    def _deliver(self, request: InferRequest, response: InferResponse) -> None:
+        request.respond(request, response)
+        if response.final:
+            self._in_flight -= 1
+            if self._drained is not None and not self._in_flight and not self._drained.done():
+                self._drained.set_result(None)
+
+    def _deliver_from_anywhere(self, request: InferRequest, response: InferResponse) -> None:
+        self._loop.call_soon_threadsafe(self._deliver_decoupled, request, response)
+
+    def _deliver_decoupled(self, request: InferRequest, response: InferResponse) -> None:
+        index, since_ns = self._responses_sent.pop(request.serial, (0, request.queued_ns))
+        now = time.monotonic_ns()
+        if not response.final:
+            self._responses_sent[request.serial] = (index + 1, now)
+        outcome = "empty" if response.empty else "fail" if response.error else "success"
+        self._emit(
+            ResponseSent(
+                now, self.name, self.version, request.serial, index, outcome, now - since_ns
+            )
+        )
+        self._answer(request, response)
+
+    # --- time ---------------------------------------------------------------------------------
+
+    def _arm(self, when_ns: int) -> None:
+        """Have the scheduler woken at a time; one timer, the earliest wish wins."""
+        if self._timer is not None:
+            if self._timer_ns <= when_ns:
+                return
+            self._timer.cancel()
+        self._timer_ns = when_ns
+        # Event loops round timers to milliseconds. Below that call_later fires at once, the wake
+        # finds that it is early and arms again: the loop turns until the time has come.
+        delay = max(0, when_ns - time.monotonic_ns()) * 1e-9
+        self._timer = self._loop.call_later(delay, self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        now = time.monotonic_ns()
+        self._carry_out(self.scheduler.wake(now), now)
+
+    # --- events -------------------------------------------------------------------------------
+
+    def _emit(self, event: Event) -> None:
+        self.statistics.fold(event)
+        self._stream.emit(event)
+
+    def _refused(
+        self, request: InferRequest, now: int, message: str, counted_as: str
+    ) -> RequestRefused:
+        return RequestRefused(
+            now,
+            self.name,
+            self.version,
+            request.serial,
+            request.batch_size,
+            request.received_ns,
+            message,
+            counted_as,
+        )
+
+
+def _tensor_metadata(tensor: Any, batch: list[int]) -> dict[str, Any]:
+    return {"name": tensor.name, "datatype": tensor.datatype.name, "shape": [*batch, *tensor.dims]}
+
+
+def _read_labels(context: ModelContext) -> dict[str, list[str]]:
+    return {
+        output.name: (context.directory / output.label_filename).read_text().splitlines()
+        for output in context.config.output
+        if output.label_filename
+    }

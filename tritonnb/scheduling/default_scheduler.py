@@ -1,0 +1,111 @@
+"""The scheduler of a model without a batcher: each request is executed alone, in order of arrival.
+
+It knows no limit, timeout or priority. As in Triton, an accepted request is on its way to an instance
+already: cancelling it is for the backend to notice.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from tritonnb.core.errors import InvalidArgumentError, UnavailableError
+from tritonnb.scheduling.decisions import CANNOT_RESCHEDULE, STOPPING, Decision, Execute, Reason
+from tritonnb.scheduling.instances import Instances
+from tritonnb.scheduling.reasons import ONE_REQUEST
+from tritonnb.scheduling.response_order import ResponseOrder
+
+
+class DefaultScheduler:
+    """A `Scheduler` that never combines requests.
+
+    Parameters
+    ----------
+    instance_count : int
+        Instances 0 to instance_count - 1 are used, each once it says that it is idle.
+    """
+
+    next_wake_ns: int | None = None
+
+    def __init__(self, instance_count: int) -> None:
+        self.instances = Instances(instance_count)
+        self._waiting: deque[Any] = deque()
+        self._stopping = False
+
+    def enqueue(self, request: Any, now: int) -> Sequence[Decision]:
+        """A request arrived.
+
+        Raises
+        ------
+        UnavailableError
+            If the server is stopping.
+        """
+        if self._stopping:
+            raise UnavailableError(f"{request.id_prefix}{STOPPING}")
+        request.queued_ns = now
+        self._waiting.append(request)
+        return self._advance(now)
+
+    def instance_idle(self, instance: int, now: int) -> Sequence[Decision]:
+        """An instance has nothing to do."""
+        self.instances.release(instance, now)
+        return self._advance(now)
+
+    def released(self, request: Any, now: int) -> Sequence[Decision]:
+        """A request has had its final response: nothing depends on it here."""
+        return ()
+
+    def reschedule(self, request: Any, now: int) -> Sequence[Decision]:
+        """Requests are executed once.
+
+        Raises
+        ------
+        InvalidArgumentError
+            Always.
+        """
+        raise InvalidArgumentError(CANNOT_RESCHEDULE)
+
+    def cancel(self, request: Any, now: int) -> Sequence[Decision]:
+        """Nothing changes: the request is executed."""
+        return ()
+
+    def wake(self, now: int) -> Sequence[Decision]:
+        """Nothing here depends on time."""
+        return ()
+
+    def stop(self) -> None:
+        """Admit no more requests; those that wait are served."""
+        self._stopping = True
+
+    def set_instances(self, members: Collection[int], now: int) -> Sequence[Decision]:
+        """Go on with other instances: see `Instances.replace`."""
+        self.instances.replace(members)
+        return self._advance(now)
+
+    def queue_depth(self) -> int:
+        """Requests accepted and not yet running."""
+        return len(self._waiting)
+
+    def response_order(self, instance: int) -> ResponseOrder | None:
+        """None: responses leave as they come."""
+        return None
+
+    def validate(self) -> None:
+        """Check the invariants."""
+        assert not (self._waiting and self.instances.idle)
+
+    def _advance(self, now: int) -> list[Decision]:
+        decisions: list[Decision] = []
+        while self._waiting and self.instances.idle:
+            instance, idle_since = self.instances.take()
+            request = self._waiting.popleft()
+            facts = {
+                "requests": 1,
+                "rows": request.batch_size,
+                "waited_ns": now - request.queued_ns,
+                "instance": instance,
+                "idle_ns": now - idle_since,
+            }
+            decisions.append(Execute(instance, [request], request.batch_size, Reason(ONE_REQUEST, facts)))
+        return decisions

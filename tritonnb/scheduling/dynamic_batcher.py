@@ -1,0 +1,404 @@
+"""The dynamic batcher: requests that wait are combined into batches.
+
+Three places, from left to right: the *queue* holds requests; a *batch-formation pass* walks along it and
+moves a prefix into a *payload*; payloads wait in line for instances, and an idle instance takes
+the first. While all instances are busy up to two payloads an instance are prepared ahead
+(prefetching), and the last of them grows until it is full. Where a queue policy or priorities
+apply nothing is prepared ahead, since a request in a payload can no longer expire, be overtaken, or be
+cancelled.
+
+A pass asks, in this order: is a preferred size reached, or about to be overshot? can the batch not grow
+any more? has the oldest request waited for ``max_queue_delay``? Otherwise it waits for more.
+
+Implements ``ModelDynamicBatching`` of *model_config.proto* as Triton 2.51 behaves, with one
+intended difference: there is no poll. Expiry and freed instances take effect at once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tritonnb.core.errors import CancelledError, InvalidArgumentError, UnavailableError
+from tritonnb.scheduling import reasons
+from tritonnb.scheduling.decisions import CANNOT_RESCHEDULE, STOPPING, Decision, Execute, Reason, Refuse
+from tritonnb.scheduling.instances import Instances
+from tritonnb.scheduling.policy import QueueSettings
+from tritonnb.scheduling.queue import PriorityQueue
+from tritonnb.scheduling.response_order import ResponseOrder
+
+PAYLOADS_AHEAD = 2  # for each instance
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicBatcherSettings:
+    """What ``dynamic_batching`` configures.
+
+    Attributes
+    ----------
+    max_batch_size : int
+        Rows that one execution may have.
+    preferred_batch_sizes : tuple of int
+        In rising order; ``(max_batch_size,)`` unless configured.
+    max_queue_delay_ns : int
+        How long a request may be held back so that others can join it; 0 for not at all.
+    preserve_ordering : bool
+        Responses leave in the order in which their requests were placed in batches.
+    queue : QueueSettings
+        Priority levels and queue policies.
+    enforce_equal_shape : bool
+        Some input's shape may vary between requests and must not within a batch. Every arrival
+        is then examined at once; otherwise only when enough rows have come for a preferred size.
+    hold_until : int
+        Nothing is batched before this many requests wait (``TRITONSERVER_DELAY_SCHEDULER``).
+    """
+
+    max_batch_size: int
+    preferred_batch_sizes: tuple[int, ...]
+    max_queue_delay_ns: int = 0
+    preserve_ordering: bool = False
+    queue: QueueSettings = field(default_factory=QueueSettings)
+    enforce_equal_shape: bool = False
+    hold_until: int = 0
+
+
+class Payload:
+    """A batch that waits for an instance.
+
+    Attributes
+    ----------
+    requests : list
+    rows : int
+    oldest_ns : int
+        When the request that has waited longest arrived.
+    formed_ns : int
+        When it was last added to.
+    full : bool
+        The batcher adds no more to it.
+    closed : bool
+        It ended because the next request's inputs differ, so it is not merged with a later payload either.
+    rule : str
+        Why it was last added to.
+    waited_ns, next_rows : int
+        What that rule looked at: how long its oldest request had waited by then, and the size of the
+        first request that was one too many, 0 if there was none.
+    """
+
+    __slots__ = ("closed", "formed_ns", "full", "next_rows", "oldest_ns", "requests", "rows", "rule", "waited_ns")
+
+    def __init__(self, oldest_ns: int) -> None:
+        self.requests: list[Any] = []
+        self.rows = 0
+        self.oldest_ns = oldest_ns
+        self.formed_ns = 0
+        self.full = False
+        self.closed = False
+        self.rule = ""
+        self.waited_ns = 0
+        self.next_rows = 0
+
+    @property
+    def batch_key(self) -> Hashable:
+        """What requests must have in common to share this batch."""
+        key: Hashable = self.requests[0].batch_key
+        return key
+
+    def add(self, requests: list[Any], now: int) -> None:
+        """Requests join."""
+        self.requests += requests
+        self.rows += sum(request.batch_size for request in requests)
+        self.formed_ns = now
+
+
+class DynamicBatcher:
+    """A `Scheduler` that combines requests.
+
+    Parameters
+    ----------
+    settings : DynamicBatcherSettings
+    instance_count : int
+        Instances 0 to instance_count - 1 are used, each once it says that it is idle.
+
+    Attributes
+    ----------
+    next_wake_ns : int or None
+    queue : PriorityQueue
+        Accepted requests that are in no payload.
+    payloads : deque of Payload
+        Those that wait for an instance, first to go first.
+    instances : Instances
+    """
+
+    def __init__(self, settings: DynamicBatcherSettings, instance_count: int) -> None:
+        self.next_wake_ns: int | None = None
+        self.queue = PriorityQueue(settings.queue)
+        self.payloads: deque[Payload] = deque()
+        self.instances = Instances(instance_count)
+        self._order = ResponseOrder()
+        self._hold_until = settings.hold_until
+        self._stopping = False
+        self._apply(settings)
+
+    def _apply(self, settings: DynamicBatcherSettings) -> None:
+        self.settings = settings
+        self._preferred = frozenset(settings.preferred_batch_sizes)
+        self._largest_preferred = max(settings.preferred_batch_sizes, default=0)
+        self._prefetching = settings.queue.supports_prefetching
+        self._look_again()
+
+    def _look_again(self) -> None:
+        """Forget the pending batch and what it waits for: it was chosen for another payload."""
+        self.queue.restore()
+        self._growing: Payload | None = self.payloads[-1] if self.payloads and not self.payloads[-1].full else None
+        self._enough_rows = 0  # rows in the queue that call for the next pass
+        self._pass_due_ns: int | None = None
+
+    # Stimuli
+
+    def enqueue(self, request: Any, now: int) -> Sequence[Decision]:
+        """A request arrived.
+
+        Raises
+        ------
+        UnavailableError
+            If the server is stopping or the queue is full.
+        """
+        if self._stopping:
+            raise UnavailableError(f"{request.id_prefix}{STOPPING}")
+        if request.cancelled:
+            return [_cancelled(request, 0)]
+        decisions = self.submit(request, now)
+        request.queued_ns = now
+        return decisions
+
+    def submit(self, request: Any, now: int) -> Sequence[Decision]:
+        """Like `enqueue`, for a request that another scheduler has admitted already."""
+        self.queue.add(request, now)
+        refused = self._expire(now)
+        if self._may_form() and (self.settings.enforce_equal_shape or self.queue.rows >= self._enough_rows):
+            return refused + self._advance(now)
+        self._plan_wake()
+        return refused
+
+    def instance_idle(self, instance: int, now: int) -> Sequence[Decision]:
+        """An instance has nothing to do."""
+        refused = self._expire(now)
+        self.instances.release(instance, now)
+        return refused + self._advance(now)
+
+    def released(self, request: Any, now: int) -> Sequence[Decision]:
+        """A request has had its final response: nothing depends on it here."""
+        return ()
+
+    def reschedule(self, request: Any, now: int) -> Sequence[Decision]:
+        """Requests are executed once.
+
+        Raises
+        ------
+        InvalidArgumentError
+            Always.
+        """
+        raise InvalidArgumentError(CANNOT_RESCHEDULE)
+
+    def cancel(self, request: Any, now: int) -> Sequence[Decision]:
+        """A request that is not yet in a payload leaves the queue; any other runs on."""
+        refused = self._expire(now)
+        if not self.queue.remove(request):
+            return refused
+        return [*refused, _cancelled(request, now - request.queued_ns), *self._advance(now)]
+
+    def wake(self, now: int) -> Sequence[Decision]:
+        """A request may have expired, or the pending batch waited long enough."""
+        refused = self._expire(now)
+        if refused or (self._pass_due_ns is not None and now >= self._pass_due_ns):
+            return refused + self._advance(now)
+        self._plan_wake()
+        return refused
+
+    def stop(self) -> None:
+        """Admit no more requests; those that wait are served."""
+        self._stopping = True
+
+    def reconfigure(self, settings: DynamicBatcherSettings, now: int) -> Sequence[Decision]:
+        """Go on under new settings; no waiting request is lost, payloads already formed stay as they are."""
+        refused = self._expire(now)
+        if settings.queue != self.settings.queue:
+            self.queue.reconfigure(settings.queue, now)
+        self._apply(settings)
+        return refused + self._advance(now)
+
+    def set_instances(self, members: Collection[int], now: int) -> Sequence[Decision]:
+        """Go on with other instances: see `Instances.replace`."""
+        self.instances.replace(members)
+        return self._advance(now)
+
+    # Questions
+
+    def queue_depth(self) -> int:
+        """Requests accepted and not yet running."""
+        return self.queue.size + sum(len(payload.requests) for payload in self.payloads)
+
+    def response_order(self, instance: int) -> ResponseOrder | None:
+        """Where responses of batches that start now must pass; None if they leave as they come."""
+        return self._order if self.settings.preserve_ordering else None
+
+    # The rules
+
+    def _expire(self, now: int) -> list[Decision]:
+        deadline = self.queue.deadline
+        return list(self.queue.expire(now)) if deadline is not None and now > deadline else []
+
+    def _may_form(self) -> bool:
+        if self._hold_until:
+            if self.queue.size < self._hold_until:
+                return False
+            self._hold_until = 0
+        if self._prefetching:
+            return len(self.payloads) < PAYLOADS_AHEAD * len(self.instances.members)
+        return len(self.payloads) < len(self.instances.idle)
+
+    def _advance(self, now: int) -> list[Decision]:
+        """Form payloads and hand them to instances until nothing more can be done at this time."""
+        decisions: list[Decision] = []
+        while True:
+            while self.payloads and self.instances.idle:
+                decisions.append(self._execute(now))
+            if not (self.queue.size and self._may_form() and self._form(now)):
+                break
+        self._plan_wake()
+        return decisions
+
+    def _plan_wake(self) -> None:
+        deadline = self.queue.deadline
+        wake = None if deadline is None else deadline + 1  # expired is later than the deadline
+        if self._pass_due_ns is not None and (wake is None or self._pass_due_ns < wake) and self._may_form():
+            wake = self._pass_due_ns
+        self.next_wake_ns = wake
+
+    def _form(self, now: int) -> bool:
+        """One batch-formation pass; True if it moved requests into a payload."""
+        settings, queue, payload = self.settings, self.queue, self._growing
+        delay, largest = settings.max_queue_delay_ns, self._largest_preferred
+        base = payload.rows if payload else 0
+        rows = base + queue.pending_rows
+        best = 0  # pending requests up to the best preferred size
+        rule = ends = ""  # why these are the best; why nothing more can be added
+        next_rows = 0
+        overshot = False
+        while (candidate := queue.candidate()) is not None:
+            total = rows + candidate.batch_size
+            if rows:
+                if total > largest:
+                    next_rows = next_rows or candidate.batch_size
+                    if not best:
+                        overshot = True
+                        best = len(queue.pending)
+                        rule = reasons.OVERSHOOTS_PREFERRED if total <= settings.max_batch_size else reasons.DOES_NOT_FIT
+                    # A larger preferred size is out of reach; go on only if ages could still matter.
+                    if best and (not delay or (self._prefetching and now - queue.pending_oldest_ns < delay)):
+                        break
+                if total > settings.max_batch_size:
+                    ends = reasons.DOES_NOT_FIT
+                    break
+                if candidate.batch_key != (payload or queue).batch_key:
+                    ends = reasons.DIFFERENT_INPUTS
+                    break
+            queue.take()
+            rows = total
+            if rows in self._preferred:
+                best, rule = len(queue.pending), reasons.PREFERRED_SIZE
+
+        count = len(queue.pending)
+        age = now - queue.pending_oldest_ns
+        exceeded = 0 < delay <= age
+        full = True
+        if best and not exceeded:
+            count, full = best, overshot or not delay
+        elif not count:
+            return False
+        elif rows >= largest:
+            rule = reasons.FULL
+        elif ends:
+            rule = reasons.DELAY_EXCEEDED if exceeded else ends
+        elif exceeded or not delay:
+            rule, full = reasons.DELAY_EXCEEDED if exceeded else reasons.NO_DELAY, False
+        elif base and base not in self._preferred:
+            rule, full = reasons.GROWN, False
+        else:
+            self._enough_rows = min(size for size in settings.preferred_batch_sizes if size > rows) - base
+            self._pass_due_ns = queue.pending_oldest_ns + delay
+            return False
+
+        if payload is None:
+            payload = Payload(queue.pending_oldest_ns)
+            self.payloads.append(payload)
+        payload.add(queue.withdraw(count), now)
+        payload.full = full
+        payload.closed = payload.closed or ends == reasons.DIFFERENT_INPUTS
+        payload.rule, payload.waited_ns, payload.next_rows = rule, age, next_rows
+        self._growing = None if full else payload
+        self._enough_rows = 0
+        self._pass_due_ns = None
+        return True
+
+    def _execute(self, now: int) -> Execute:
+        """The first payload goes to the instance that has been idle longest."""
+        instance, idle_since = self.instances.take()
+        payload = self.payloads.popleft()
+        merged = self._merge_into(payload, now)
+        if self._growing and not self.payloads:
+            self._look_again()
+        if self.settings.preserve_ordering:
+            for request in payload.requests:
+                self._order.placed(request)
+        facts = {
+            "requests": len(payload.requests),
+            "rows": payload.rows,
+            "waited_ns": payload.waited_ns,
+            "delay_ns": self.settings.max_queue_delay_ns,
+            "preferred": self.settings.preferred_batch_sizes,
+            "max_batch_size": self.settings.max_batch_size,
+            "next_rows": payload.next_rows,
+            "instance": instance,
+            "idle_ns": now - idle_since,
+            "ready_ns": now - payload.formed_ns,
+            "merged": merged,
+        }
+        return Execute(instance, payload.requests, payload.rows, Reason(payload.rule, facts))
+
+    def _merge_into(self, payload: Payload, now: int) -> int:
+        """Late merging: payloads whose delay has passed meanwhile join the first; returns how many did."""
+        delay, merged = self.settings.max_queue_delay_ns, 0
+        while (
+            delay
+            and self.payloads
+            and not payload.closed
+            and not (follower := self.payloads[0]).closed
+            and now - follower.oldest_ns > delay
+            and payload.rows + follower.rows <= self.settings.max_batch_size
+            and payload.batch_key == follower.batch_key
+        ):
+            payload.requests += follower.requests
+            payload.rows += follower.rows
+            self.payloads.popleft()
+            merged += 1
+        return merged
+
+    def validate(self) -> None:
+        """Check the invariants."""
+        self.queue.validate()
+        assert not (self.payloads and self.instances.idle)
+        assert self._growing is None or (self._growing is self.payloads[-1] and not self._growing.full)
+        for payload in self.payloads:
+            assert payload.rows == sum(request.batch_size for request in payload.requests)
+            assert payload.rows <= self.settings.max_batch_size or len(payload.requests) == 1
+            assert {request.batch_key for request in payload.requests} == {payload.batch_key}
+        if self.queue.size and self._may_form():
+            assert self._pass_due_ns is not None
+            assert self.next_wake_ns is not None and self.next_wake_ns <= self._pass_due_ns
+
+
+def _cancelled(request: Any, waited_ns: int) -> Refuse:
+    return Refuse(request, CancelledError(""), "CANCELED", Reason(reasons.CANCELLED, {"waited_ns": waited_ns}))

@@ -1,0 +1,92 @@
+"""Queue policies and priority levels: who may wait, how long, and who goes first.
+
+Mirrors ``ModelQueuePolicy`` and the priority fields of ``ModelDynamicBatching`` in
+*model_config.proto*. A smaller level number goes earlier; level 0 exists only where
+``priority_levels`` is 0.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+class TimeoutAction(enum.Enum):
+    """What becomes of a request whose timeout has passed while it waited."""
+
+    REJECT = 0
+    DELAY = 1
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePolicy:
+    """How one priority level treats the requests that wait in it.
+
+    Attributes
+    ----------
+    timeout_action : TimeoutAction
+        REJECT answers an expired request with an error; DELAY serves it after all others of its
+        level, without a deadline.
+    default_timeout_ns : int
+        0 for never.
+    allow_timeout_override : bool
+        A request may ask for a shorter timeout than the default, never for a longer one.
+    max_queue_size : int
+        Requests that may wait at once; 0 for no limit.
+    """
+
+    timeout_action: TimeoutAction = TimeoutAction.REJECT
+    default_timeout_ns: int = 0
+    allow_timeout_override: bool = False
+    max_queue_size: int = 0
+
+    def timeout_ns(self, requested_us: int) -> int:
+        """The timeout of a request that asks for ``requested_us`` microseconds; 0 for never."""
+        requested_ns = requested_us * 1000
+        if self.allow_timeout_override and 0 < requested_ns < self.default_timeout_ns:
+            return requested_ns
+        return self.default_timeout_ns
+
+    @property
+    def supports_prefetching(self) -> bool:
+        """A payload may be built before an instance is free only where waiting has no rules."""
+        return not (self.default_timeout_ns or self.allow_timeout_override or self.max_queue_size)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSettings:
+    """Priority levels and the policy of each.
+
+    Attributes
+    ----------
+    priority_levels : int
+        0 for a single queue without priorities.
+    default_priority_level : int
+        Level of requests that ask for none, or for one that does not exist.
+    default_queue_policy : QueuePolicy
+    priority_queue_policy : mapping of int to QueuePolicy
+        Levels with a policy of their own.
+    """
+
+    priority_levels: int = 0
+    default_priority_level: int = 0
+    default_queue_policy: QueuePolicy = field(default_factory=QueuePolicy)
+    priority_queue_policy: Mapping[int, QueuePolicy] = field(default_factory=dict)
+
+    def level_of(self, priority: int) -> int:
+        """The level that serves requests of a priority."""
+        if not self.priority_levels:
+            return 0
+        if 0 < priority <= self.priority_levels:
+            return priority
+        return self.default_priority_level
+
+    def policy_of(self, level: int) -> QueuePolicy:
+        """The queue policy of a level."""
+        return self.priority_queue_policy.get(level, self.default_queue_policy)
+
+    @property
+    def supports_prefetching(self) -> bool:
+        """Payloads may be built while all instances are busy."""
+        return not self.priority_levels and self.default_queue_policy.supports_prefetching

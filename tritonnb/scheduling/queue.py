@@ -1,0 +1,250 @@
+"""The queue of the dynamic batcher: priority levels, expiry, and the pending batch.
+
+Requests stand in scan order: by level; inside a level first the live ones, then those that have
+outlived their timeout under the policy DELAY; inside each in order of arrival. The batcher walks
+along the queue once and *takes* what it provisionally chooses into the pending batch, so that the
+next walk goes on where the last one ended. Whatever would have to stand before or inside the
+pending batch (an arrival of a higher precedence, an expiry, a cancellation) restores it to the queue, and the
+walk begins anew.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import insort
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tritonnb.core.errors import UnavailableError
+from tritonnb.scheduling.decisions import Reason, Refuse
+from tritonnb.scheduling.policy import QueuePolicy, QueueSettings, TimeoutAction
+from tritonnb.scheduling.reasons import TIMED_OUT
+
+Arrivals = OrderedDict[Any, int]  # request -> when it entered, in ns; oldest first
+
+
+@dataclass(slots=True)
+class Level:
+    """The requests of one priority that are not in the pending batch."""
+
+    number: int
+    policy: QueuePolicy
+    live: Arrivals = field(default_factory=OrderedDict)
+    delayed: Arrivals = field(default_factory=OrderedDict)
+    pending: int = 0
+
+
+class PriorityQueue:
+    """Requests that wait to be batched.
+
+    Parameters
+    ----------
+    settings : QueueSettings
+
+    Attributes
+    ----------
+    size : int
+        How many wait, the pending ones included.
+    rows : int
+        Sum of the batch sizes of these.
+    pending : list
+        The requests provisionally chosen for the next batch, in order.
+    pending_rows : int
+        Their sizes added up.
+    pending_oldest_ns : int
+        When the one that has waited longest entered.
+    """
+
+    def __init__(self, settings: QueueSettings) -> None:
+        self._configure(settings)
+        self._reset_pending()
+
+    def _configure(self, settings: QueueSettings) -> None:
+        self.settings = settings
+        self._levels: dict[int, Level] = {}
+        self._scan: list[Level] = []  # by number
+        self.size = 0
+        self.rows = 0
+        self._deadline_of: dict[Any, int] = {}
+        self._deadlines: list[tuple[int, int, Any]] = []  # a heap; may hold requests that have left
+        self._serial = 0
+
+    def _reset_pending(self) -> None:
+        self.pending: list[Any] = []
+        self._sources: list[tuple[Level, Arrivals, int]] = []  # where each pending request stood
+        self.pending_rows = 0
+        self.pending_oldest_ns = 0
+
+    def add(self, request: Any, now: int) -> None:
+        """A request begins to wait.
+
+        Raises
+        ------
+        UnavailableError
+            If its level is full.
+        """
+        level = self._level(request)
+        limit = level.policy.max_queue_size
+        if limit and len(level.live) + len(level.delayed) + level.pending >= limit:
+            raise UnavailableError(f"{request.id_prefix}Exceeds maximum queue size")
+        self._insert(level, request, now, now)
+
+    @property
+    def batch_key(self) -> Hashable:
+        """What the pending batch's requests have in common."""
+        key: Hashable = self.pending[0].batch_key
+        return key
+
+    def candidate(self) -> Any:
+        """The first request that is not pending, or None."""
+        for level in self._scan:
+            if level.live:
+                return next(iter(level.live))
+            if level.delayed:
+                return next(iter(level.delayed))
+        return None
+
+    def take(self) -> None:
+        """Add the candidate to the pending batch."""
+        for level in self._scan:
+            source = level.live or level.delayed
+            if source:
+                request, since = source.popitem(last=False)
+                if not self.pending or since < self.pending_oldest_ns:
+                    self.pending_oldest_ns = since
+                self.pending.append(request)
+                self.pending_rows += request.batch_size
+                self._sources.append((level, source, since))
+                level.pending += 1
+                return
+
+    def restore(self) -> None:
+        """Give up the pending batch: its requests stand at the head of the queue again."""
+        if not self.pending:
+            return
+        for request, (level, source, since) in zip(reversed(self.pending), reversed(self._sources), strict=True):
+            source[request] = since
+            source.move_to_end(request, last=False)
+            level.pending -= 1
+        self._reset_pending()
+
+    def withdraw(self, count: int) -> list[Any]:
+        """The first ``count`` pending requests leave the queue; the others are restored."""
+        leaving, staying = self.pending[:count], self.pending[count:]
+        for request, (level, _, _) in zip(leaving, self._sources, strict=False):
+            level.pending -= 1
+            self.rows -= request.batch_size
+            if self._deadline_of:
+                self._deadline_of.pop(request, None)
+        self.size -= count
+        if staying:
+            self.pending, self._sources = staying, self._sources[count:]
+            self.restore()
+        else:
+            self._reset_pending()
+        return leaving
+
+    def remove(self, request: Any) -> bool:
+        """A request leaves, wherever it stands; False if it does not wait here."""
+        level = self._levels.get(self.settings.level_of(request.priority))
+        if level is None:
+            return False
+        if any(each is request for each in self.pending):
+            self.restore()
+        if level.live.pop(request, None) is None and level.delayed.pop(request, None) is None:
+            return False
+        self.rows -= request.batch_size
+        self.size -= 1
+        self._deadline_of.pop(request, None)
+        return True
+
+    @property
+    def deadline(self) -> int | None:
+        """The nearest moment (ns) after which a waiting request is expired, or None."""
+        heap = self._deadlines
+        while heap:
+            if heap[0][2] in self._deadline_of:
+                return heap[0][0]
+            heapq.heappop(heap)
+        return None
+
+    def expire(self, now: int) -> list[Refuse]:
+        """Apply the timeout action to every request whose deadline has passed."""
+        refused: list[Refuse] = []
+        while (deadline := self.deadline) is not None and now > deadline:
+            request = heapq.heappop(self._deadlines)[2]
+            level = self._level(request)
+            if request not in level.live:
+                self.restore()
+            since = level.live[request]
+            if level.policy.timeout_action is TimeoutAction.DELAY:
+                del self._deadline_of[request]
+                level.delayed[request] = level.live.pop(request)
+            else:
+                self.remove(request)
+                why = Reason(TIMED_OUT, {"waited_ns": now - since, "timeout_ns": deadline - since})
+                refused.append(Refuse(request, UnavailableError("Request timeout expired"), "REJECTED", why))
+        return refused
+
+    def reconfigure(self, settings: QueueSettings, now: int) -> None:
+        """Move every request to the level it has under new settings.
+
+        None is refused for it: limits of size hold for later arrivals, and the timeouts of the new
+        policies run from now. What was delayed stays delayed.
+        """
+        self.restore()
+        waiting = [(since, request, False) for each in self._scan for request, since in each.live.items()]
+        waiting += [(since, request, True) for each in self._scan for request, since in each.delayed.items()]
+        waiting.sort(key=lambda each: each[0])
+        self._configure(settings)
+        for since, request, delayed in waiting:
+            level = self._level(request)
+            self._insert(level, request, since, now)
+            if delayed:
+                self._deadline_of.pop(request, None)
+                level.delayed[request] = level.live.pop(request)
+
+    def validate(self) -> None:
+        """Check the invariants."""
+        standing = [request for each in self._scan for part in (each.live, each.delayed) for request in part]
+        everyone = standing + self.pending
+        assert len(set(everyone)) == len(everyone) == self.size
+        assert self.rows == sum(request.batch_size for request in everyone)
+        assert self.pending_rows == sum(request.batch_size for request in self.pending)
+        assert [each.number for each in self._scan] == sorted(self._levels)
+        assert all(each is self._levels[each.number] for each in self._scan)
+        assert all(request in everyone for request in self._deadline_of)
+        assert len(self._deadline_of) <= len(self._deadlines)
+        assert len(self.pending) == len(self._sources) == sum(each.pending for each in self._scan)
+        if self.pending:
+            assert self.pending_oldest_ns == min(since for _, _, since in self._sources)
+            last = self._sources[-1][0].number
+            assert all(not each.live for each in self._scan if each.number < last)
+
+    def _level(self, request: Any) -> Level:
+        number = self.settings.level_of(request.priority)
+        level = self._levels.get(number)
+        if level is None:
+            level = self._levels[number] = Level(number, self.settings.policy_of(number))
+            insort(self._scan, level, key=lambda each: each.number)
+        return level
+
+    def _insert(self, level: Level, request: Any, since: int, timeout_from: int) -> None:
+        if self._sources:
+            last, source, _ = self._sources[-1]
+            if level.number < last.number or source is level.delayed:
+                self.restore()
+        level.live[request] = since
+        self.rows += request.batch_size
+        self.size += 1
+        timeout = level.policy.timeout_ns(request.timeout_us)
+        if timeout:
+            self._serial += 1
+            self._deadline_of[request] = timeout_from + timeout
+            heapq.heappush(self._deadlines, (timeout_from + timeout, self._serial, request))
+            # Requests that leave in time stay in the heap; it must not grow with the traffic.
+            if len(self._deadlines) > 2 * len(self._deadline_of) + 64:
+                self._deadlines = [each for each in self._deadlines if each[2] in self._deadline_of]
+                heapq.heapify(self._deadlines)

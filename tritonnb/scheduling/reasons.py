@@ -1,0 +1,142 @@
+"""Why decisions are taken: the closed set of rules, and the sentence for each.
+
+A scheduler attaches a `Reason`: one rule of `RULES` and the few numbers that the rule looked at.
+Making one is cheap; `explain` turns it into words only when someone asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tritonnb.scheduling.decisions import Reason
+
+# Executions
+ONE_REQUEST = "one_request"
+PREFERRED_SIZE = "preferred_size"
+FULL = "full"
+OVERSHOOTS_PREFERRED = "overshoots_preferred"
+DOES_NOT_FIT = "does_not_fit"
+DIFFERENT_INPUTS = "different_inputs"
+DELAY_EXCEEDED = "delay_exceeded"
+NO_DELAY = "no_delay"
+GROWN = "grown"
+NO_SLOT_WAIT = "no_slot_wait"
+SLOT_UTILIZATION = "slot_utilization"
+# Refusals
+TIMED_OUT = "timed_out"
+CANCELLED = "cancelled"
+SEQUENCE_CANCELLED = "sequence_cancelled"
+BACKLOG_TIMED_OUT = "backlog_timed_out"
+
+RULES: Mapping[str, str] = {
+    ONE_REQUEST: "without a batcher, every request is executed alone",
+    PREFERRED_SIZE: "a preferred batch size is reached",
+    FULL: "the largest preferred batch size is reached",
+    OVERSHOOTS_PREFERRED: "the next request would go beyond every preferred batch size",
+    DOES_NOT_FIT: "the next request would go beyond max_batch_size",
+    DIFFERENT_INPUTS: "the next request's inputs may not share the batch",
+    DELAY_EXCEEDED: "the oldest request has waited for max_queue_delay",
+    NO_DELAY: "max_queue_delay is 0: whatever waits is sent",
+    GROWN: "a batch that waits for an instance without having a preferred size takes every arrival",
+    NO_SLOT_WAIT: "max_queue_delay or minimum_slot_utilization is 0: ready slots do not wait for others",
+    SLOT_UTILIZATION: "enough slots are ready for minimum_slot_utilization",
+    TIMED_OUT: "the request's timeout passed while it waited, and its queue policy is REJECT",
+    CANCELLED: "the request was cancelled while it waited",
+    SEQUENCE_CANCELLED: "a request of the same sequence was cancelled",
+    BACKLOG_TIMED_OUT: "the sequence's timeout passed while it waited in the backlog",
+}
+
+
+Facts = Mapping[str, Any]
+
+
+def explain(reason: Reason) -> str:
+    """A reason in plain words, with its numbers.
+
+    Parameters
+    ----------
+    reason : Reason
+        With a rule of `RULES` and the facts that its scheduler attached.
+
+    Returns
+    -------
+    str
+        One line, without a full stop.
+
+    Examples
+    --------
+    >>> explain(Reason(TIMED_OUT, {"waited_ns": 200_000_001, "timeout_ns": 200_000_000}))
+    'waited 200.0 ms, longer than its timeout of 200.0 ms'
+    """
+    facts = reason.facts
+    cause = _CAUSES[reason.rule](facts)
+    return f"{_batch(facts)}: {cause}{_dispatch(facts)}" if "requests" in facts else cause
+
+
+def _ms(ns: int) -> str:
+    if ns >= 100_000 or ns == 0:
+        return f"{ns / 1e6:.1f} ms"
+    return f"{ns / 1e3:.1f} µs"
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
+
+
+def _batch(facts: Facts) -> str:
+    words = f"{_count(facts['requests'], 'request', 'requests')}, {_count(facts['rows'], 'row', 'rows')}"
+    nulls = facts.get("nulls", 0)
+    return f"{words} ({nulls} null)" if nulls else words
+
+
+def _dispatch(facts: Facts) -> str:
+    """How the batch met its instance."""
+    merged, ready, idle = facts.get("merged", 0), facts.get("ready_ns", 0), facts["idle_ns"]
+    words = f"; joined by {_count(merged, 'later batch', 'later batches')}" if merged else ""
+    if ready:
+        return f"{words}; ready for {_ms(ready)} before instance {facts['instance']} was free"
+    if idle:
+        return f"{words}; instance {facts['instance']} idle since {_ms(idle)}"
+    return f"{words}; instance {facts['instance']} just became free"
+
+
+def _delay_exceeded(facts: Facts) -> str:
+    words = f"the oldest had waited {_ms(facts['waited_ns'])} >= max_queue_delay {_ms(facts['delay_ns'])}"
+    unreached = [size for size in facts.get("preferred", ()) if size > facts["rows"]]
+    return f"{words}; preferred {unreached[0]} not reached" if unreached else words
+
+
+def _next_is_too_large(limit: str) -> Callable[[Facts], str]:
+    return lambda facts: f"the next request's {_count(facts['next_rows'], 'row', 'rows')} would go beyond {limit}"
+
+
+_CAUSES: Mapping[str, Callable[[Facts], str]] = {
+    ONE_REQUEST: lambda facts: f"executed alone, without a batcher; had waited {_ms(facts['waited_ns'])}",
+    PREFERRED_SIZE: lambda facts: f"preferred batch size reached (preferred: {_sizes(facts)})",
+    FULL: lambda facts: f"largest preferred batch size {max(facts['preferred'], default=1)} reached",
+    OVERSHOOTS_PREFERRED: lambda facts: _next_is_too_large(f"preferred {max(facts['preferred'])}")(facts),
+    DOES_NOT_FIT: lambda facts: _next_is_too_large(f"max_batch_size {facts['max_batch_size']}")(facts),
+    DIFFERENT_INPUTS: lambda facts: "the next request's inputs may not share this batch",
+    DELAY_EXCEEDED: _delay_exceeded,
+    NO_DELAY: lambda facts: "max_queue_delay is 0, so whatever waited was sent",
+    GROWN: lambda facts: f"no preferred size reached ({_sizes(facts)}), so it took arrivals while all instances were busy",
+    NO_SLOT_WAIT: lambda facts: (
+        f"{_count(facts['ready'], 'slot', 'slots')} ready; no wait for others, as max_queue_delay is "
+        f"{_ms(facts['delay_ns'])} and minimum_slot_utilization {facts['minimum_slot_utilization']:g}"
+    ),
+    SLOT_UTILIZATION: lambda facts: (
+        f"{facts['ready']} of {facts['slots']} slots ready >= minimum_slot_utilization "
+        f"{facts['minimum_slot_utilization']:g}"
+    ),
+    TIMED_OUT: lambda facts: f"waited {_ms(facts['waited_ns'])}, longer than its timeout of {_ms(facts['timeout_ns'])}",
+    CANCELLED: lambda facts: f"cancelled after waiting {_ms(facts['waited_ns'])}",
+    SEQUENCE_CANCELLED: lambda facts: f"sequence {facts['sequence']!r} was cancelled after it waited {_ms(facts['waited_ns'])}",
+    BACKLOG_TIMED_OUT: lambda facts: (
+        f"sequence {facts['sequence']!r} was still in the backlog after {_ms(facts['waited_ns'])}, its shortest timeout"
+    ),
+}
+
+
+def _sizes(facts: Facts) -> str:
+    return ", ".join(map(str, facts["preferred"]))

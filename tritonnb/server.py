@@ -1,0 +1,343 @@
+"""The server inside the kernel: `serve` starts one, `Server` is what a user holds.
+
+It runs on a thread and an event loop of its own, so cells, scripts, and user event loops go on
+beside it, and interrupting a cell leaves it serving.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import html
+import weakref
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from tritonnb.core.errors import InvalidArgumentError, TritonError, UnavailableError
+from tritonnb.core.events import Event
+from tritonnb.endpoints.http.endpoint import HttpEndpoint, HttpOptions
+from tritonnb.inference import Submitter
+from tritonnb.model_handle import ModelHandle
+from tritonnb.runtime.engine import Engine
+from tritonnb.runtime.loop import BackgroundLoop
+from tritonnb.runtime.options import EngineOptions
+from tritonnb.telemetry.recording import Recording
+
+T = TypeVar("T")
+StrPath = str | PathLike[str]
+
+#: Triton's HTTP port, and how many ports after it are tried when it is taken.
+DEFAULT_PORT = 8000
+_PORTS_TRIED = 100
+
+#: The servers that `serve` started and that still run, by what they serve.
+_running: weakref.WeakValueDictionary[tuple[str, ...], Server] = weakref.WeakValueDictionary()
+
+
+def serve(
+    model_repository: StrPath | Sequence[StrPath] = (), *, port: int | None = None, **options: Any
+) -> Server:
+    """Start an inference server in this process.
+
+    Running the same cell again replaces the server of the same repositories; its port is free again
+    before the new one starts.
+
+    Parameters
+    ----------
+    model_repository : path or sequence of paths, optional
+        Directories in Triton's repository layout. None at all makes a server for Python functions
+        (`Server.model`).
+    port : int, optional
+        HTTP port; 0 for any free one. By default 8000, or the next free one, said aloud.
+    **options
+        Other arguments of `Server`.
+
+    Returns
+    -------
+    Server
+
+    Raises
+    ------
+    UnavailableError
+        If the port that was asked for is taken.
+    InvalidArgumentError
+        If a model repository does not exist.
+    """
+    repositories = _paths(model_repository)
+    key = tuple(str(each.resolve()) for each in repositories)
+    previous = _running.pop(key, None)
+    if previous is not None:
+        previous.stop()
+    server = Server(repositories, port=port, **options)
+    _running[key] = server
+    if port is None and server.port != DEFAULT_PORT:
+        print(f"port {DEFAULT_PORT} is taken: serving on {server.url}")
+    for name, error in server.load_errors.items():
+        print(f"model '{name}' is not served: {error}")
+    return server
+
+
+class Server:
+    """An inference server on a thread of its own, with an HTTP v2 endpoint.
+
+    Parameters
+    ----------
+    model_repository : path or sequence of paths, optional
+    host : str, optional
+        Address to listen on; 127.0.0.1 unless told otherwise, since models are code.
+    port : int or None, optional
+        None: 8000 or the next free port. 0: any free port.
+    http : HttpOptions, optional
+        What else the endpoint is told: limits, transport, who may call.
+    model_control_mode : str, optional
+        ``"none"`` loads every model at start; ``"explicit"`` only ``load_models``, and lets HTTP
+        clients load and unload.
+    load_models : sequence of str, optional
+        ``"*"`` is every model.
+    auto_complete_config : bool, optional
+    model_config_name : str, optional
+    backend_config : mapping of str to mapping of str to str, optional
+        Settings by backend; those of ``""`` are for all.
+    strict_readiness : bool, optional
+
+    Attributes
+    ----------
+    engine : Engine
+        The server without its wire; touched only on the server's loop (`call`, `run`).
+
+    Examples
+    --------
+    >>> with Server() as server:  # doctest: +SKIP
+    ...     server["digits"](image=images)
+    """
+
+    def __init__(
+        self,
+        model_repository: StrPath | Sequence[StrPath] = (),
+        *,
+        host: str = "127.0.0.1",
+        port: int | None = None,
+        http: HttpOptions | None = None,
+        **engine_options: Any,
+    ) -> None:
+        options = EngineOptions(model_repositories=_paths(model_repository), **engine_options)
+        self._background = BackgroundLoop()
+        self.engine = Engine(options)
+        self.submitter = Submitter(self.engine, self._background.loop)
+        self._endpoints: list[HttpEndpoint] = []
+        self._finalizer = weakref.finalize(self, _stop, self._background, self.engine, self._endpoints)
+        try:
+            self._endpoints.append(self.run(_start(self.engine, host, port, http or HttpOptions())))
+        except BaseException:
+            self.stop()
+            raise
+
+    # --- using it -----------------------------------------------------------------------------
+
+    def __getitem__(self, name: str) -> ModelHandle:
+        """The model of a name.
+
+        Raises
+        ------
+        NotFoundError
+            If no version of it is served.
+        """
+        self.call(self.engine.model, name)
+        return ModelHandle(self, name)
+
+    def __iter__(self) -> Iterator[str]:
+        """Names of the models that are ready."""
+        return iter(dict.fromkeys(each.name for each in self.call(self.engine.models)))
+
+    def load(self, name: str, config: str | None = None) -> ModelHandle:
+        """Load a model, or load it anew, from the repository.
+
+        Parameters
+        ----------
+        name : str
+        config : str, optional
+            Configuration as JSON instead of the file's.
+
+        Raises
+        ------
+        TritonError
+            As Triton's load API; what served before goes on serving.
+        """
+        self.run(self.engine.load(name, None if config is None else {"config": config}))
+        return self[name]
+
+    def unload(self, name: str) -> None:
+        """Stop taking requests for a model; what it accepted is answered."""
+        self.run(self.engine.unload(name))
+
+    def stats(self, name: str = "") -> dict[str, Any]:
+        """The statistics extension's answer for one model, or for all."""
+        return self.call(self.engine.statistics, name)
+
+    def metadata(self) -> dict[str, Any]:
+        """Server metadata of the v2 protocol."""
+        return self.call(self.engine.metadata)
+
+    def ready(self) -> bool:
+        """Whether the server, and every model it should serve, is ready."""
+        return self._background.alive and self.call(self.engine.is_ready)
+
+    def index(self) -> list[dict[str, str]]:
+        """The repository index: every model with its state, and the reason where it failed."""
+        return self.call(self.engine.index)
+
+    @contextmanager
+    def record(self) -> Iterator[Recording]:
+        """Record the event stream of a block.
+
+        The recording fills when the block ends.
+
+        Examples
+        --------
+        >>> with server.record() as rec:  # doctest: +SKIP
+        ...     server["digits"](image=images)
+        >>> rec.batches[0].why  # doctest: +SKIP
+        """
+        events: list[Event] = []
+        recording = Recording()
+        self.call(self.engine.stream.attach, events.append)
+        try:
+            yield recording
+        finally:
+            self.call(self.engine.stream.detach, events.append)
+            recording.fill(events)
+
+    # --- the endpoint -------------------------------------------------------------------------
+
+    @property
+    def port(self) -> int:
+        """The HTTP port."""
+        return self._endpoints[0].port
+
+    @property
+    def url(self) -> str:
+        """Where the HTTP endpoint is, for this machine."""
+        return self._endpoints[0].url
+
+    @property
+    def load_errors(self) -> Mapping[str, TritonError]:
+        """Models that should have been loaded at start and were not, with the reason."""
+        return self.engine.load_errors
+
+    # --- life ---------------------------------------------------------------------------------
+
+    def call(self, function: Callable[..., T], *args: Any) -> T:
+        """Run a function on the server's loop and wait for it."""
+        return self._background.call(function, *args)
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the server's loop and wait for it."""
+        return self._background.run(coroutine)
+
+    def stop(self) -> None:
+        """Answer what was accepted, then end the server and free its port; harmless twice."""
+        self._finalizer()
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Server:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.get_running_loop().run_in_executor(None, self.stop)
+
+    # --- looking at it ------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        if not self._background.alive:
+            return "<Server: stopped>"
+        rows = [f"  {' '.join(each)}" for each in self._rows()]
+        return "\n".join([f"tritonnb server at {self.url}", *rows])
+
+    def _repr_html_(self) -> str:
+        if not self._background.alive:
+            return "<b>tritonnb server</b>: stopped"
+        head = "".join(f"<th>{each}</th>" for each in ("model", "version", "state", "rows", "executions"))
+        rows = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
+            for row in self._rows()
+        )
+        return (
+            f"<b>tritonnb server</b> at <a href='{self.url}/v2'>{self.url}</a>"
+            f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+        )
+
+    def _rows(self) -> list[list[str]]:
+        counts = {(each["name"], each["version"]): each for each in self.stats()["model_stats"]}
+        rows = []
+        for entry in self.index():
+            version = entry.get("version", "")
+            stats = counts.get((entry["name"], version))
+            state = entry.get("state", "not loaded")
+            if entry.get("reason"):
+                state += f": {entry['reason']}"
+            numbers = (
+                [str(stats["inference_count"]), str(stats["execution_count"])] if stats else ["", ""]
+            )
+            rows.append([entry["name"], version, state, *numbers])
+        return rows
+
+
+async def _start(engine: Engine, host: str, port: int | None, options: HttpOptions) -> HttpEndpoint:
+    """Take the port first: a server that cannot be reached need not load its models."""
+    endpoint = await _listen(engine, host, port, options)
+    try:
+        await engine.start()
+    except BaseException:
+        await endpoint.stop(0)
+        raise
+    return endpoint
+
+
+async def _listen(engine: Engine, host: str, port: int | None, options: HttpOptions) -> HttpEndpoint:
+    candidates = range(DEFAULT_PORT, DEFAULT_PORT + _PORTS_TRIED) if port is None else [port]
+    for candidate in candidates:
+        endpoint = HttpEndpoint(engine, host=host, port=candidate, options=options)
+        try:
+            await endpoint.start()
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise InvalidArgumentError(f"cannot listen on {host}:{candidate}: {error}") from error
+        else:
+            return endpoint
+    if port is not None:
+        raise UnavailableError(f"port {port} is in use; leave it out to take the next free one")
+    raise UnavailableError(f"no free port between {candidates[0]} and {candidates[-1]}")
+
+
+def _stop(background: BackgroundLoop, engine: Engine, endpoints: list[HttpEndpoint]) -> None:
+    if not background.alive:
+        return
+
+    async def close() -> None:
+        for endpoint in endpoints:
+            await endpoint.stop(0)
+        await engine.stop()
+
+    try:
+        background.run(close())
+    finally:
+        background.stop()
+
+
+def _paths(given: StrPath | Sequence[StrPath]) -> tuple[Path, ...]:
+    if isinstance(given, (str, PathLike)):
+        given = [given]
+    return tuple(Path(each).expanduser() for each in given)

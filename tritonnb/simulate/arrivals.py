@@ -1,0 +1,152 @@
+"""When requests arrive: the workloads of a simulation, and of a load on a live server.
+
+A workload is a list of `Arrival`, in order of time. Everything random takes a seed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """One request and when it arrives.
+
+    Attributes
+    ----------
+    time_us : float
+        Microseconds from the beginning.
+    size : int
+        Rows (the request's batch dimension).
+    priority, timeout_us : int
+        Request parameters; 0 for none. The timeout is in microseconds.
+    sequence_id : int or str
+        Correlation ID; 0 for none.
+    sequence_start, sequence_end : bool
+    batch_key : hashable
+        Requests with equal keys may share a batch: stands for the shapes of variable-size inputs.
+    cancel_us : float or None
+        When the client gives up waiting.
+    """
+
+    time_us: float
+    size: int = 1
+    priority: int = 0
+    timeout_us: int = 0
+    sequence_id: int | str = 0
+    sequence_start: bool = False
+    sequence_end: bool = False
+    batch_key: Hashable = None
+    cancel_us: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedLoop:
+    """Clients that each wait for an answer before they send the next request.
+
+    Attributes
+    ----------
+    clients : int
+        Concurrency.
+    requests : int
+        All clients together.
+    think_us : float
+        Pause between an answer and the next request, in microseconds.
+    size : int
+        Rows of each request.
+    """
+
+    clients: int
+    requests: int
+    think_us: float = 0.0
+    size: int = 1
+
+
+Arrivals = Iterable[Arrival] | Iterable[tuple[float, int]] | ClosedLoop
+
+
+def constant(rate: float, duration: float, *, size: int = 1) -> list[Arrival]:
+    """Requests at equal distances.
+
+    Parameters
+    ----------
+    rate : float
+        Requests a second.
+    duration : float
+        Seconds.
+    size : int, optional
+        Rows of each request.
+
+    Examples
+    --------
+    >>> [each.time_us for each in constant(rate=1000, duration=0.003)]
+    [0.0, 1000.0, 2000.0]
+    """
+    return [Arrival(number * 1e6 / rate, size) for number in range(round(rate * duration))]
+
+
+def poisson(rate: float, duration: float, *, seed: int, size: int = 1) -> list[Arrival]:
+    """Requests of many independent clients: exponential gaps (a Poisson process).
+
+    Parameters
+    ----------
+    rate : float
+        Requests a second, on average.
+    duration : float
+        Seconds.
+    seed : int
+    size : int, optional
+        Rows of each request.
+    """
+    chance = random.Random(seed)
+    arrivals: list[Arrival] = []
+    time_us = chance.expovariate(rate) * 1e6
+    while time_us < duration * 1e6:
+        arrivals.append(Arrival(time_us, size))
+        time_us += chance.expovariate(rate) * 1e6
+    return arrivals
+
+
+def bursts(requests: int, every_ms: float, duration: float, *, size: int = 1) -> list[Arrival]:
+    """Several requests at once, again and again.
+
+    Parameters
+    ----------
+    requests : int
+        In each burst.
+    every_ms : float
+        Milliseconds from one burst to the next.
+    duration : float
+        Seconds.
+    size : int, optional
+        Rows of each request.
+    """
+    count = int(duration * 1000 / every_ms)
+    return [Arrival(burst * every_ms * 1000, size) for burst in range(count) for _ in range(requests)]
+
+
+def sequences(lengths: Sequence[int], *, every_us: float, stagger_us: float = 0.0) -> list[Arrival]:
+    """Sequences that send their requests at equal distances, the first and last flagged.
+
+    Parameters
+    ----------
+    lengths : sequence of int
+        Requests of each sequence; correlation IDs are 1, 2, 3, …
+    every_us : float
+        Microseconds between two requests of a sequence.
+    stagger_us : float, optional
+        How much later than the one before it each sequence begins.
+    """
+    arrivals = [
+        Arrival(
+            number * stagger_us + step * every_us,
+            sequence_id=number + 1,
+            sequence_start=step == 0,
+            sequence_end=step == length - 1,
+        )
+        for number, length in enumerate(lengths)
+        for step in range(length)
+    ]
+    return sorted(arrivals, key=lambda each: each.time_us)

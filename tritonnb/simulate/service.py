@@ -1,0 +1,100 @@
+"""How long an execution takes: the service-time models of a simulation.
+
+A service model is a function from the batch's rows to nanoseconds.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Service = Callable[[int], int]
+
+
+def fixed(ms: float) -> Service:
+    """Every batch takes the same time, in milliseconds.
+
+    Examples
+    --------
+    >>> fixed(50)(8)
+    50000000
+    """
+    return lambda rows: round(ms * 1e6)
+
+
+def linear(alpha_ms: float, tau0_ms: float) -> Service:
+    """``alpha * rows + tau0``: what fits most models (Inoue, arXiv:1912.06322).
+
+    Parameters
+    ----------
+    alpha_ms : float
+        Milliseconds for each row.
+    tau0_ms : float
+        Milliseconds for the batch.
+
+    Examples
+    --------
+    >>> linear(alpha_ms=0.5, tau0_ms=5)(4)
+    7000000
+    """
+    return lambda rows: round((alpha_ms * rows + tau0_ms) * 1e6)
+
+
+def table(ms_of_rows: Mapping[int, float]) -> Service:
+    """Milliseconds by batch size, straight lines in between; beyond the ends the last slope goes on.
+
+    Examples
+    --------
+    >>> table({1: 10, 3: 20})(2)
+    15000000
+    """
+    if not ms_of_rows:
+        raise ValueError("a service-time table needs at least one batch size")
+    sizes = sorted(ms_of_rows)
+
+    def service(rows: int) -> int:
+        if len(sizes) == 1:
+            return round(ms_of_rows[sizes[0]] * 1e6)
+        right = min(max(bisect_left(sizes, rows), 1), len(sizes) - 1)
+        low, high = sizes[right - 1], sizes[right]
+        slope = (ms_of_rows[high] - ms_of_rows[low]) / (high - low)
+        return max(0, round((ms_of_rows[low] + slope * (rows - low)) * 1e6))
+
+    return service
+
+
+def measured(stats: Mapping[str, Any]) -> Service:
+    """The mean times of a live model, from its entry in the statistics (``batch_stats``).
+
+    Parameters
+    ----------
+    stats : mapping
+        ``server["name"].stats()``.
+    """
+    return table(
+        {
+            entry["batch_size"]: sum(
+                entry[part]["ns"] / entry[part]["count"]
+                for part in ("compute_input", "compute_infer", "compute_output")
+            )
+            / 1e6
+            for entry in stats["batch_stats"]
+        }
+    )
+
+
+def jittered(service: Service, *, sigma: float, seed: int) -> Service:
+    """Another service model with a log-normal factor of median 1.
+
+    Parameters
+    ----------
+    service : callable
+    sigma : float
+        Standard deviation of the factor's logarithm.
+    seed : int
+    """
+    chance = random.Random(seed)
+    return lambda rows: round(service(rows) * math.exp(chance.gauss(0.0, sigma)))

@@ -1,0 +1,1 @@
+"""Folding the event stream into statistics and recordings."""

@@ -1,0 +1,170 @@
+"""The statistics extension, folded from the event stream.
+
+What each number means is defined by Triton's *Statistics Extension* document: ``inference_count``
+counts rows, ``execution_count`` counts executions, and every request of a batch is charged the
+batch's full compute time while ``batch_stats`` is charged once an execution.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tritonnb.core.events import BatchExecuted, Event, RequestRefused, ResponseSent
+
+
+class Duration:
+    """A count and the nanoseconds that all of it took together."""
+
+    __slots__ = ("count", "ns")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.ns = 0
+
+    def add(self, ns: int, count: int = 1) -> None:
+        self.count += count
+        self.ns += ns
+
+    def to_dict(self) -> dict[str, int]:
+        return {"count": self.count, "ns": self.ns}
+
+
+class _Compute:
+    """The three compute durations that requests and batches share."""
+
+    __slots__ = ("infer", "input", "output")
+
+    def __init__(self) -> None:
+        self.input = Duration()
+        self.infer = Duration()
+        self.output = Duration()
+
+    def add(self, event: BatchExecuted, count: int) -> None:
+        self.input.add((event.compute_start_ns - event.exec_start_ns) * count, count)
+        self.infer.add((event.compute_end_ns - event.compute_start_ns) * count, count)
+        self.output.add((event.exec_end_ns - event.compute_end_ns) * count, count)
+
+    def to_dict(self) -> dict[str, dict[str, int]]:
+        return {
+            "compute_input": self.input.to_dict(),
+            "compute_infer": self.infer.to_dict(),
+            "compute_output": self.output.to_dict(),
+        }
+
+
+class _Responses:
+    """``response_stats`` of one response index of a decoupled model."""
+
+    __slots__ = ("cancel", "compute_infer", "compute_output", "empty_response", "fail", "success")
+
+    def __init__(self) -> None:
+        self.compute_infer = Duration()
+        self.compute_output = Duration()
+        self.success = Duration()
+        self.fail = Duration()
+        self.empty_response = Duration()
+        self.cancel = Duration()
+
+    def add(self, event: ResponseSent) -> None:
+        if event.outcome != "cancel":
+            self.compute_infer.add(event.elapsed_ns)
+        if event.outcome == "success":
+            self.compute_output.add(0)
+        total = "empty_response" if event.outcome == "empty" else event.outcome
+        getattr(self, total).add(event.elapsed_ns)
+
+    def to_dict(self) -> dict[str, dict[str, int]]:
+        return {name: getattr(self, name).to_dict() for name in sorted(self.__slots__)}
+
+
+class ModelStatistics:
+    """Statistics of one model version since it was loaded."""
+
+    def __init__(self, name: str, version: int) -> None:
+        self.name = name
+        self.version = version
+        self.last_inference_ms = 0
+        self.inference_count = 0
+        self.execution_count = 0
+        self.success = Duration()
+        self.queue = Duration()
+        self.compute = _Compute()
+        self.fail = Duration()
+        self.fail_reasons = {"REJECTED": 0, "CANCELED": 0, "BACKEND": 0, "OTHER": 0}
+        self.batches: dict[int, _Compute] = {}
+        self.responses: dict[int, _Responses] = {}
+        self._folds: dict[type, Callable[[Any], None]] = {
+            BatchExecuted: self._batch_executed,
+            RequestRefused: self._request_refused,
+            ResponseSent: self._response_sent,
+        }
+
+    def fold(self, event: Event) -> None:
+        """Take one event of this model version into account; others are ignored."""
+        fold = self._folds.get(type(event))
+        if fold is not None:
+            fold(event)
+
+    def to_dict(self) -> dict[str, Any]:
+        """One entry of ``model_stats``, members in Triton's order."""
+        never = Duration().to_dict()
+        compute = self.compute.to_dict()
+        return {
+            "name": self.name,
+            "version": str(self.version),
+            "last_inference": self.last_inference_ms,
+            "inference_count": self.inference_count,
+            "execution_count": self.execution_count,
+            "inference_stats": {
+                "success": self.success.to_dict(),
+                "fail": self.fail.to_dict(),
+                "queue": self.queue.to_dict(),
+                **compute,
+                "cache_hit": never,
+                "cache_miss": never,
+            },
+            "response_stats": {
+                str(index): self.responses[index].to_dict() for index in sorted(self.responses)
+            },
+            "batch_stats": [
+                {"batch_size": size, **self.batches[size].to_dict()} for size in sorted(self.batches)
+            ],
+            "memory_usage": [],
+        }
+
+    def _batch_executed(self, event: BatchExecuted) -> None:
+        self.execution_count += 1
+        self.last_inference_ms = time.time_ns() // 1_000_000
+        batch = self.batches.get(event.size)
+        if batch is None:
+            batch = self.batches[event.size] = _Compute()
+        batch.add(event, 1)
+        successes = 0
+        total = queue = 0
+        for request in event.requests:
+            if request.failed:
+                self._failed(request.failed, event.exec_end_ns - request.received_ns)
+                continue
+            successes += 1
+            self.inference_count += request.size
+            total += event.exec_end_ns - request.received_ns
+            queue += event.exec_start_ns - request.queued_ns
+        if successes:
+            self.success.add(total, successes)
+            self.queue.add(queue, successes)
+            self.compute.add(event, successes)
+
+    def _request_refused(self, event: RequestRefused) -> None:
+        if event.counted_as:
+            self._failed(event.counted_as, event.time_ns - event.received_ns)
+
+    def _response_sent(self, event: ResponseSent) -> None:
+        if event.index not in self.responses:
+            self.responses[event.index] = _Responses()
+        self.responses[event.index].add(event)
+
+    def _failed(self, reason: str, ns: int) -> None:
+        self.fail.add(ns)
+        self.fail_reasons[reason] += 1

@@ -1,0 +1,45 @@
+"""The event stream's home: a bounded ring of recent events, and whoever listens."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from tritonnb.core.events import Event
+
+Sink = Callable[[Event], None]
+
+#: Recent events kept: a few seconds of full load, about 20 MB.
+RING_SIZE = 65_536
+
+
+class EventStream:
+    """Where the server's loop puts every event; touched from that loop only.
+
+    Attributes
+    ----------
+    recent : collections.deque of Event
+        The newest `RING_SIZE` events.
+    emitted : int
+        How many there were in all, so that a reader can tell what it missed.
+    """
+
+    def __init__(self, ring_size: int = RING_SIZE) -> None:
+        self.recent: deque[Event] = deque(maxlen=ring_size)
+        self.emitted = 0
+        self._sinks: tuple[Sink, ...] = ()
+
+    def emit(self, event: Event) -> None:
+        """Append an event and hand it to every sink."""
+        self.recent.append(event)
+        self.emitted += 1
+        for sink in self._sinks:
+            sink(event)
+
+    def attach(self, sink: Sink) -> None:
+        """From now on, call ``sink(event)`` for every event; it must be quick and never raise."""
+        self._sinks = (*self._sinks, sink)
+
+    def detach(self, sink: Sink) -> None:
+        """Stop calling a sink."""
+        self._sinks = tuple(each for each in self._sinks if each != sink)
