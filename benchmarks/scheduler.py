@@ -80,16 +80,16 @@ def main() -> None:
     levels = QueueSettings(3, 2, QueuePolicy(default_timeout_ns=10**12))
     cases: dict[str, Callable[[], float]] = {
         "default scheduler, idle instance": lambda: unloaded(DefaultScheduler(1), count),
-        "dynamic batcher, idle instance, delay 0": lambda: unloaded(_batcher(8), count),
-        "dynamic batcher, max 8, 32 waiting": lambda: saturated(_batcher(8), 32, count),
-        "dynamic batcher, max 64, 128 waiting": lambda: saturated(_batcher(64), 128, count),
-        "dynamic batcher, max 8, 1000 waiting": lambda: saturated(_batcher(8), 1000, count),
-        "dynamic batcher, max 64, 1000 waiting": lambda: saturated(_batcher(64), 1000, count),
-        "dynamic batcher, max 64, delay 100 µs, 1000 waiting": lambda: saturated(_batcher(64, 100_000), 1000, count),
-        "dynamic batcher, max 8, 3 priorities, timeouts, 1000 waiting": lambda: saturated(
+        "idle instance, delay 0": lambda: unloaded(_batcher(8), count),
+        "max 8, 32 waiting": lambda: saturated(_batcher(8), 32, count),
+        "max 64, 128 waiting": lambda: saturated(_batcher(64), 128, count),
+        "max 8, 1000 waiting": lambda: saturated(_batcher(8), 1000, count),
+        "max 64, 1000 waiting": lambda: saturated(_batcher(64), 1000, count),
+        "max 64, delay 100 µs, 1000 waiting": lambda: saturated(_batcher(64, 100_000), 1000, count),
+        "max 8, 3 priorities, timeouts, 1000 waiting": lambda: saturated(
             _batcher(8, queue=levels), 1000, count
         ),
-        "dynamic batcher, max 64, delay 500 µs, in the virtual-time loop": lambda: virtual(_batcher(64, 500_000), count),
+        "max 64, delay 500 µs, in the virtual-time loop": lambda: virtual(_batcher(64, 500_000), count),
     }
     for name, case in cases.items():
         print(f"{min(case() for _ in range(arguments.rounds)):6.2f} µs a request   {name}")

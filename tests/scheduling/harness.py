@@ -61,9 +61,8 @@ class Arrival:
 class Play:
     """Plays arrivals to a scheduler in virtual time, its invariants checked at every step."""
 
-    def __init__(self, scheduler: Scheduler, arrivals: list[Arrival], instances: int = 1, default_run: float = 1):
+    def __init__(self, scheduler: Scheduler, arrivals: list[Arrival], instances: int = 1) -> None:
         self.by_id = {each.id: each for each in arrivals}
-        self.default_run = default_run
         self.time = VirtualTime(scheduler, self._service, instances, validate=True)
         self.requests: dict[str, Request] = {}
         for each in arrivals:
@@ -79,7 +78,7 @@ class Play:
 
     def _service(self, decision: Execute) -> int:
         runs = [self.by_id[request.id].run for request in decision.requests if request is not None]
-        return int(max(runs, default=self.default_run) * MS)
+        return int(max(runs) * MS)
 
     @property
     def batches(self) -> list[tuple[str, float]]:

@@ -1,0 +1,1 @@
+"""Model configuration: *config.pbtxt* parsed, filled in, normalised, validated."""

@@ -229,7 +229,6 @@ class ModelRepository:
             override=override,
             custom_name=self._options.model_config_name or None,
             auto_complete=self._options.auto_complete_config,
-            gpus=cuda_devices(),
         ).config
         return ModelSource(
             name, directory, config, tuple(select_versions(config, version_directories(directory)))

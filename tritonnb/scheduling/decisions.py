@@ -90,8 +90,8 @@ class Refuse:
 Decision = Execute | Refuse
 
 CANNOT_RESCHEDULE = (
-    "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not configured to handle such "
-    "a flag."
+    "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not configured to "
+    "handle such a flag."
 )
 # What a stopping scheduler answers, after the request's id.
 STOPPING = "Server is stopping, scheduler for model has stopped accepting new inference requests"

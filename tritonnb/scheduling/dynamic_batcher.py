@@ -17,7 +17,7 @@ intended difference: there is no poll. Expiry and freed instances take effect at
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +25,7 @@ from tritonnb.core.errors import CancelledError, InvalidArgumentError, Unavailab
 from tritonnb.scheduling import reasons
 from tritonnb.scheduling.decisions import CANNOT_RESCHEDULE, STOPPING, Decision, Execute, Reason, Refuse
 from tritonnb.scheduling.instances import Instances
+from tritonnb.scheduling.payload import Payload
 from tritonnb.scheduling.policy import QueueSettings
 from tritonnb.scheduling.queue import PriorityQueue
 from tritonnb.scheduling.response_order import ResponseOrder
@@ -62,54 +63,6 @@ class DynamicBatcherSettings:
     queue: QueueSettings = field(default_factory=QueueSettings)
     enforce_equal_shape: bool = False
     hold_until: int = 0
-
-
-class Payload:
-    """A batch that waits for an instance.
-
-    Attributes
-    ----------
-    requests : list
-    rows : int
-    oldest_ns : int
-        When the request that has waited longest arrived.
-    formed_ns : int
-        When it was last added to.
-    full : bool
-        The batcher adds no more to it.
-    closed : bool
-        It ended because the next request's inputs differ, so it is not merged with a later payload either.
-    rule : str
-        Why it was last added to.
-    waited_ns, next_rows : int
-        What that rule looked at: how long its oldest request had waited by then, and the size of the
-        first request that was one too many, 0 if there was none.
-    """
-
-    __slots__ = ("closed", "formed_ns", "full", "next_rows", "oldest_ns", "requests", "rows", "rule", "waited_ns")
-
-    def __init__(self, oldest_ns: int) -> None:
-        self.requests: list[Any] = []
-        self.rows = 0
-        self.oldest_ns = oldest_ns
-        self.formed_ns = 0
-        self.full = False
-        self.closed = False
-        self.rule = ""
-        self.waited_ns = 0
-        self.next_rows = 0
-
-    @property
-    def batch_key(self) -> Hashable:
-        """What requests must have in common to share this batch."""
-        key: Hashable = self.requests[0].batch_key
-        return key
-
-    def add(self, requests: list[Any], now: int) -> None:
-        """Requests join."""
-        self.requests += requests
-        self.rows += sum(request.batch_size for request in requests)
-        self.formed_ns = now
 
 
 class DynamicBatcher:
@@ -151,7 +104,8 @@ class DynamicBatcher:
     def _look_again(self) -> None:
         """Forget the pending batch and what it waits for: it was chosen for another payload."""
         self.queue.restore()
-        self._growing: Payload | None = self.payloads[-1] if self.payloads and not self.payloads[-1].full else None
+        last = self.payloads[-1] if self.payloads else None
+        self._growing: Payload | None = last if last and not last.full else None
         self._enough_rows = 0  # rows in the queue that call for the next pass
         self._pass_due_ns: int | None = None
 
@@ -267,6 +221,8 @@ class DynamicBatcher:
                 decisions.append(self._execute(now))
             if not (self.queue.size and self._may_form() and self._form(now)):
                 break
+        if not self.queue.size:
+            self._enough_rows, self._pass_due_ns = 0, None
         self._plan_wake()
         return decisions
 
@@ -278,47 +234,26 @@ class DynamicBatcher:
         self.next_wake_ns = wake
 
     def _form(self, now: int) -> bool:
-        """One batch-formation pass; True if it moved requests into a payload."""
+        """One batch-formation pass; True if it moved requests into a payload or found it full."""
         settings, queue, payload = self.settings, self.queue, self._growing
-        delay, largest = settings.max_queue_delay_ns, self._largest_preferred
+        delay = settings.max_queue_delay_ns
+        best, rule, ends, next_rows, overshot = self._walk(payload, now)
+        count = len(queue.pending)
         base = payload.rows if payload else 0
         rows = base + queue.pending_rows
-        best = 0  # pending requests up to the best preferred size
-        rule = ends = ""  # why these are the best; why nothing more can be added
-        next_rows = 0
-        overshot = False
-        while (candidate := queue.candidate()) is not None:
-            total = rows + candidate.batch_size
-            if rows:
-                if total > largest:
-                    next_rows = next_rows or candidate.batch_size
-                    if not best:
-                        overshot = True
-                        best = len(queue.pending)
-                        rule = reasons.OVERSHOOTS_PREFERRED if total <= settings.max_batch_size else reasons.DOES_NOT_FIT
-                    # A larger preferred size is out of reach; go on only if ages could still matter.
-                    if best and (not delay or (self._prefetching and now - queue.pending_oldest_ns < delay)):
-                        break
-                if total > settings.max_batch_size:
-                    ends = reasons.DOES_NOT_FIT
-                    break
-                if candidate.batch_key != (payload or queue).batch_key:
-                    ends = reasons.DIFFERENT_INPUTS
-                    break
-            queue.take()
-            rows = total
-            if rows in self._preferred:
-                best, rule = len(queue.pending), reasons.PREFERRED_SIZE
-
-        count = len(queue.pending)
         age = now - queue.pending_oldest_ns
         exceeded = 0 < delay <= age
         full = True
         if best and not exceeded:
             count, full = best, overshot or not delay
         elif not count:
-            return False
-        elif rows >= largest:
+            if payload is None or not ends:
+                return False
+            payload.full = True  # the next request needs another payload
+            payload.closed = payload.closed or ends == reasons.DIFFERENT_INPUTS
+            self._growing = None
+            return True
+        elif rows >= self._largest_preferred:
             rule = reasons.FULL
         elif ends:
             rule = reasons.DELAY_EXCEEDED if exceeded else ends
@@ -342,6 +277,39 @@ class DynamicBatcher:
         self._enough_rows = 0
         self._pass_due_ns = None
         return True
+
+    def _walk(self, payload: Payload | None, now: int) -> tuple[int, str, str, int, bool]:
+        """Take into the pending batch what can join the payload.
+
+        Returns how many of the pending requests make the best batch (0 if no number of them stands out) and
+        by which rule; why nothing more can join, if so; the size of the first request beyond every preferred
+        size; and whether such a one was met before any preferred size was.
+        """
+        queue, largest, delay = self.queue, self._largest_preferred, self.settings.max_queue_delay_ns
+        rows = queue.pending_rows + (payload.rows if payload else 0)
+        best, rule, next_rows, overshot = 0, "", 0, False
+        while (candidate := queue.candidate()) is not None:
+            total = rows + candidate.batch_size
+            if rows:
+                too_large = total > self.settings.max_batch_size
+                if total > largest:
+                    next_rows = next_rows or candidate.batch_size
+                    if not best:
+                        overshot = True
+                        best = len(queue.pending)
+                        rule = reasons.DOES_NOT_FIT if too_large else reasons.OVERSHOOTS_PREFERRED
+                    # A larger preferred size is out of reach; go on only if ages could still matter.
+                    if best and (not delay or (self._prefetching and now - queue.pending_oldest_ns < delay)):
+                        break
+                if too_large:
+                    return best, rule, reasons.DOES_NOT_FIT, next_rows, overshot
+                if candidate.batch_key != (payload or queue).batch_key:
+                    return best, rule, reasons.DIFFERENT_INPUTS, next_rows, overshot
+            queue.take()
+            rows = total
+            if rows in self._preferred:
+                best, rule = len(queue.pending), reasons.PREFERRED_SIZE
+        return best, rule, "", next_rows, overshot
 
     def _execute(self, now: int) -> Execute:
         """The first payload goes to the instance that has been idle longest."""
@@ -397,8 +365,10 @@ class DynamicBatcher:
             assert {request.batch_key for request in payload.requests} == {payload.batch_key}
         if self.queue.size and self._may_form():
             assert self._pass_due_ns is not None
-            assert self.next_wake_ns is not None and self.next_wake_ns <= self._pass_due_ns
+            assert self.next_wake_ns is not None
+            assert self.next_wake_ns <= self._pass_due_ns
 
 
 def _cancelled(request: Any, waited_ns: int) -> Refuse:
-    return Refuse(request, CancelledError(""), "CANCELED", Reason(reasons.CANCELLED, {"waited_ns": waited_ns}))
+    why = Reason(reasons.CANCELLED, {"waited_ns": waited_ns})
+    return Refuse(request, CancelledError(""), "CANCELED", why)

@@ -124,7 +124,7 @@ class PriorityQueue:
         """Give up the pending batch: its requests stand at the head of the queue again."""
         if not self.pending:
             return
-        for request, (level, source, since) in zip(reversed(self.pending), reversed(self._sources), strict=True):
+        for request, (level, source, since) in reversed(list(zip(self.pending, self._sources, strict=True))):
             source[request] = since
             source.move_to_end(request, last=False)
             level.pending -= 1

@@ -107,20 +107,26 @@ def _delay_exceeded(facts: Facts) -> str:
     return f"{words}; preferred {unreached[0]} not reached" if unreached else words
 
 
-def _next_is_too_large(limit: str) -> Callable[[Facts], str]:
-    return lambda facts: f"the next request's {_count(facts['next_rows'], 'row', 'rows')} would go beyond {limit}"
+def _next_goes_beyond(limit: str, size: int, facts: Facts) -> str:
+    return f"the next request's {_count(facts['next_rows'], 'row', 'rows')} would go beyond {limit} {size}"
+
+
+def _sizes(facts: Facts) -> str:
+    return ", ".join(map(str, facts["preferred"]))
 
 
 _CAUSES: Mapping[str, Callable[[Facts], str]] = {
     ONE_REQUEST: lambda facts: f"executed alone, without a batcher; had waited {_ms(facts['waited_ns'])}",
     PREFERRED_SIZE: lambda facts: f"preferred batch size reached (preferred: {_sizes(facts)})",
     FULL: lambda facts: f"largest preferred batch size {max(facts['preferred'], default=1)} reached",
-    OVERSHOOTS_PREFERRED: lambda facts: _next_is_too_large(f"preferred {max(facts['preferred'])}")(facts),
-    DOES_NOT_FIT: lambda facts: _next_is_too_large(f"max_batch_size {facts['max_batch_size']}")(facts),
+    OVERSHOOTS_PREFERRED: lambda facts: _next_goes_beyond("preferred", max(facts["preferred"]), facts),
+    DOES_NOT_FIT: lambda facts: _next_goes_beyond("max_batch_size", facts["max_batch_size"], facts),
     DIFFERENT_INPUTS: lambda facts: "the next request's inputs may not share this batch",
     DELAY_EXCEEDED: _delay_exceeded,
     NO_DELAY: lambda facts: "max_queue_delay is 0, so whatever waited was sent",
-    GROWN: lambda facts: f"no preferred size reached ({_sizes(facts)}), so it took arrivals while all instances were busy",
+    GROWN: lambda facts: (
+        f"no preferred size reached ({_sizes(facts)}), so it took arrivals while all instances were busy"
+    ),
     NO_SLOT_WAIT: lambda facts: (
         f"{_count(facts['ready'], 'slot', 'slots')} ready; no wait for others, as max_queue_delay is "
         f"{_ms(facts['delay_ns'])} and minimum_slot_utilization {facts['minimum_slot_utilization']:g}"
@@ -129,14 +135,15 @@ _CAUSES: Mapping[str, Callable[[Facts], str]] = {
         f"{facts['ready']} of {facts['slots']} slots ready >= minimum_slot_utilization "
         f"{facts['minimum_slot_utilization']:g}"
     ),
-    TIMED_OUT: lambda facts: f"waited {_ms(facts['waited_ns'])}, longer than its timeout of {_ms(facts['timeout_ns'])}",
+    TIMED_OUT: lambda facts: (
+        f"waited {_ms(facts['waited_ns'])}, longer than its timeout of {_ms(facts['timeout_ns'])}"
+    ),
     CANCELLED: lambda facts: f"cancelled after waiting {_ms(facts['waited_ns'])}",
-    SEQUENCE_CANCELLED: lambda facts: f"sequence {facts['sequence']!r} was cancelled after it waited {_ms(facts['waited_ns'])}",
+    SEQUENCE_CANCELLED: lambda facts: (
+        f"sequence {facts['sequence']!r} was cancelled; this request had waited {_ms(facts['waited_ns'])}"
+    ),
     BACKLOG_TIMED_OUT: lambda facts: (
-        f"sequence {facts['sequence']!r} was still in the backlog after {_ms(facts['waited_ns'])}, its shortest timeout"
+        f"sequence {facts['sequence']!r} got no slot within the shortest timeout of its requests; "
+        f"this one had waited {_ms(facts['waited_ns'])}"
     ),
 }
-
-
-def _sizes(facts: Facts) -> str:
-    return ", ".join(map(str, facts["preferred"]))

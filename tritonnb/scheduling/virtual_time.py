@@ -1,9 +1,9 @@
 """Runs any scheduler on a virtual clock: arrivals and a service time go in, what happened comes out.
 
-The scheduler is the object that serves in real time; only the clock and the instances are imitated. Events at the same
-moment happen in the order: executions end, requests arrive, requests are cancelled, the
-scheduler is woken; and inside each kind in the order in which they were scheduled. So a run is a function of its
-arguments, to the nanosecond.
+The scheduler is the object that serves in real time; only the clock and the instances are imitated.
+Events at the same moment happen in the order: executions end, requests arrive, requests are
+cancelled, the scheduler is woken; and inside each kind in the order in which they were scheduled. So
+a run is a function of its arguments, to the nanosecond.
 """
 
 from __future__ import annotations

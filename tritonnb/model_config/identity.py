@@ -1,0 +1,110 @@
+"""Which backend runs a model: filling in name, platform, backend and model file.
+
+What the configuration leaves out is concluded from what it gives, or from the files of the first
+version directory; then platform and backend must agree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tritonnb.core.errors import InvalidArgumentError
+
+ENSEMBLE = "ensemble"
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A backend that Triton recognises by its model file."""
+
+    backend: str
+    filename: str
+    platform: str = ""
+    is_directory: bool | None = False  # None: a file or a directory
+
+
+#: In the order in which Triton tries them. Only the first four backends have platforms.
+_KNOWN = (
+    _Known("tensorflow", "model.savedmodel", "tensorflow_savedmodel", True),
+    _Known("tensorflow", "model.graphdef", "tensorflow_graphdef"),
+    _Known("tensorrt", "model.plan", "tensorrt_plan"),
+    _Known("onnxruntime", "model.onnx", "onnxruntime_onnx", None),
+    _Known("openvino", "model.xml"),
+    _Known("pytorch", "model.pt", "pytorch_libtorch"),
+    _Known("python", "model.py"),
+)
+_BACKEND_OF_PLATFORM = {each.platform: each.backend for each in _KNOWN if each.platform}
+
+
+def fill_in_identity(config: Any, directory: Path, name: str) -> None:
+    """Fill in ``name``, ``platform``, ``backend`` and ``default_model_filename`` where they are missing.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If nothing tells which backend to use.
+    """
+    if not config.name:
+        config.name = name
+    content = _first_version_content(directory)
+    for known in _KNOWN:
+        if _is(known, config, content):
+            config.backend = config.backend or known.backend
+            config.platform = config.platform or known.platform
+            config.default_model_filename = config.default_model_filename or known.filename
+            return
+    if not (config.backend or config.platform or config.default_model_filename):
+        _, dot, backend = name.partition(".")
+        if not dot:
+            raise InvalidArgumentError(
+                f"Invalid model name: Could not determine backend for model '{name}' with no backend in "
+                "model configuration. Expected model name of the form 'model.<backend_name>'."
+            )
+        config.backend = backend
+        config.default_model_filename = f"model.{backend}"
+
+
+def check_identity(config: Any) -> None:
+    """Check that platform and backend are given and agree.
+
+    Raises
+    ------
+    InvalidArgumentError
+    """
+    name, platform, backend = config.name, config.platform, config.backend
+    if not backend and platform != ENSEMBLE:
+        raise InvalidArgumentError(f"unexpected platform type '{platform}' for {name}")
+    if backend and platform == ENSEMBLE:
+        raise InvalidArgumentError(
+            f"Ensemble model '{name}' must have platform type 'ensemble' and empty backend type"
+        )
+    with_platform = set(_BACKEND_OF_PLATFORM.values())
+    wanted = backend if backend in with_platform else None
+    if _BACKEND_OF_PLATFORM.get(platform) != wanted:
+        raise InvalidArgumentError(f"unexpected 'platform' and 'backend' pair, got:{platform}, {backend}")
+
+
+def _is(known: _Known, config: Any, content: dict[str, bool]) -> bool:
+    if config.backend and config.backend != known.backend:
+        return False
+    if known.backend == "tensorflow":
+        # TensorFlow needs its platform, so its backend alone decides nothing.
+        if config.platform:
+            return bool(config.platform == known.platform)
+    elif config.backend:
+        return True
+    elif known.platform and config.platform == known.platform:
+        return True
+    if config.default_model_filename:
+        return bool(config.default_model_filename == known.filename)
+    if config.platform or known.filename not in content:
+        return False
+    return known.is_directory is None or content[known.filename] == known.is_directory
+
+
+def _first_version_content(directory: Path) -> dict[str, bool]:
+    """Names in the first subdirectory, in the order of their names, and whether each is a directory."""
+    versions = sorted(each for each in directory.iterdir() if each.is_dir())
+    return {each.name: each.is_dir() for each in versions[0].iterdir()} if versions else {}

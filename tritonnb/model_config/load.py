@@ -1,0 +1,204 @@
+"""From a model's directory to its configuration.
+
+`load_config` is what happens before any version is created (Triton's *poll*); `finish_config` what
+happens for each version once the backend has completed the configuration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tritonclient.grpc import model_config_pb2 as pb
+
+from tritonnb.core.errors import InternalError, InvalidArgumentError, Status, TritonError
+from tritonnb.model_config.identity import fill_in_identity
+from tritonnb.model_config.normalize import normalize, normalize_instance_groups
+from tritonnb.model_config.parse import ConfigSyntaxError, Position, parse_json, parse_text
+from tritonnb.model_config.tensors import check_initial_states, check_labels, check_tensors
+from tritonnb.model_config.validate import validate
+
+__all__ = ["ConfigError", "LoadedConfig", "finish_config", "load_config"]
+
+
+class ConfigError(TritonError):
+    """A model's directory or configuration is at fault.
+
+    ``str()`` gives the cause; over the wire Triton says no more than `client_message`.
+
+    Attributes
+    ----------
+    cause : str
+        What Triton writes to its log after ``Poll failed for model directory 'NAME': ``.
+    client_message : str
+    log_lines : list of str
+        What Triton writes to its log, in order.
+    line, column : int or None
+        Where in *config.pbtxt*, if it is a matter of syntax.
+    """
+
+    default_status = Status.INTERNAL
+
+    def __init__(self, name: str, cause: str, log_lines: list[str] | None = None) -> None:
+        super().__init__(f"{self._client_message(name)}: {cause}")
+        self.cause = cause
+        self.client_message = self._client_message(name)
+        self.log_lines = log_lines or [f"Poll failed for model directory '{name}': {cause}"]
+        self.line: int | None = None
+        self.column: int | None = None
+
+    @staticmethod
+    def _client_message(name: str) -> str:
+        return f"failed to load '{name}', failed to poll from model repository"
+
+    @classmethod
+    def not_polled(cls, name: str, ambiguous: bool = False) -> ConfigError:
+        """The model is in no repository, or in more than one."""
+        cause = (
+            "not unique across all model repositories"
+            if ambiguous
+            else "model not found in any model repository."
+        )
+        return cls(name, cause, [f"failed to poll model '{name}': {cause}"])
+
+    @classmethod
+    def syntax(cls, name: str, path: Path, error: ConfigSyntaxError) -> ConfigError:
+        """*config.pbtxt* cannot be parsed."""
+        parsing = f"Error parsing text-format inference.ModelConfig: {error}"
+        polling = f"Poll failed for model directory '{name}': failed to read text proto from {path}"
+        failed = cls(name, f"{path}:{error}", [parsing, polling])
+        failed.line, failed.column = error.line, error.column
+        return failed
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedConfig:
+    """A configuration that has passed the first stage.
+
+    Attributes
+    ----------
+    config : inference.ModelConfig
+        Filled in and normalised.
+    positions : dict of str to (int, int)
+        Where each field stands in the file; empty without one.
+    """
+
+    config: pb.ModelConfig
+    positions: dict[str, Position] = field(default_factory=dict)
+
+
+def load_config(
+    directory: Path,
+    name: str,
+    *,
+    override: str | None = None,
+    custom_name: str | None = None,
+    auto_complete: bool = True,
+) -> LoadedConfig:
+    """Read, fill in, normalise and validate a model's configuration.
+
+    Parameters
+    ----------
+    directory : pathlib.Path
+        The model's directory.
+    name : str
+        The model's name, that of its directory.
+    override : str, optional
+        Configuration as JSON, instead of the file.
+    custom_name : str, optional
+        ``--model-config-name``: take *configs/<custom_name>.pbtxt* where it exists.
+    auto_complete : bool, optional
+        False where a file is required and tensors must be complete.
+
+    Raises
+    ------
+    ConfigError
+    """
+    try:
+        config, positions = _read(directory, name, override, custom_name, auto_complete)
+        fill_in_identity(config, directory, name)
+        normalize(config)
+        validate(config)
+        if config.name != name:
+            raise InvalidArgumentError(
+                f"unexpected directory name '{name}' for model '{config.name}', directory name must equal "
+                "model name"
+            )
+        if not auto_complete:
+            check_tensors(config)
+        _check_metric_tags(config)
+        _check_agents(config)
+    except ConfigError:
+        raise
+    except TritonError as error:
+        raise ConfigError(name, error.message) from error
+    return LoadedConfig(config, positions)
+
+
+def finish_config(
+    config: Any, directory: Path, *, gpus: Sequence[int], default_instance_count: Callable[[str], int]
+) -> pb.ModelConfig:
+    """Normalise and validate a configuration that the backend has completed.
+
+    Parameters
+    ----------
+    config : inference.ModelConfig
+        Not changed.
+    directory : pathlib.Path
+        The model's directory: label files and initial states are looked up in it.
+    gpus : sequence of int
+        The CUDA devices there are.
+    default_instance_count : callable
+        Instances of a group that gives no count, by kind.
+
+    Raises
+    ------
+    TritonError
+    """
+    finished = pb.ModelConfig()
+    finished.CopyFrom(config)
+    normalize(finished)
+    normalize_instance_groups(finished, gpus, default_instance_count)
+    validate(finished)
+    check_tensors(finished)
+    check_labels(finished, directory)
+    check_initial_states(finished, directory)
+    return finished
+
+
+def _read(
+    directory: Path, name: str, override: str | None, custom_name: str | None, auto_complete: bool
+) -> tuple[pb.ModelConfig, dict[str, Position]]:
+    if override is not None:
+        return parse_json(override), {}
+    path = directory / "config.pbtxt"
+    if custom_name and (directory / "configs" / f"{custom_name}.pbtxt").is_file():
+        path = directory / "configs" / f"{custom_name}.pbtxt"
+    try:
+        parsed = parse_text(path.read_bytes())
+    except FileNotFoundError:
+        if auto_complete:
+            return pb.ModelConfig(), {}
+        raise InternalError(f"failed to open text file for read {path}: No such file or directory") from None
+    except OSError as error:
+        raise InternalError(f"failed to open text file for read {path}: {error.strerror}") from error
+    except ConfigSyntaxError as error:
+        raise ConfigError.syntax(name, path, error) from error
+    return parsed.config, parsed.positions
+
+
+def _check_metric_tags(config: Any) -> None:
+    """The real server does not survive a tag that is no Prometheus label."""
+    for tag in config.metric_tags:
+        if not (tag.isascii() and tag.isidentifier()):
+            raise InvalidArgumentError(f"metric tag '{tag}' of model '{config.name}' is no legal metric label")
+
+
+def _check_agents(config: Any) -> None:
+    for agent in config.model_repository_agents.agents:
+        raise InvalidArgumentError(
+            f"unable to find 'libtritonrepoagent_{agent.name}.so' for repo agent '{agent.name}', searched: "
+            "/opt/tritonserver/repoagents"
+        )

@@ -1,0 +1,93 @@
+"""The defaults that Triton writes into a configuration before it looks at it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tritonclient.grpc import model_config_pb2 as pb
+
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.model_config.identity import ENSEMBLE
+
+Kind = pb.ModelInstanceGroup.Kind
+DEFAULT_SEQUENCE_IDLE_US = 1_000_000
+
+
+def normalize(config: Any) -> None:
+    """Write the defaults of version policy, batching, and optimization into a configuration."""
+    if not config.HasField("version_policy"):
+        config.version_policy.latest.num_versions = 1
+    if config.HasField("dynamic_batching"):
+        _default_preferred(config.dynamic_batching.preferred_batch_size, config)
+    if config.HasField("sequence_batching"):
+        sequence = config.sequence_batching
+        if not sequence.max_sequence_idle_microseconds:
+            sequence.max_sequence_idle_microseconds = DEFAULT_SEQUENCE_IDLE_US
+        if sequence.HasField("oldest"):
+            _default_preferred(sequence.oldest.preferred_batch_size, config)
+    if config.platform != ENSEMBLE:
+        optimization = config.optimization
+        for pinned in ("input_pinned_memory", "output_pinned_memory"):
+            if not optimization.HasField(pinned):
+                getattr(optimization, pinned).enable = True
+
+
+def normalize_instance_groups(
+    config: Any, gpus: Sequence[int], default_count: Callable[[str], int]
+) -> None:
+    """Resolve ``instance_group``: names, kinds, counts, and the GPUs of each group.
+
+    Parameters
+    ----------
+    config : inference.ModelConfig
+    gpus : sequence of int
+        The CUDA devices there are.
+    default_count : callable
+        Instances of a group that gives no count, by kind.
+
+    Raises
+    ------
+    InvalidArgumentError
+    """
+    if config.platform == ENSEMBLE:
+        return
+    if not config.instance_group:
+        config.instance_group.add(name=config.name)
+    for index, group in enumerate(config.instance_group):
+        if not group.name:
+            group.name = f"{config.name}_{index}"
+        if group.kind == Kind.KIND_AUTO:
+            available = bool(gpus) and all(each in gpus for each in group.gpus)
+            group.kind = Kind.KIND_GPU if available else Kind.KIND_CPU
+        if group.count < 1:
+            group.count = default_count(Kind.Name(group.kind))
+        if group.kind == Kind.KIND_GPU and not group.gpus:
+            group.gpus.extend(gpus)
+        _check_group(config, group, gpus)
+
+
+def _check_group(config: Any, group: Any, gpus: Sequence[int]) -> None:
+    what = f"instance group {group.name} of model {config.name}"
+    if group.kind in (Kind.KIND_CPU, Kind.KIND_MODEL) and group.gpus:
+        raise InvalidArgumentError(f"{what} has kind {Kind.Name(group.kind)} but specifies one or more GPUs")
+    if group.kind == Kind.KIND_GPU:
+        if not group.gpus:
+            lacking = "specifies no GPUs" if gpus else "no GPUs are available"
+            raise InvalidArgumentError(f"{what} has kind KIND_GPU but {lacking}")
+        for gpu in group.gpus:
+            if gpu not in gpus:
+                raise InvalidArgumentError(
+                    f"{what} specifies invalid or unsupported gpu id {gpu}. GPUs with at least the minimum "
+                    "required CUDA compute compatibility of 6.000000 are: " + ", ".join(map(str, gpus))
+                )
+    if group.profile and config.platform != "tensorrt_plan":
+        raise InvalidArgumentError(
+            f"{what} and platform {config.platform}specifies profile field which is only supported for "
+            "TensorRT models"
+        )
+
+
+def _default_preferred(sizes: Any, config: Any) -> None:
+    if not sizes and config.max_batch_size > 0:
+        sizes.append(config.max_batch_size)

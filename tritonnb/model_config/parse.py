@@ -1,0 +1,349 @@
+"""*config.pbtxt* to ``inference.ModelConfig``, with the position of every field.
+
+A parser of the protobuf text format over the descriptors of NVIDIA's generated schema: it accepts,
+refuses, and complains like protobuf's C++ parser, which Triton uses, and it remembers where each
+field stands, which an editor needs.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from google.protobuf import json_format
+from google.protobuf.descriptor import FieldDescriptor
+from tritonclient.grpc import model_config_pb2 as pb
+
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.model_config.tokens import ConfigSyntaxError, Kind, Token, Tokenizer, string_value
+
+__all__ = ["ConfigSyntaxError", "ParsedConfig", "parse_json", "parse_text"]
+
+Position = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedConfig:
+    """A configuration as it was written.
+
+    Attributes
+    ----------
+    config : inference.ModelConfig
+    positions : dict of str to (int, int)
+        Line and column, from 1, of each field's name: ``"input[0].data_type"``.
+    """
+
+    config: pb.ModelConfig
+    positions: dict[str, Position] = field(default_factory=dict)
+
+
+def parse_text(text: str | bytes) -> ParsedConfig:
+    """Parse the text of a *config.pbtxt*.
+
+    Raises
+    ------
+    ConfigSyntaxError
+        With line, column, and the words that Triton logs.
+    """
+    raw = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
+    parser = _Parser(raw)
+    return ParsedConfig(parser.config(), parser.positions)
+
+
+def parse_json(text: str) -> pb.ModelConfig:
+    """Parse a configuration given as JSON (the ``config`` parameter of the load API).
+
+    Field names may be snake_case or camelCase, integers may be strings, and the case of enum names
+    does not matter.
+
+    Raises
+    ------
+    InvalidArgumentError
+        ``Invalid config override: …``.
+    """
+    try:
+        value = json.loads(text)
+        if not isinstance(value, dict):
+            raise ValueError(": Root element must be a message.")
+        return json_format.ParseDict(_canonical(value, pb.ModelConfig.DESCRIPTOR, ""), pb.ModelConfig())
+    except (ValueError, json_format.ParseError) as error:
+        raise InvalidArgumentError(f"Invalid config override: {error}") from error
+
+
+def _canonical(value: Any, message: Any, path: str) -> Any:
+    """JSON for a message with enum names as the schema writes them; complaints as Triton words them."""
+    if not isinstance(value, dict):
+        return value
+    fields = {name: each for each in message.fields for name in (each.name, each.json_name)}
+    canonical: dict[str, Any] = {}
+    for name, member in value.items():
+        field = fields.get(name)
+        here = f"{path}.{name}" if path else name
+        if field is None:
+            raise ValueError(f"{here}: Cannot find field.")
+        if isinstance(member, list) and not field.is_repeated:
+            raise ValueError(f"{here}: Proto field is not repeating, cannot start list.")
+        if isinstance(member, list):
+            canonical[field.name] = [
+                _canonical_member(each, field, f"{here}[{index}]") for index, each in enumerate(member)
+            ]
+        elif _is_map(field) and isinstance(member, dict):
+            of = field.message_type.fields_by_name["value"]
+            canonical[field.name] = {key: _canonical_member(each, of, here) for key, each in member.items()}
+        else:
+            canonical[field.name] = _canonical_member(member, field, here)
+    return canonical
+
+
+def _canonical_member(value: Any, field: Any, path: str) -> Any:
+    if field.message_type is not None:
+        return _canonical(value, field.message_type, path)
+    if field.enum_type is not None and isinstance(value, str):
+        name = value.upper()
+        if name not in field.enum_type.values_by_name:
+            raise ValueError(
+                f'({path}): invalid value "{value}" for type type.googleapis.com/{field.enum_type.full_name}'
+            )
+        return name
+    return value
+
+
+class _Parser:
+    def __init__(self, text: bytes) -> None:
+        self._tokenizer = Tokenizer(text)
+        self._token: Token = self._tokenizer.next()
+        self.positions: dict[str, Position] = {}
+
+    def config(self) -> pb.ModelConfig:
+        config = pb.ModelConfig()
+        while self._token.kind is not Kind.END:
+            self._field(config, "")
+        return config
+
+    # --- fields ---------------------------------------------------------------------------------
+
+    def _field(self, message: Any, path: str) -> None:
+        start = self._token
+        name = self._identifier()
+        descriptor = message.DESCRIPTOR.fields_by_name.get(name)
+        if descriptor is None:
+            self._fail(f'Message type "{message.DESCRIPTOR.full_name}" has no field named "{name}".')
+        self._check_not_set(message, descriptor)
+        here = f"{path}.{name}" if path else name
+        is_message = descriptor.type == FieldDescriptor.TYPE_MESSAGE
+        if is_message:
+            self._try(":")
+        else:
+            self._expect(":")
+        if descriptor.is_repeated and self._try("["):
+            if not self._try("]"):
+                self._value(message, descriptor, here, start)
+                while not self._try("]"):
+                    self._expect(",")
+                    self._value(message, descriptor, here, start)
+        else:
+            self._value(message, descriptor, here, start)
+        if not self._try(";"):
+            self._try(",")
+
+    def _check_not_set(self, message: Any, descriptor: Any) -> None:
+        if descriptor.is_repeated:
+            return
+        name = descriptor.name
+        oneof = descriptor.containing_oneof
+        is_set = (
+            message.HasField(name)
+            if descriptor.has_presence
+            else getattr(message, name) != descriptor.default_value
+        )
+        if is_set:
+            self._fail(f'Non-repeated field "{name}" is specified multiple times.')
+        if oneof is not None and (other := message.WhichOneof(oneof.name)):
+            self._fail(
+                f'Field "{name}" is specified along with field "{other}", another member of oneof '
+                f'"{oneof.name}".'
+            )
+
+    def _value(self, message: Any, descriptor: Any, path: str, start: Token) -> None:
+        name = descriptor.name
+        if descriptor.is_repeated and not _is_map(descriptor):
+            path = f"{path}[{len(getattr(message, name))}]"
+        self.positions.setdefault(path, (start.line, start.column))
+        if _is_map(descriptor):
+            self._map_entry(getattr(message, name), descriptor.message_type, path)
+        elif descriptor.type == FieldDescriptor.TYPE_MESSAGE:
+            if descriptor.is_repeated:
+                self._message(getattr(message, name).add(), path)
+            else:
+                child = getattr(message, name)
+                child.SetInParent()
+                self._message(child, path)
+        elif descriptor.is_repeated:
+            getattr(message, name).append(self._scalar(descriptor))
+        else:
+            setattr(message, name, self._scalar(descriptor))
+
+    def _message(self, message: Any, path: str) -> None:
+        end = self._open()
+        while not self._looking_at("}", ">"):
+            self._field(message, path)
+        self._expect(end)
+
+    def _map_entry(self, container: Any, entry: Any, path: str) -> None:
+        """``{ key: K value: V }``; both may be left out, and the last one of a key wins."""
+        key_field, value_field = entry.fields_by_name["key"], entry.fields_by_name["value"]
+        of_messages = value_field.type == FieldDescriptor.TYPE_MESSAGE
+        key: Any = key_field.default_value
+        value: Any = value_field.message_type._concrete_class() if of_messages else value_field.default_value
+        end = self._open()
+        while not self._looking_at("}", ">"):
+            name = self._identifier()
+            if name not in entry.fields_by_name:
+                self._fail(f'Message type "{entry.full_name}" has no field named "{name}".')
+            if name == "value" and of_messages:
+                self._try(":")
+                self._message(value, f"{path}[{key!r}]")
+            else:
+                self._expect(":")
+                scalar = self._scalar(entry.fields_by_name[name])
+                key, value = (scalar, value) if name == "key" else (key, scalar)
+            if not self._try(";"):
+                self._try(",")
+        self._expect(end)
+        if of_messages:
+            container[key].CopyFrom(value)
+        else:
+            container[key] = value
+
+    # --- scalars --------------------------------------------------------------------------------
+
+    def _scalar(self, descriptor: Any) -> Any:
+        kind = descriptor.cpp_type
+        if kind in _INTEGER_BITS:
+            return self._integer(*_INTEGER_BITS[kind])
+        return self._SCALARS[kind](self, descriptor)
+
+    def _integer(self, bits: int, signed: bool) -> int:
+        negative = signed and self._try("-")
+        limit = (1 << (bits - signed)) - 1 + negative
+        number = self._unsigned(limit)
+        return -number if negative else number
+
+    def _unsigned(self, limit: int) -> int:
+        token = self._token
+        if token.kind is not Kind.INTEGER:
+            self._fail(f"Expected integer, got: {token.text}")
+        number = _integer_value(token.text)
+        if number > limit:
+            self._fail(f"Integer out of range ({token.text})")
+        self._next()
+        return number
+
+    def _float(self, descriptor: Any) -> float:
+        sign = -1.0 if self._try("-") else 1.0
+        token = self._token
+        if token.kind is Kind.INTEGER:
+            value = float(_integer_value(token.text))
+        elif token.kind is Kind.FLOAT:
+            value = float(token.text.rstrip("fF"))
+        elif token.kind is Kind.IDENTIFIER and token.text.lower() in ("inf", "infinity"):
+            value = math.inf
+        elif token.kind is Kind.IDENTIFIER and token.text.lower() == "nan":
+            value = math.nan
+        else:
+            self._fail(f"Expected double, got: {token.text}")
+        self._next()
+        return sign * value
+
+    def _bool(self, descriptor: Any) -> bool:
+        if self._token.kind is Kind.INTEGER:
+            return bool(self._unsigned(1))
+        word = self._identifier()
+        if word in ("true", "True", "t"):
+            return True
+        if word in ("false", "False", "f"):
+            return False
+        self._fail(f'Invalid value for boolean field "{descriptor.name}". Value: "{word}".')
+
+    def _enum(self, descriptor: Any) -> int:
+        if self._token.kind is Kind.IDENTIFIER:
+            word = self._identifier()
+            value = descriptor.enum_type.values_by_name.get(word)
+            if value is None:
+                self._fail(f'Unknown enumeration value of "{word}" for field "{descriptor.name}".')
+            return int(value.number)
+        if self._token.kind is Kind.INTEGER or self._looking_at("-"):
+            return self._integer(32, True)
+        self._fail(f"Expected integer or identifier, got: {self._token.text}")
+
+    def _string(self, descriptor: Any) -> str:
+        if self._token.kind is not Kind.STRING:
+            self._fail(f"Expected string, got: {self._token.text}")
+        parts: list[bytes] = []
+        while self._token.kind is Kind.STRING:
+            parts.append(string_value(self._token.text))
+            self._next()
+        return b"".join(parts).decode("utf-8", "replace")
+
+    _SCALARS: dict[int, Callable[[_Parser, Any], Any]] = {
+        FieldDescriptor.CPPTYPE_FLOAT: _float,
+        FieldDescriptor.CPPTYPE_DOUBLE: _float,
+        FieldDescriptor.CPPTYPE_BOOL: _bool,
+        FieldDescriptor.CPPTYPE_ENUM: _enum,
+        FieldDescriptor.CPPTYPE_STRING: _string,
+    }
+
+    # --- tokens ---------------------------------------------------------------------------------
+
+    def _identifier(self) -> str:
+        token = self._token
+        if token.kind is not Kind.IDENTIFIER:
+            self._fail(f"Expected identifier, got: {token.text}")
+        self._next()
+        return token.text
+
+    def _open(self) -> str:
+        if self._try("<"):
+            return ">"
+        self._expect("{")
+        return "}"
+
+    def _looking_at(self, *symbols: str) -> bool:
+        return self._token.kind is Kind.SYMBOL and self._token.text in symbols
+
+    def _try(self, symbol: str) -> bool:
+        if not self._looking_at(symbol):
+            return False
+        self._next()
+        return True
+
+    def _expect(self, symbol: str) -> None:
+        if not self._try(symbol):
+            self._fail(f'Expected "{symbol}", found "{self._token.text}".')
+
+    def _next(self) -> None:
+        self._token = self._tokenizer.next()
+
+    def _fail(self, detail: str) -> NoReturn:
+        raise ConfigSyntaxError(self._token.line, self._token.column, detail)
+
+
+_INTEGER_BITS = {
+    FieldDescriptor.CPPTYPE_INT32: (32, True),
+    FieldDescriptor.CPPTYPE_INT64: (64, True),
+    FieldDescriptor.CPPTYPE_UINT32: (32, False),
+    FieldDescriptor.CPPTYPE_UINT64: (64, False),
+}
+
+
+def _is_map(descriptor: Any) -> bool:
+    return bool(descriptor.message_type and descriptor.message_type.GetOptions().map_entry)
+
+
+def _integer_value(text: str) -> int:
+    if text[:2] in ("0x", "0X"):
+        return int(text, 16)
+    return int(text, 8) if text[0] == "0" and len(text) > 1 else int(text)

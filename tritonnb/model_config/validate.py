@@ -1,0 +1,155 @@
+"""The rules a configuration must obey before any version of the model is created.
+
+Texts and their order are Triton's (``ValidateModelConfig``). Tensors are checked later, in
+`tensors`, since a backend may still complete them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tritonclient.grpc import model_config_pb2 as pb
+
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.model_config.ensemble import check_ensemble_scheduling
+from tritonnb.model_config.identity import ENSEMBLE, check_identity
+
+Control = pb.ModelSequenceBatching.Control
+_CORRID_TYPES = ("TYPE_UINT64", "TYPE_INT64", "TYPE_UINT32", "TYPE_INT32", "TYPE_STRING")
+_FLAG_KINDS = ("CONTROL_SEQUENCE_START", "CONTROL_SEQUENCE_END", "CONTROL_SEQUENCE_READY")
+_VALUES = ("int32_false_true", "fp32_false_true", "bool_false_true")
+
+
+def validate(config: Any) -> None:
+    """Check everything but the tensors.
+
+    Raises
+    ------
+    InvalidArgumentError
+        The first rule that is broken.
+    """
+    check_identity(config)
+    if config.max_batch_size < 0:
+        raise InvalidArgumentError(f"'max_batch_size' must be non-negative value for {config.name}")
+    if config.platform == ENSEMBLE or config.HasField("ensemble_scheduling"):
+        check_ensemble_scheduling(config)
+    if config.HasField("dynamic_batching"):
+        _check_dynamic_batching(config)
+    if config.HasField("sequence_batching"):
+        _check_sequence_batching(config)
+    if config.response_cache.enable and config.model_transaction_policy.decoupled:
+        raise InvalidArgumentError(
+            f"Response Cache does not currently support model {config.name} with 'decoupled' transaction "
+            "policy. Please disable the response cache."
+        )
+
+
+def _check_dynamic_batching(config: Any) -> None:
+    name, batching = config.name, config.dynamic_batching
+    _check_preferred(batching.preferred_batch_size, config, "dynamic batching preferred size")
+    levels = batching.priority_levels
+    if levels:
+        if not 1 <= batching.default_priority_level <= levels:
+            raise InvalidArgumentError(f"default priority level must be in range [1, {levels}] for {name}")
+        if any(not 1 <= level <= levels for level in batching.priority_queue_policy):
+            raise InvalidArgumentError(
+                f"priority queue policy must have priority level in range [1, {levels}] for {name}"
+            )
+    if not batching.preserve_ordering:
+        return
+    if levels > 1:
+        raise InvalidArgumentError(
+            f"Only one priority level is allowed when 'preserve_ordering' is true for {name}"
+        )
+    for policy in (batching.default_queue_policy, *batching.priority_queue_policy.values()):
+        if policy.default_timeout_microseconds and policy.timeout_action == pb.ModelQueuePolicy.DELAY:
+            raise InvalidArgumentError(
+                f"Queue policy can not have DELAY as timeout action when 'preserve_ordering' is true for {name}"
+            )
+
+
+def _check_preferred(sizes: Any, config: Any, what: str) -> None:
+    for size in sizes:
+        if size <= 0:
+            raise InvalidArgumentError(f"{what} must be positive for {config.name}")
+        if size > config.max_batch_size:
+            raise InvalidArgumentError(f"{what} must be <= max batch size for {config.name}")
+
+
+def _check_sequence_batching(config: Any) -> None:
+    name, sequence = config.name, config.sequence_batching
+    if config.response_cache.enable:
+        raise InvalidArgumentError(
+            f"Response Cache does not currently support model {name} with sequence batching scheduler. "
+            "Please disable the response cache."
+        )
+    if sequence.HasField("oldest"):
+        sizes = sequence.oldest.preferred_batch_size
+        _check_preferred(sizes, config, "sequence batching preferred batch size")
+    if sequence.HasField("direct"):
+        utilization = sequence.direct.minimum_slot_utilization
+        if utilization < 0.0 or utilization > 1.0:
+            raise InvalidArgumentError(
+                f"sequence batching minimum slot utilization must be in range (0.0, 1.0] for {name}"
+            )
+    for kind in _FLAG_KINDS:
+        _check_flag_control(config, kind)
+    _check_correlation_control(config)
+
+
+def _controls(config: Any, kind: str) -> Iterator[Any]:
+    """The controls of a kind, checked for names and for being the only one."""
+    name = config.name
+    seen: set[str] = set()
+    found = False
+    for tensor in config.sequence_batching.control_input:
+        if not tensor.name:
+            raise InvalidArgumentError(f"sequence batching control tensor must have a name for {name}")
+        if tensor.name in seen:
+            raise InvalidArgumentError(
+                f"sequence batching control tensor '{tensor.name}' is specified for multiple control kinds "
+                f"for {name}"
+            )
+        seen.add(tensor.name)
+        for control in tensor.control:
+            if Control.Kind.Name(control.kind) != kind:
+                continue
+            if found:
+                raise InvalidArgumentError(f"sequence batching specifies multiple {kind} tensors for {name}")
+            found = True
+            yield control
+
+
+def _check_flag_control(config: Any, kind: str) -> None:
+    alternatives = "'int32_false_true', 'fp32_false_true' {} 'bool_false_true'"
+    for control in _controls(config, kind):
+        given = [each for each in _VALUES if getattr(control, each)]
+        if not given:
+            raise InvalidArgumentError(
+                f"sequence batching must specify either {alternatives.format('or')} for {kind} for {config.name}"
+            )
+        if len(given) > 1:
+            raise InvalidArgumentError(
+                f"sequence batching specifies more than one from {alternatives.format('and')} for {kind} "
+                f"for {config.name}"
+            )
+        if len(getattr(control, given[0])) != 2:
+            raise InvalidArgumentError(
+                f"sequence batching control '{given[0]}' must have exactly 2 entries for {kind} for {config.name}"
+            )
+
+
+def _check_correlation_control(config: Any) -> None:
+    kind = "CONTROL_SEQUENCE_CORRID"
+    for control in _controls(config, kind):
+        if any(getattr(control, each) for each in _VALUES):
+            raise InvalidArgumentError(
+                "sequence batching must not specify either 'int32_false_true', 'fp32_false_true' or "
+                f"'bool_false_true' for {kind} for {config.name}"
+            )
+        if control.data_type not in [pb.DataType.Value(each) for each in _CORRID_TYPES]:
+            raise InvalidArgumentError(
+                f"unexpected data type for control {kind} for {config.name}. Allowed data types are "
+                "TYPE_UINT64, TYPE_INT64, TYPE_UINT32, TYPE_INT32 and TYPE_STRING"
+            )

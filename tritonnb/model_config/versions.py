@@ -1,0 +1,56 @@
+"""Version directories and the version policy that chooses among them."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+_VERSION = re.compile(r"0|[1-9][0-9]*")
+#: Directories of a model that are never versions.
+_OTHER = {"warmup", "initial_state", "configs"}
+
+
+def version_directories(directory: Path) -> list[int]:
+    """The versions that a model directory holds, ascending; other directories are warned about."""
+    versions: list[int] = []
+    for entry in sorted(directory.iterdir()):
+        if not entry.is_dir() or entry.name in _OTHER:
+            continue
+        if _VERSION.fullmatch(entry.name) and int(entry.name) < 2**63:
+            versions.append(int(entry.name))
+        else:
+            logger.warning("ignoring version directory '%s' which fails to convert to integral number", entry.name)
+    return sorted(versions)
+
+
+def select_versions(config: Any, present: Sequence[int]) -> list[int]:
+    """The versions that ``version_policy`` serves, ascending.
+
+    Examples
+    --------
+    >>> from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelVersionPolicy
+    >>> latest = ModelVersionPolicy(latest=ModelVersionPolicy.Latest(num_versions=2))
+    >>> select_versions(ModelConfig(version_policy=latest), [1, 2, 3])
+    [2, 3]
+    """
+    policy = config.version_policy
+    choice = policy.WhichOneof("policy_choice")
+    ordered = sorted(present)
+    if choice == "specific":
+        for version in policy.specific.versions:
+            if version not in ordered:
+                logger.warning(
+                    "version %d is specified for model '%s', but the version directory is not present",
+                    version,
+                    config.name,
+                )
+        return [version for version in ordered if version in policy.specific.versions]
+    if choice == "latest":
+        count = policy.latest.num_versions
+        return ordered[-count:] if count > 0 else []
+    return ordered

@@ -1,0 +1,57 @@
+"""Batches on their way: formed, or still growing, and not yet with an instance."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+
+class Payload:
+    """A batch that waits for an instance.
+
+    Attributes
+    ----------
+    requests : list
+    rows : int
+    oldest_ns : int
+        When the request that has waited longest arrived.
+    formed_ns : int
+        When it was last added to.
+    full : bool
+        The batcher adds no more to it.
+    closed : bool
+        It ended because the next request's inputs differ, so it is not merged with a later payload either.
+    rule : str
+        Why it was last added to.
+    waited_ns, next_rows : int
+        What that rule looked at: how long its oldest request had waited by then, and the size of the
+        first request that was one too many, 0 if there was none.
+    """
+
+    __slots__ = (
+        *("requests", "rows", "oldest_ns", "formed_ns"),
+        *("full", "closed", "rule", "waited_ns", "next_rows"),
+    )
+
+    def __init__(self, oldest_ns: int) -> None:
+        self.requests: list[Any] = []
+        self.rows = 0
+        self.oldest_ns = oldest_ns
+        self.formed_ns = 0
+        self.full = False
+        self.closed = False
+        self.rule = ""
+        self.waited_ns = 0
+        self.next_rows = 0
+
+    @property
+    def batch_key(self) -> Hashable:
+        """What requests must have in common to share this batch."""
+        key: Hashable = self.requests[0].batch_key
+        return key
+
+    def add(self, requests: list[Any], now: int) -> None:
+        """Requests join."""
+        self.requests += requests
+        self.rows += sum(request.batch_size for request in requests)
+        self.formed_ns = now
