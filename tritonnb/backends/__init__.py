@@ -1,0 +1,1 @@
+"""Running models: the backend contract and the backends."""

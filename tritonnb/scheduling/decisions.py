@@ -101,7 +101,9 @@ class Scheduler(Protocol):
     """The contract between a scheduler and whoever drives it, in real or in virtual time.
 
     Every method returns the decisions that follow, in order. After each call the driver reads
-    `next_wake_ns` and calls `wake` at that time (a late call is correct, an early one harmless).
+    `next_wake_ns` and calls `wake` at that time. A late call is correct, an early one harmless; but a
+    driver that finds itself late calls `wake` before it reports anything else, so that what is
+    decided depends on when requests came and executions ended, and not on how late a timer was.
     All times are ns of one monotonic clock.
     """
 

@@ -201,8 +201,8 @@ class DynamicBatcher:
     # The rules
 
     def _expire(self, now: int) -> list[Decision]:
-        deadline = self.queue.deadline
-        return list(self.queue.expire(now)) if deadline is not None and now > deadline else []
+        expiry = self.queue.next_expiry()
+        return [] if expiry is None or now < expiry else list(self.queue.expire(now))
 
     def _may_form(self) -> bool:
         if self._hold_until:
@@ -227,8 +227,7 @@ class DynamicBatcher:
         return decisions
 
     def _plan_wake(self) -> None:
-        deadline = self.queue.deadline
-        wake = None if deadline is None else deadline + 1  # expired is later than the deadline
+        wake = self.queue.next_expiry()
         if self._pass_due_ns is not None and (wake is None or self._pass_due_ns < wake) and self._may_form():
             wake = self._pass_due_ns
         self.next_wake_ns = wake

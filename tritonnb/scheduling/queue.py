@@ -10,7 +10,6 @@ walk begins anew.
 
 from __future__ import annotations
 
-import heapq
 from bisect import insort
 from collections import OrderedDict
 from collections.abc import Hashable
@@ -18,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tritonnb.core.errors import UnavailableError
+from tritonnb.scheduling.deadlines import Deadlines
 from tritonnb.scheduling.decisions import Reason, Refuse
 from tritonnb.scheduling.policy import QueuePolicy, QueueSettings, TimeoutAction
 from tritonnb.scheduling.reasons import TIMED_OUT
@@ -67,9 +67,7 @@ class PriorityQueue:
         self._scan: list[Level] = []  # by number
         self.size = 0
         self.rows = 0
-        self._deadline_of: dict[Any, int] = {}
-        self._deadlines: list[tuple[int, int, Any]] = []  # a heap; may hold requests that have left
-        self._serial = 0
+        self._timeouts: Deadlines[Any] = Deadlines()
 
     def _reset_pending(self) -> None:
         self.pending: list[Any] = []
@@ -133,11 +131,12 @@ class PriorityQueue:
     def withdraw(self, count: int) -> list[Any]:
         """The first ``count`` pending requests leave the queue; the others are restored."""
         leaving, staying = self.pending[:count], self.pending[count:]
+        timed = len(self._timeouts) > 0
         for request, (level, _, _) in zip(leaving, self._sources, strict=False):
             level.pending -= 1
             self.rows -= request.batch_size
-            if self._deadline_of:
-                self._deadline_of.pop(request, None)
+            if timed:
+                self._timeouts.forget(request)
         self.size -= count
         if staying:
             self.pending, self._sources = staying, self._sources[count:]
@@ -157,35 +156,27 @@ class PriorityQueue:
             return False
         self.rows -= request.batch_size
         self.size -= 1
-        self._deadline_of.pop(request, None)
+        self._timeouts.forget(request)
         return True
 
-    @property
-    def deadline(self) -> int | None:
-        """The nearest moment (ns) after which a waiting request is expired, or None."""
-        heap = self._deadlines
-        while heap:
-            if heap[0][2] in self._deadline_of:
-                return heap[0][0]
-            heapq.heappop(heap)
-        return None
+    def next_expiry(self) -> int | None:
+        """The nearest time (ns) at which a waiting request is expired, or None."""
+        return self._timeouts.next()
 
     def expire(self, now: int) -> list[Refuse]:
-        """Apply the timeout action to every request whose deadline has passed."""
+        """Apply the timeout action to every request that is expired."""
         refused: list[Refuse] = []
-        while (deadline := self.deadline) is not None and now > deadline:
-            request = heapq.heappop(self._deadlines)[2]
+        for request in self._timeouts.pop_due(now):
             level = self._level(request)
             if request not in level.live:
                 self.restore()
-            since = level.live[request]
             if level.policy.timeout_action is TimeoutAction.DELAY:
-                del self._deadline_of[request]
                 level.delayed[request] = level.live.pop(request)
-            else:
-                self.remove(request)
-                why = Reason(TIMED_OUT, {"waited_ns": now - since, "timeout_ns": deadline - since})
-                refused.append(Refuse(request, UnavailableError("Request timeout expired"), "REJECTED", why))
+                continue
+            waited, timeout = now - level.live[request], level.policy.timeout_ns(request.timeout_us)
+            self.remove(request)
+            why = Reason(TIMED_OUT, {"waited_ns": waited, "timeout_ns": timeout})
+            refused.append(Refuse(request, UnavailableError("Request timeout expired"), "REJECTED", why))
         return refused
 
     def reconfigure(self, settings: QueueSettings, now: int) -> None:
@@ -203,7 +194,7 @@ class PriorityQueue:
             level = self._level(request)
             self._insert(level, request, since, now)
             if delayed:
-                self._deadline_of.pop(request, None)
+                self._timeouts.forget(request)
                 level.delayed[request] = level.live.pop(request)
 
     def validate(self) -> None:
@@ -215,8 +206,7 @@ class PriorityQueue:
         assert self.pending_rows == sum(request.batch_size for request in self.pending)
         assert [each.number for each in self._scan] == sorted(self._levels)
         assert all(each is self._levels[each.number] for each in self._scan)
-        assert all(request in everyone for request in self._deadline_of)
-        assert len(self._deadline_of) <= len(self._deadlines)
+        assert set(self._timeouts) <= set(everyone)
         assert len(self.pending) == len(self._sources) == sum(each.pending for each in self._scan)
         if self.pending:
             assert self.pending_oldest_ns == min(since for _, _, since in self._sources)
@@ -241,10 +231,5 @@ class PriorityQueue:
         self.size += 1
         timeout = level.policy.timeout_ns(request.timeout_us)
         if timeout:
-            self._serial += 1
-            self._deadline_of[request] = timeout_from + timeout
-            heapq.heappush(self._deadlines, (timeout_from + timeout, self._serial, request))
-            # Requests that leave in time stay in the heap; it must not grow with the traffic.
-            if len(self._deadlines) > 2 * len(self._deadline_of) + 64:
-                self._deadlines = [each for each in self._deadlines if each[2] in self._deadline_of]
-                heapq.heapify(self._deadlines)
+            # A request is expired once it has waited longer than its timeout.
+            self._timeouts.set(request, timeout_from + timeout + 1)

@@ -1,0 +1,120 @@
+"""Gathering the inputs of a batch into one array, and scattering the outputs over its requests.
+
+The helpers that Triton gives its C++ backends (*backend_input_collector.h*,
+*backend_output_responder.h*), on NumPy arrays. A batch of one request is never copied, and outputs
+are views of the batch's output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritonnb.backends.contract import Execution
+from tritonnb.core.errors import InvalidArgumentError, TritonError, UnsupportedError
+from tritonnb.core.messages import InferRequest, Tensor
+from tritonnb.model_config.schema import TensorSpec
+
+Array = npt.NDArray[Any]
+
+
+def input_of(request: InferRequest, name: str) -> Array | None:
+    """An input of a request, or the implicit state of that name; None where it has neither."""
+    tensor = request.inputs.get(name)
+    if tensor is None and request.states is not None:
+        tensor = request.states.inputs.get(name)
+    return None if tensor is None else tensor.array
+
+
+def gather(execution: Execution, name: str) -> Array | None:
+    """One input of all requests, one below the other.
+
+    A request that lacks the input while others have it is answered with an error, and its rows
+    are zeros, so that the rows of the others stay where they are.
+
+    Returns
+    -------
+    numpy.ndarray or None
+        None if no request has the input. The array may be a client's own: it is not to be written.
+    """
+    requests = execution.requests
+    if len(requests) == 1:
+        return input_of(requests[0], name)
+    parts = [input_of(request, name) for request in requests]
+    present = next((each for each in parts if each is not None), None)
+    if present is None:
+        return None
+    for index, part in enumerate(parts):
+        if part is None:
+            request = requests[index]
+            if execution.responses[index] is None and not request.is_null:
+                execution.fail(
+                    index, InvalidArgumentError(f"input '{name}' is missing, and other requests of the batch have it")
+                )
+            parts[index] = np.zeros((request.batch_size, *present.shape[1:]), present.dtype)
+    return np.concatenate(parts)  # type: ignore[arg-type]
+
+
+def scatter(execution: Execution, outputs: Mapping[str, tuple[TensorSpec, Array]], batching: bool) -> None:
+    """Answer every request that has no answer yet with its rows of the batch's outputs.
+
+    Parameters
+    ----------
+    execution : Execution
+    outputs : mapping of str to (TensorSpec, array)
+        The outputs of the whole batch, batch dimension first where the model batches.
+    batching : bool
+        False where the model does not batch: the one request gets everything.
+    """
+    row = 0
+    for index, request in enumerate(execution.requests):
+        rows = request.batch_size
+        if execution.responses[index] is None:
+            try:
+                tensors = [
+                    Tensor(name, spec.datatype, _rows(name, array, row, rows) if batching else array)
+                    for name, (spec, array) in outputs.items()
+                    if request.requested_outputs is None or name in request.requested_outputs
+                ]
+            except TritonError as error:
+                execution.fail(index, error)
+            else:
+                execution.respond(index, tensors)
+        row += rows
+
+
+def publish_states(execution: Execution, states: Mapping[str, Array], batching: bool) -> None:
+    """Make each request's rows of the state outputs the next state of its sequence.
+
+    Parameters
+    ----------
+    execution : Execution
+    states : mapping of str to array
+        State outputs of the whole batch by ``output_name``.
+    batching : bool
+    """
+    if not states:
+        return
+    row = 0
+    for index, request in enumerate(execution.requests):
+        rows = request.batch_size
+        answered_with_error = execution.responses[index] is not None
+        if request.states is not None and not answered_with_error:
+            for name, array in states.items():
+                # A view would keep the whole batch's output alive for as long as the sequence lives.
+                part = _rows(name, array, row, rows).copy() if batching else array
+                request.states.update(name, part)
+        row += rows
+
+
+def _rows(name: str, array: Array, row: int, rows: int) -> Array:
+    if array.ndim == 0 or row + rows > array.shape[0]:
+        got = array.shape[0] if array.ndim else 0
+        raise UnsupportedError(
+            f"failed to split the output tensor '{name}' in responses: expected batch size of at least "
+            f"{row + rows} in model output, got {got}"
+        )
+    return array[row : row + rows]

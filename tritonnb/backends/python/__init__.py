@@ -1,0 +1,1 @@
+"""Triton's Python backend: models written as ``class TritonPythonModel``."""

@@ -1,0 +1,240 @@
+"""The Python backend: running ``TritonPythonModel`` objects.
+
+Semantics, limits and error texts are those of Triton's Python backend; there each instance is a
+process, here a thread. Beyond Triton, implicit state works here too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tritonclient.grpc import model_config_pb2 as pb
+
+from tritonnb.backends.contract import (
+    Backend,
+    BackendModel,
+    BackendModelInstance,
+    Execution,
+    InstanceSpec,
+    ModelContext,
+)
+from tritonnb.backends.python import modules
+from tritonnb.backends.python.model_config import ModelConfig
+from tritonnb.backends.python.pb_utils import InferenceRequest, InferenceResponse, to_core, to_core_tensor
+from tritonnb.core.errors import InternalError, UnsupportedError
+from tritonnb.core.messages import InferRequest
+from tritonnb.model_config.normalized import config_to_dict, config_to_json
+
+logger = logging.getLogger(__name__)
+
+
+class PythonBackend(Backend):
+    """``backend: "python"``."""
+
+    name = "python"
+
+    def auto_complete(self, context: ModelContext) -> Any:
+        """Ask the model's ``auto_complete_config``, if it has one."""
+        _check_parameters(context)
+        path = _model_path(context)
+        function = getattr(
+            modules.model_class(modules.import_model(path), path), "auto_complete_config", None
+        )
+        if function is None:
+            return context.config
+        given = ModelConfig(config_to_dict(context.config))
+        try:
+            completed = function(given)
+        except Exception as error:
+            raise InternalError(modules.describe(error)) from error
+        if not isinstance(completed, ModelConfig):
+            raise InternalError(
+                f"auto_complete_config function in model '{context.name}' must return a valid "
+                "pb.ModelConfig object."
+            )
+        return _take_over(context.config, completed.as_dict())
+
+    def create_model(self, context: ModelContext) -> BackendModel:
+        """A model."""
+        return PythonModel(context)
+
+
+class PythonModel(BackendModel):
+    """A *model.py*."""
+
+    def initialize(self) -> None:
+        """Check the parameters; the file itself is imported by each instance."""
+        _check_parameters(self.context)
+
+    def create_instance(self, spec: InstanceSpec) -> BackendModelInstance:
+        """An instance with a ``TritonPythonModel`` of its own."""
+        return PythonInstance(self.context, spec)
+
+
+class PythonInstance(BackendModelInstance):
+    """One ``TritonPythonModel``."""
+
+    error_responses_fail = False
+
+    def __init__(self, context: ModelContext, spec: InstanceSpec) -> None:
+        self._context = context
+        self._spec = spec
+        self._path = _model_path(context)
+        self._outputs = tuple(each.name for each in context.config.output)
+        self._states = tuple(each.output_name for each in context.config.sequence_batching.state)
+        self._decoupled = bool(context.config.model_transaction_policy.decoupled)
+
+    def initialize(self) -> None:
+        """Import the file, make the object, and call its ``initialize``."""
+        modules.enter(str(self._path.parent))
+        found = modules.model_class(modules.import_model(self._path), self._path)
+        try:
+            self._model = found()
+            if hasattr(self._model, "initialize"):
+                self._model.initialize(self._arguments())
+        except Exception as error:
+            raise InternalError(modules.describe(error)) from error
+
+    def execute(self, execution: Execution) -> None:
+        """Call the model's ``execute``."""
+        requests = [
+            InferenceRequest(
+                request,
+                request.requested_outputs if request.requested_outputs is not None else self._outputs,
+                execution.sender(index) if self._decoupled else None,
+            )
+            for index, request in enumerate(execution.requests)
+        ]
+        execution.compute_started()
+        try:
+            responses = self._model.execute(requests)
+        except Exception as error:
+            raise self._failed(self._describe(error)) from error
+        execution.compute_ended()
+        if not self._decoupled:
+            self._answer(execution, responses)
+
+    def finalize(self) -> None:
+        """Call the model's ``finalize``; what it raises is logged and ignored."""
+        with contextlib.suppress(AttributeError):
+            finalize = self._model.finalize
+            try:
+                finalize()
+            except Exception:
+                logger.exception("finalize of model instance '%s' failed", self._spec.name)
+
+    def _answer(self, execution: Execution, responses: Any) -> None:
+        if not isinstance(responses, list):
+            raise self._failed(f"Expected a list in the execute return, found type '{type(responses)}'.")
+        if len(responses) != len(execution.requests):
+            raise self._failed(
+                "Number of InferenceResponse objects do not match the number of InferenceRequest objects. "
+                f"InferenceRequest(s) size is:{len(execution.requests)}, and InferenceResponse(s) size "
+                f"is:{len(responses)}\n"
+            )
+        for response in responses:
+            if type(response) is not InferenceResponse:
+                raise self._failed(
+                    "Expected an 'InferenceResponse' object in the execute function return list, found type "
+                    f"'{type(response)}'."
+                )
+        for index, response in enumerate(responses):
+            request = execution.requests[index]
+            if self._states and not response.has_error():
+                self._publish_states(request, response)
+            wanted = request.requested_outputs if request.requested_outputs is not None else self._outputs
+            execution.responses[index] = to_core(response, wanted)
+
+    def _publish_states(self, request: InferRequest, response: InferenceResponse) -> None:
+        for tensor in response.output_tensors():
+            if tensor.name() in self._states and request.states is not None:
+                request.states.update(tensor.name(), to_core_tensor(tensor).array)
+
+    def _arguments(self) -> dict[str, str]:
+        context, spec = self._context, self._spec
+        return {
+            "model_config": config_to_json(context.config),
+            "model_instance_kind": spec.kind.removeprefix("KIND_"),
+            "model_instance_name": spec.name,
+            "model_instance_device_id": str(spec.device_id),
+            "model_repository": str(context.directory),
+            "model_version": str(context.version),
+            "model_name": context.name,
+        }
+
+    def _describe(self, error: Exception) -> str:
+        if isinstance(error, AttributeError) and not hasattr(self._model, "execute"):
+            return f"Python model {self._path} does not implement `execute` method."
+        return modules.describe(error)
+
+    def _failed(self, message: str) -> InternalError:
+        return InternalError(
+            f"Failed to process the request(s) for model '{self._spec.name}', message: {message}"
+        )
+
+
+def _model_path(context: ModelContext) -> Path:
+    return context.version_directory / (context.config.default_model_filename or "model.py")
+
+
+def _check_parameters(context: ModelContext) -> None:
+    """The parameters that concern the stub process on Triton."""
+    cpu_only = context.parameters.get("FORCE_CPU_ONLY_INPUT_TENSORS", "yes")
+    if cpu_only not in ("yes", "no"):
+        # The stray quote is Triton's.
+        raise UnsupportedError(f"Incorrect value for FORCE_CPU_ONLY_INPUT_TENSORS: {cpu_only}'")
+    environment = context.parameters.get("EXECUTION_ENV_PATH", "")
+    if environment:
+        path = environment.replace("$$TRITON_MODEL_DIRECTORY", str(context.directory))
+        if not Path(path).exists():
+            raise InternalError(f"Failed to get the canonical path for {path}.")
+        raise UnsupportedError(
+            f"EXECUTION_ENV_PATH of model '{context.name}': every model runs in this process's environment"
+        )
+
+
+def _take_over(config: Any, completed: dict[str, Any]) -> Any:
+    """What core takes from a completed configuration; the rest is discarded."""
+    result = pb.ModelConfig()
+    result.CopyFrom(config)
+    try:
+        inputs = [_tensor(pb.ModelInput(), each) for each in completed["input"]]
+        outputs = [_tensor(pb.ModelOutput(), each) for each in completed["output"]]
+    except ValueError:
+        # Triton drops a result that it cannot read, without a word to the client.
+        logger.warning("model '%s': auto_complete_config gave an unknown data type; ignored", config.name)
+        return result
+    _replace(result.input, config.input, inputs)
+    _replace(result.output, config.output, outputs)
+    result.max_batch_size = completed["max_batch_size"]
+    if "dynamic_batching" in completed and not config.HasField("dynamic_batching"):
+        result.dynamic_batching.SetInParent()
+    if "model_transaction_policy" in completed:
+        result.model_transaction_policy.decoupled = bool(completed["model_transaction_policy"].get("decoupled"))
+    return result
+
+
+def _tensor(tensor: Any, given: dict[str, Any]) -> Any:
+    tensor.name = given["name"]
+    tensor.data_type = pb.DataType.Value(given["data_type"])
+    tensor.dims.extend(int(each) for each in given["dims"])
+    if given.get("optional"):
+        tensor.optional = True
+    return tensor
+
+
+def _replace(target: Any, configured: Sequence[Any], completed: Sequence[Any]) -> None:
+    """Keep what the file says of a tensor beyond name, type, dims and optional."""
+    known = {each.name: each for each in configured}
+    del target[:]
+    for tensor in completed:
+        entry = target.add()
+        if tensor.name in known:
+            entry.CopyFrom(known[tensor.name])
+            del entry.dims[:]
+        entry.MergeFrom(tensor)

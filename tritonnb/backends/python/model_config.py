@@ -1,0 +1,107 @@
+"""``pb_utils.ModelConfig``: what ``auto_complete_config`` is given to fill in.
+
+Rules and texts are those of Triton's Python backend; they are ValueErrors, as there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class ModelConfig:
+    """A model configuration to complete.
+
+    Parameters
+    ----------
+    model_config : dict
+        As the config endpoint shows it.
+    """
+
+    def __init__(self, model_config: dict[str, Any]) -> None:
+        self._model_config = model_config
+
+    def as_dict(self) -> dict[str, Any]:
+        """The configuration so far; not to be changed."""
+        return self._model_config
+
+    def set_max_batch_size(self, max_batch_size: int) -> None:
+        """Set ``max_batch_size``; it may only grow."""
+        configured = self._model_config["max_batch_size"]
+        if configured > max_batch_size:
+            raise ValueError(
+                f"configuration specified max_batch_size {configured}, but in auto-complete-config function "
+                f"for model '{self._name}' specified max_batch_size {max_batch_size}"
+            )
+        self._model_config["max_batch_size"] = max_batch_size
+
+    def set_dynamic_batching(self) -> None:
+        """Ask for ``dynamic_batching { }`` unless it is there."""
+        for scheduler in ("sequence_batching", "ensemble_scheduling"):
+            if scheduler in self._model_config:
+                raise ValueError(
+                    f"Configuration specified scheduling_choice as '{scheduler}', but auto-complete-config "
+                    f"function for model '{self._name}' tries to set scheduling_choice as 'dynamic_batching'"
+                )
+        self._model_config.setdefault("dynamic_batching", {})
+
+    def add_input(self, input: dict[str, Any]) -> None:
+        """Add an input, or fill one in: ``{name, data_type, dims[, optional]}``."""
+        self._add("input", input, ("name", "data_type", "dims", "optional"), "'name', 'data_type', 'dims' and 'optional'")
+
+    def add_output(self, output: dict[str, Any]) -> None:
+        """Add an output, or fill one in: ``{name, data_type, dims}``."""
+        self._add("output", output, ("name", "data_type", "dims"), "'name', 'data_type' and 'dims'")
+
+    def set_model_transaction_policy(self, transaction_policy_dict: dict[str, Any]) -> None:
+        """Set ``{'decoupled': bool}``; a value that the configuration gives cannot change."""
+        for key in transaction_policy_dict:
+            if key != "decoupled":
+                raise ValueError(
+                    "model transaction property in auto-complete-config function for model "
+                    f"'{self._name}' contains property other than 'decoupled'."
+                )
+        if "model_transaction_policy" not in self._model_config:
+            self._model_config["model_transaction_policy"] = dict(transaction_policy_dict)
+            return
+        configured = self._model_config["model_transaction_policy"].get("decoupled", False)
+        if configured != transaction_policy_dict.get("decoupled", configured):
+            raise ValueError(
+                f"trying to change decoupled property in auto-complete-config for model '{self._name}', "
+                f"which is already set to '{configured}'."
+            )
+
+    @property
+    def _name(self) -> str:
+        return str(self._model_config["name"])
+
+    def _add(self, kind: str, tensor: dict[str, Any], allowed: tuple[str, ...], listed: str) -> None:
+        where = f"in auto-complete-config function for model '{self._name}'"
+        named = f"{kind} '{tensor['name']}'" if "name" in tensor else kind
+        if not set(tensor) <= set(allowed):
+            raise ValueError(f"{named} {where} contains property other than {listed}.")
+        for required in ("name", "data_type", "dims"):
+            if required not in tensor:
+                raise ValueError(f"{named} {where} is missing '{required}' property.")
+        for configured in self._model_config[kind]:
+            if configured["name"] == tensor["name"]:
+                self._check_same(kind, configured, tensor)
+                configured.update(tensor)
+                return
+        self._model_config[kind].append(tensor)
+
+    def _check_same(self, kind: str, configured: dict[str, Any], tensor: dict[str, Any]) -> None:
+        name = tensor["name"]
+        data_type = configured.get("data_type", "TYPE_INVALID")
+        if data_type not in ("TYPE_INVALID", tensor["data_type"]):
+            raise ValueError(
+                f"unable to load model '{self._name}', configuration expects datatype {data_type} for {kind} "
+                f"'{name}', model provides {tensor['data_type']}"
+            )
+        for property in ("dims", "optional"):
+            given = configured.get(property)
+            expected = tensor.get(property, given)
+            if given not in ([], None) and given != expected:
+                raise ValueError(
+                    f"model '{self._name}', tensor '{name}': the model expects {property} {expected} but the "
+                    f"model configuration specifies {property} {given}"
+                )

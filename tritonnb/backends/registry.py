@@ -1,0 +1,72 @@
+"""Backends by name, found through the entry point group ``tritonnb.backends``.
+
+The built-in ones are registered the same way as anybody else's.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from importlib.metadata import entry_points
+
+from tritonnb.backends.contract import Backend
+from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
+
+GROUP = "tritonnb.backends"
+
+#: The extra to install where a backend's library is missing.
+_EXTRAS = {"onnxruntime": "onnxruntime", "pytorch": "torch"}
+
+
+class BackendRegistry:
+    """The backends of one server, each made and initialised when the first model needs it.
+
+    Parameters
+    ----------
+    settings_of : callable
+        The ``--backend-config`` settings of a backend.
+    """
+
+    def __init__(self, settings_of: Callable[[str], Mapping[str, str]]) -> None:
+        self._settings_of = settings_of
+        self._backends: dict[str, Backend] = {}
+        self._lock = threading.Lock()  # models are loaded on several threads
+
+    def get(self, name: str) -> Backend:
+        """The backend of a name.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If there is none.
+        UnsupportedError
+            If the library it stands on is not installed.
+        """
+        with self._lock:
+            if name not in self._backends:
+                backend = _find(name)
+                backend.initialize(self._settings_of(name))
+                self._backends[name] = backend
+            return self._backends[name]
+
+    def finalize(self) -> None:
+        """Finalize every backend that was made."""
+        for backend in self._backends.values():
+            backend.finalize()
+        self._backends.clear()
+
+
+def _find(name: str) -> Backend:
+    found = entry_points(group=GROUP, name=name)
+    if not found:
+        raise InvalidArgumentError(
+            f"unable to find backend library for backend '{name}', try specifying runtime on the model "
+            "configuration."
+        )
+    try:
+        backend: Backend = next(iter(found)).load()()
+    except ImportError as error:
+        extra = _EXTRAS.get(name)
+        advice = f': pip install "tritonnb[{extra}]"' if extra else ""
+        raise UnsupportedError(f"backend '{name}' needs a package that is missing ({error}){advice}") from error
+    return backend

@@ -1,0 +1,222 @@
+"""Which sequence owns which batch slot, and which sequences wait in the backlog for one.
+
+A sequence begins with its first request, gets the free slot of lowest index over all instances,
+and keeps it to its end; without a free slot it waits in the backlog, first come first served. A slot
+that becomes free goes at once to the first sequence of the backlog, with all requests that it has collected.
+
+A sequence that will get no more requests is forgotten by its id, so that the id can begin anew,
+while its last requests may still wait or run.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from tritonnb.core.errors import CancelledError
+from tritonnb.core.messages import SEQUENCE_END
+from tritonnb.scheduling.deadlines import Deadlines
+from tritonnb.scheduling.decisions import Decision, Reason, Refuse
+from tritonnb.scheduling.reasons import CANCELLED, SEQUENCE_CANCELLED
+
+
+@dataclass(eq=False, slots=True)
+class Sequence:
+    """Requests that belong together, in order.
+
+    Attributes
+    ----------
+    id : int or str
+        The correlation id.
+    seen_ns : int
+        When its last request was accepted.
+    slot : Slot or None
+        None while it is in the backlog.
+    waiting : deque
+        Its requests that are not yet dispatched.
+    closed : bool
+        It gets no more requests, though no END was seen: it was idle for too long, or (iterative) is done.
+    expires_ns : int or None
+        When it is refused if it is still in the backlog.
+    """
+
+    id: int | str
+    seen_ns: int
+    slot: Slot | None = None
+    waiting: deque[Any] = field(default_factory=deque)
+    closed: bool = False
+    expires_ns: int | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Slot:
+    """One row of an instance's batches, or (oldest) one candidate of an instance.
+
+    ``in_flight`` is the request of this slot that is dispatched and not released, where a strategy needs
+    to know: it may belong to the sequence that owned the slot before.
+    """
+
+    instance: int
+    index: int
+    sequence: Sequence | None = None
+    in_flight: Any = None
+
+
+class SlotTable:
+    """Owners of slots, free slots, and the backlog.
+
+    Parameters
+    ----------
+    max_sequence_idle_ns : int
+
+    Attributes
+    ----------
+    known : dict
+        Sequences that may get more requests, by id.
+    backlog : OrderedDict
+        Sequences without a slot, first to be served first.
+    idle : Deadlines of Sequence
+        When each known sequence in a slot has been idle for too long. One in the backlog is never.
+    expiring : Deadlines of Sequence
+        When sequences of the backlog time out.
+    """
+
+    def __init__(self, max_sequence_idle_ns: int) -> None:
+        self.max_sequence_idle_ns = max_sequence_idle_ns
+        self.known: dict[int | str, Sequence] = {}
+        self.backlog: OrderedDict[Sequence, None] = OrderedDict()
+        self.idle: Deadlines[Sequence] = Deadlines()
+        self.expiring: Deadlines[Sequence] = Deadlines()
+        self._free: list[tuple[int, int, Slot]] = []  # a heap: lowest slot index first
+        self._retired: set[int] = set()
+
+    def add(self, slots: Iterable[Slot]) -> Iterator[Slot]:
+        """Slots of an instance begin to be used; gives those that sequences of the backlog take over."""
+        for slot in slots:
+            self._retired.discard(slot.instance)
+            if slot.sequence is None:
+                heapq.heappush(self._free, (slot.index, slot.instance, slot))
+        while self._free and self.backlog:
+            slot = heapq.heappop(self._free)[2]
+            self._promote(slot, next(iter(self.backlog)))
+            yield slot
+
+    def retire(self, instance: int) -> None:
+        """The slots of an instance get no new sequences; those that own one keep it to their end."""
+        self._retired.add(instance)
+        self._free = [each for each in self._free if each[1] != instance]
+        heapq.heapify(self._free)
+
+    def begin(self, id: int | str, now: int) -> Sequence:
+        """A new sequence, in a slot or in the backlog."""
+        sequence = self.known[id] = Sequence(id, now)
+        if self._free:
+            self._own(heapq.heappop(self._free)[2], sequence)
+        else:
+            self.backlog[sequence] = None
+        return sequence
+
+    def append(self, sequence: Sequence, request: Any, now: int) -> None:
+        """A sequence has got one more request."""
+        sequence.waiting.append(request)
+        sequence.seen_ns = now
+        if sequence.slot is not None:
+            self.idle.set(sequence, now + self.max_sequence_idle_ns)
+        elif request.timeout_us:
+            expires = now + request.timeout_us * 1000
+            if sequence.expires_ns is None or expires < sequence.expires_ns:
+                sequence.expires_ns = expires
+                self.expiring.set(sequence, expires)
+        if request.flags & SEQUENCE_END:
+            self.forget(sequence)
+
+    def forget(self, sequence: Sequence) -> None:
+        """The id does not stand for this sequence any more."""
+        if self.known.get(sequence.id) is sequence:
+            del self.known[sequence.id]
+        self.idle.forget(sequence)
+
+    def head(self, slot: Slot, now: int, decisions: list[Decision]) -> Any:
+        """The request that a slot would run next, or None.
+
+        A sequence that is over makes room first; if its next request is cancelled, all of it is.
+        """
+        while (sequence := slot.sequence) is not None:
+            if sequence.waiting:
+                request = sequence.waiting[0]
+                if not request.cancelled:
+                    return request
+            elif not sequence.closed:
+                return None
+            self.release(slot, now, decisions)
+        return None
+
+    def dispatch(self, slot: Slot, now: int, decisions: list[Decision]) -> Any:
+        """Take the head; with the last request of its sequence the slot changes owner."""
+        assert slot.sequence is not None
+        request = slot.sequence.waiting.popleft()
+        if request.flags & SEQUENCE_END:
+            self.release(slot, now, decisions)
+        return request
+
+    def release(self, slot: Slot, now: int, decisions: list[Decision]) -> None:
+        """A slot's sequence is over: what still waits of it is cancelled, the slot goes to the backlog's first."""
+        sequence, slot.sequence = slot.sequence, None
+        assert sequence is not None
+        self.abandon(sequence, now, decisions)
+        if slot.instance in self._retired:
+            return
+        while self.backlog:
+            sequence = next(iter(self.backlog))
+            if not any(request.cancelled for request in sequence.waiting):
+                self._promote(slot, sequence)
+                return
+            self.abandon(sequence, now, decisions)
+        heapq.heappush(self._free, (slot.index, slot.instance, slot))
+
+    def abandon(self, sequence: Sequence, now: int, decisions: list[Decision]) -> None:
+        """Forget a sequence and cancel its waiting requests."""
+        self.forget(sequence)
+        self.leave_backlog(sequence)
+        for request in sequence.waiting:
+            facts = {"sequence": sequence.id, "waited_ns": now - request.queued_ns}
+            why = Reason(CANCELLED if request.cancelled else SEQUENCE_CANCELLED, facts)
+            decisions.append(Refuse(request, CancelledError(""), "CANCELED", why))
+        sequence.waiting.clear()
+
+    def leave_backlog(self, sequence: Sequence) -> None:
+        """A sequence does not wait for a slot any more."""
+        self.backlog.pop(sequence, None)
+        self.expiring.forget(sequence)
+
+    def _promote(self, slot: Slot, sequence: Sequence) -> None:
+        self.leave_backlog(sequence)
+        self._own(slot, sequence)
+
+    def _own(self, slot: Slot, sequence: Sequence) -> None:
+        slot.sequence, sequence.slot = sequence, slot
+        if self.known.get(sequence.id) is sequence:
+            # Time in the backlog counts: whoever was silent for too long there is closed at once.
+            self.idle.set(sequence, sequence.seen_ns + self.max_sequence_idle_ns)
+
+    def validate(self, slots: Iterable[Slot]) -> None:
+        """Check the invariants, given all slots in use."""
+        everyone = list(slots)
+        owned = [slot for slot in everyone if slot.sequence is not None]
+        assert all(slot.sequence is not None and slot.sequence.slot is slot for slot in owned)
+        free = {slot for _, _, slot in self._free}
+        assert len(free) == len(self._free)
+        assert free == {s for s in everyone if s.sequence is None and s.instance not in self._retired}
+        assert not (free and self.backlog)
+        for sequence in self.backlog:
+            assert sequence.slot is None
+            assert sequence.waiting
+        for id, sequence in self.known.items():
+            assert sequence.id == id
+            assert not sequence.closed
+            assert sequence in self.backlog or (sequence.slot and sequence.slot.sequence is sequence)
+        assert set(self.idle) == {each for each in self.known.values() if each.slot is not None}
+        assert set(self.expiring) <= set(self.backlog)
