@@ -49,6 +49,21 @@ class Tensor:
         return f"Tensor({self.name!r}, {self.datatype.name}, {list(self.array.shape)})"
 
 
+class UndecodedTensor:
+    """An input as it came over the wire, whose bytes are not known to fit its shape and datatype.
+
+    Checking a request turns it into a `Tensor`, or says what is wrong with it.
+    """
+
+    __slots__ = ("datatype", "name", "raw", "shape")
+
+    def __init__(self, name: str, datatype: DataType, shape: tuple[int, ...], raw: bytes | memoryview) -> None:
+        self.name = name
+        self.datatype = datatype
+        self.shape = shape
+        self.raw = raw
+
+
 class InferResponse:
     """One answer to a request; a decoupled model may give several.
 

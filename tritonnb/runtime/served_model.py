@@ -32,7 +32,8 @@ from tritonnb.runtime.instance import Instance
 from tritonnb.runtime.sequences import SequenceInputs
 from tritonnb.runtime.validation import RequestValidator
 from tritonnb.scheduling.decisions import Decision, Execute, Scheduler
-from tritonnb.scheduling.from_config import make_scheduler, reconfigure_scheduler
+from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
+from tritonnb.scheduling.from_config import dynamic_batcher_settings, make_scheduler
 from tritonnb.scheduling.response_order import ResponseOrder
 from tritonnb.telemetry.statistics import ModelStatistics
 from tritonnb.telemetry.stream import EventStream
@@ -74,7 +75,7 @@ class ServedModel:
         self.instances: list[Instance] = []
         self.scheduler: Scheduler
         self._backend_model = backend_model
-        self._validator = RequestValidator(context.config)
+        self._validator = RequestValidator(self.spec)
         self._sequences = (
             SequenceInputs(context.config, context.directory)
             if context.config.HasField("sequence_batching")
@@ -166,7 +167,8 @@ class ServedModel:
     def reconfigure(self, config: Any) -> None:
         """Go on under other scheduling settings; no waiting request is lost."""
         now = time.monotonic_ns()
-        decisions = reconfigure_scheduler(self.scheduler, config, now)
+        assert isinstance(self.scheduler, DynamicBatcher)
+        decisions = self.scheduler.reconfigure(dynamic_batcher_settings(config, os.environ), now)
         self.config = config
         self._carry_out(decisions, now)
 

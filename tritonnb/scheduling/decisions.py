@@ -134,10 +134,14 @@ class Scheduler(Protocol):
         """The server is stopping: no new work is admitted, queued work completes."""
 
     def set_instances(self, members: Collection[int], now: int) -> Sequence[Decision]:
-        """The model's instances are now these; work on removed ones is finished, no more is given to them.
+        """The model's instances are now these; others get no new work, but for sequences that they own.
 
-        A number must not be used again while a removed instance of that number still runs.
+        An added one is to be reported as idle. A number must not be used for a new instance before the
+        old one has ended its last execution and `uses` denies it.
         """
+
+    def uses(self, instance: int) -> bool:
+        """Whether an instance may still be given work, such as a removed one that sequences own slots of."""
 
     def queue_depth(self) -> int:
         """Requests admitted and not yet in an `Execute` decision."""

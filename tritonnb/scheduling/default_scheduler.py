@@ -87,6 +87,10 @@ class DefaultScheduler:
         """Requests accepted and not yet running."""
         return len(self._waiting)
 
+    def uses(self, instance: int) -> bool:
+        """Whether an instance may still be given work."""
+        return instance in self.instances.members
+
     def response_order(self, instance: int) -> ResponseOrder | None:
         """None: responses leave as they come."""
         return None

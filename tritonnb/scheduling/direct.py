@@ -15,7 +15,7 @@ from typing import Any
 from tritonnb.scheduling import reasons
 from tritonnb.scheduling.decisions import Decision, Execute, Reason
 from tritonnb.scheduling.response_order import ResponseOrder
-from tritonnb.scheduling.slots import Slot, SlotTable
+from tritonnb.scheduling.slots import Sequence, Slot, SlotTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +41,6 @@ class DirectSettings:
         """Slots of an instance."""
         return self.max_batch_size
 
-    @property
-    def slots_needed(self) -> int:
-        """Ready slots that make a batch without waiting."""
-        # Triton divides in single precision, and so is the configured value: 3 of 10 is 0.3 only there.
-        portions = (struct.unpack("f", struct.pack("f", n / self.max_batch_size))[0] for n in range(self.max_batch_size))
-        return sum(portion < self.minimum_slot_utilization for portion in portions)
-
 
 class DirectStrategy:
     """The slots of one instance and when their requests run.
@@ -71,7 +64,7 @@ class DirectStrategy:
         self.slots = [Slot(instance, index) for index in range(settings.slot_count)]
         self.next_wake_ns: int | None = None
         self.held = False
-        self.settings = settings
+        self._configure(settings)
         self._instance = instance
         self._table = table
         self._idle_since: int | None = None
@@ -95,7 +88,7 @@ class DirectStrategy:
     def completed(self, slot: Slot, now: int, decisions: list[Decision]) -> None:
         """A request was released: nothing follows from it before the whole execution is over."""
 
-    def cancelled(self, request: Any, slot: Slot, now: int, decisions: list[Decision]) -> None:
+    def cancelled(self, request: Any, sequence: Sequence, now: int, decisions: list[Decision]) -> None:
         """A request in a slot was cancelled; it is dropped when it is the slot's next."""
         self._advance(now, decisions)
 
@@ -107,14 +100,22 @@ class DirectStrategy:
         """None: responses leave as they come."""
         return None
 
-    def reconfigure(self, settings: DirectSettings, now: int, decisions: list[Decision]) -> None:
+    def reconfigure(self, settings: object, now: int, decisions: list[Decision]) -> None:
         """Go on under another delay or utilization."""
-        self.settings = settings
+        assert isinstance(settings, DirectSettings)
+        self._configure(settings)
         self._advance(now, decisions)
+
+    def _configure(self, settings: DirectSettings) -> None:
+        self.settings = settings
+        size, utilization = settings.max_batch_size, settings.minimum_slot_utilization
+        self._slots_needed = sum(_single(ready / size) < utilization for ready in range(size))
 
     def validate(self) -> None:
         """Check the invariants."""
         assert all(slot.sequence is None for slot in self.slots[self._top + 1 :])
+        if self._idle_since is not None and not self.held and self.next_wake_ns is None:
+            assert not any(slot.sequence.waiting for slot in self.slots if slot.sequence is not None)
 
     def _advance(self, now: int, decisions: list[Decision]) -> None:
         self.next_wake_ns = None
@@ -131,7 +132,7 @@ class DirectStrategy:
         waited = now - min(request.queued_ns for request in ready)
         if not delay or not settings.minimum_slot_utilization:
             rule = reasons.NO_SLOT_WAIT
-        elif len(ready) >= settings.slots_needed:
+        elif len(ready) >= self._slots_needed:
             rule = reasons.SLOT_UTILIZATION
         elif waited >= delay:
             rule = reasons.DELAY_EXCEEDED
@@ -163,3 +164,8 @@ class DirectStrategy:
         self._idle_since = None
         slots = tuple(range(len(batch)))
         decisions.append(Execute(self._instance, batch, len(batch), Reason(rule, facts), slots))
+
+
+def _single(number: float) -> float:
+    """In single precision, as Triton divides and as the configured value is: 3 of 10 is 0.3 only there."""
+    return float(struct.unpack("f", struct.pack("f", number))[0])

@@ -194,6 +194,10 @@ class DynamicBatcher:
         """Requests accepted and not yet running."""
         return self.queue.size + sum(len(payload.requests) for payload in self.payloads)
 
+    def uses(self, instance: int) -> bool:
+        """Whether an instance may still be given work."""
+        return instance in self.instances.members
+
     def response_order(self, instance: int) -> ResponseOrder | None:
         """Where responses of batches that start now must pass; None if they leave as they come."""
         return self._order if self.settings.preserve_ordering else None

@@ -6,10 +6,13 @@ from collections.abc import Mapping, Sequence
 
 from tritonclient.grpc import model_config_pb2 as pb
 
-from tritonnb.scheduling.decisions import Scheduler
+from tritonnb.scheduling.decisions import Decision, Scheduler
 from tritonnb.scheduling.default_scheduler import DefaultScheduler
+from tritonnb.scheduling.direct import DirectSettings
 from tritonnb.scheduling.dynamic_batcher import DynamicBatcher, DynamicBatcherSettings
+from tritonnb.scheduling.oldest import OldestSettings
 from tritonnb.scheduling.policy import QueuePolicy, QueueSettings, TimeoutAction
+from tritonnb.scheduling.sequence_batcher import SequenceBatcher, SequenceBatcherSettings
 
 
 def make_scheduler(config: pb.ModelConfig, instance_count: int, environ: Mapping[str, str]) -> Scheduler:
@@ -23,9 +26,28 @@ def make_scheduler(config: pb.ModelConfig, instance_count: int, environ: Mapping
     environ : mapping of str to str
         ``TRITONSERVER_DELAY_SCHEDULER`` and ``TRITONSERVER_BACKLOG_DELAY_SCHEDULER`` are looked up here.
     """
+    if config.HasField("sequence_batching"):
+        return SequenceBatcher(sequence_batcher_settings(config, environ), instance_count)
     if config.HasField("dynamic_batching"):
         return DynamicBatcher(dynamic_batcher_settings(config, environ), instance_count)
     return DefaultScheduler(instance_count)
+
+
+def reconfigure_scheduler(scheduler: Scheduler, config: pb.ModelConfig, now: int) -> Sequence[Decision]:
+    """Let a running scheduler go on under a changed configuration; no waiting request is lost.
+
+    The kind of scheduler, ``max_batch_size``, the sequence strategy and its number of slots must be the same.
+
+    Returns
+    -------
+    sequence of Decision
+        What follows at once from the change.
+    """
+    if isinstance(scheduler, SequenceBatcher):
+        return scheduler.reconfigure(sequence_batcher_settings(config, {}), now)
+    if isinstance(scheduler, DynamicBatcher):
+        return scheduler.reconfigure(dynamic_batcher_settings(config, {}), now)
+    return ()
 
 
 def dynamic_batcher_settings(config: pb.ModelConfig, environ: Mapping[str, str]) -> DynamicBatcherSettings:
@@ -46,6 +68,41 @@ def dynamic_batcher_settings(config: pb.ModelConfig, environ: Mapping[str, str])
         ),
         enforce_equal_shape=_enforces_equal_shape(config),
         hold_until=_count(environ, "TRITONSERVER_DELAY_SCHEDULER"),
+    )
+
+
+def sequence_batcher_settings(config: pb.ModelConfig, environ: Mapping[str, str]) -> SequenceBatcherSettings:
+    """What ``sequence_batching`` says; the strategy is direct unless ``oldest`` is chosen."""
+    batching = config.sequence_batching
+    max_batch_size = max(1, config.max_batch_size)
+    hold_until = _count(environ, "TRITONSERVER_DELAY_SCHEDULER")
+    strategy: DirectSettings | OldestSettings
+    if batching.HasField("oldest"):
+        oldest = batching.oldest
+        # Here it is the batcher of each instance that is held, as in Triton.
+        batcher = DynamicBatcherSettings(
+            max_batch_size=max_batch_size,
+            preferred_batch_sizes=_preferred(oldest.preferred_batch_size, config),
+            max_queue_delay_ns=oldest.max_queue_delay_microseconds * 1000,
+            preserve_ordering=oldest.preserve_ordering,
+            enforce_equal_shape=_enforces_equal_shape(config),
+            hold_until=hold_until,
+        )
+        strategy = OldestSettings(oldest.max_candidate_sequences or max_batch_size, batcher)
+        hold_until = 0
+    else:
+        strategy = DirectSettings(
+            max_batch_size,
+            batching.direct.max_queue_delay_microseconds * 1000,
+            batching.direct.minimum_slot_utilization,
+        )
+    return SequenceBatcherSettings(
+        model_name=config.name,
+        strategy=strategy,
+        max_sequence_idle_ns=(batching.max_sequence_idle_microseconds or 1_000_000) * 1000,
+        iterative=batching.iterative_sequence,
+        hold_until=hold_until,
+        backlog_hold_until=_count(environ, "TRITONSERVER_BACKLOG_DELAY_SCHEDULER"),
     )
 
 

@@ -6,13 +6,14 @@ released it. So a batch never holds two requests of one sequence, and sequences 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tritonnb.scheduling.decisions import Decision, Execute
+from tritonnb.scheduling.decisions import Decision, Execute, Refuse
 from tritonnb.scheduling.dynamic_batcher import DynamicBatcher, DynamicBatcherSettings
 from tritonnb.scheduling.response_order import ResponseOrder
-from tritonnb.scheduling.slots import Slot, SlotTable
+from tritonnb.scheduling.slots import Sequence, Slot, SlotTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +90,42 @@ class OldestStrategy:
         slot.in_flight = None
         self.arrived(slot, now, decisions)
 
-    def cancelled(self, request: Any, slot: Slot, now: int, decisions: list[Decision]) -> None:
+    def cancelled(self, request: Any, sequence: Sequence, now: int, decisions: list[Decision]) -> None:
         """A request was cancelled: if it waits in the batcher, all of its sequence is."""
-        refused = self.batcher.cancel(request, now)
-        self._follow(refused, decisions)
-        if not any(not isinstance(each, Execute) and each.request is request for each in refused):
-            return
-        if slot.sequence is not None and slot.sequence is self._sequence(request):
-            self._table.release(slot, now, decisions)
-        self.completed(slot, now, decisions)
+        found = self.batcher.cancel(request, now)
+        self._follow(found, decisions)
+        if any(isinstance(each, Refuse) and each.request is request for each in found):
+            slot = self._slot_of[request]
+            if slot.sequence is sequence:
+                self._table.release(slot, now, decisions)
+            self.completed(slot, now, decisions)
+
+    def wake(self, now: int, decisions: list[Decision]) -> None:
+        """The batcher's time has come, or dispatching is not held any more."""
+        self._follow(self.batcher.wake(now), decisions)
+        for slot in self.slots:
+            self.arrived(slot, now, decisions)
+
+    def response_order(self) -> ResponseOrder | None:
+        """Where responses pass if the batcher preserves their order."""
+        return self.batcher.response_order(self._instance)
+
+    def reconfigure(self, settings: object, now: int, decisions: list[Decision]) -> None:
+        """Go on under other settings of the batcher."""
+        assert isinstance(settings, OldestSettings)
+        self._follow(self.batcher.reconfigure(settings.batcher, now), decisions)
+
+    def validate(self) -> None:
+        """Check the invariants."""
+        self.batcher.validate()
+        in_flight = [slot for slot in self.slots if slot.in_flight is not None]
+        assert {slot.in_flight: slot for slot in in_flight} == self._slot_of
+        if not self.held:
+            free = [slot.sequence for slot in self.slots if slot.sequence and slot.in_flight is None]
+            assert not any(sequence.waiting or sequence.closed for sequence in free)
+
+    def _follow(self, found: Iterable[Decision], decisions: list[Decision]) -> None:
+        for decision in found:
+            if isinstance(decision, Execute):
+                decision.slots = tuple([self._slot_of[request].index for request in decision.requests])
+            decisions.append(decision)

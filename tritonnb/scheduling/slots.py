@@ -163,7 +163,7 @@ class SlotTable:
         return request
 
     def release(self, slot: Slot, now: int, decisions: list[Decision]) -> None:
-        """A slot's sequence is over: what still waits of it is cancelled, the slot goes to the backlog's first."""
+        """A slot's sequence is over: what waits of it is cancelled, the backlog's first takes the slot."""
         sequence, slot.sequence = slot.sequence, None
         assert sequence is not None
         self.abandon(sequence, now, decisions)

@@ -1,0 +1,245 @@
+"""Checking a request against the model's configuration, whatever way it came.
+
+Order and texts are those of Triton's core (``InferenceRequest::Normalize``): output names, number of
+inputs, input names, batch size, and then for each input datatype, shape, and byte size. What is
+needed of the configuration is computed once, so that a good request costs a few microseconds.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import Any, NoReturn
+
+import numpy as np
+
+from tritonnb.core.datatypes import BYTES
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.messages import InferRequest, Tensor, UndecodedTensor
+from tritonnb.model_config.schema import ModelSpec, TensorSpec
+
+_BATCH_NOTE = (
+    "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be prepended "
+    "to each input shape. If you want to specify the full shape including the batch dim in your input dims "
+    "config, try setting max_batch_size to zero. See the model configuration docs for more info on "
+    "max_batch_size."
+)
+
+
+class IncompleteStringError(InvalidArgumentError):
+    """A BYTES element says that it is longer than the data; Triton notices this later than the rest."""
+
+
+class RequestValidator:
+    """Checks the requests of one model.
+
+    Parameters
+    ----------
+    spec : ModelSpec
+    """
+
+    def __init__(self, spec: ModelSpec) -> None:
+        self._spec = spec
+        self._batching = spec.max_batch_size > 0
+        self._required = sum(1 for each in spec.inputs.values() if not each.optional)
+        self._names_matter = self._required < len(spec.inputs)
+        self._compared = {
+            each.name for each in spec.inputs.values() if -1 in each.dims and not each.ragged
+        }
+        self._shape_tensors = {each.name for each in spec.inputs.values() if each.shape_tensor}
+        self._keyed = self._names_matter or bool(self._compared or self._shape_tensors)
+
+    def check(self, request: InferRequest) -> None:
+        """Accept a request, or say what is wrong with it.
+
+        Sets ``batch_size`` and ``batch_key``, decodes what came undecoded, and gives inputs the
+        shape that ``reshape`` asks for.
+
+        Raises
+        ------
+        InvalidArgumentError
+        """
+        self._check_names(request)
+        if self._batching:
+            self._check_batch(request)
+        for name, tensor in request.inputs.items():
+            spec = self._spec.inputs[name]
+            shape = tensor.shape
+            if tensor.datatype is not spec.datatype:
+                self._refuse(
+                    request,
+                    f"inference input '{name}' data-type is '{tensor.datatype.name}', but model "
+                    f"'{self._spec.name}' expects '{spec.datatype.name}'",
+                )
+            dims = shape[1:] if self._batching else shape
+            if dims != spec.dims and not _fits(dims, spec.dims):
+                self._refuse_shape(request, spec, shape)
+            if type(tensor) is UndecodedTensor:
+                tensor = request.inputs[name] = self._decoded(request, tensor)
+            elif self._batching and not shape[0]:
+                self._check_size(request, tensor, 0)
+            if spec.reshape is not None:
+                request.inputs[name] = self._reshaped(tensor, spec, dims)
+        if self._keyed:
+            request.batch_key = self._key(request)
+
+    def _check_names(self, request: InferRequest) -> None:
+        spec = self._spec
+        for name in request.requested_outputs or ():
+            if name not in spec.outputs:
+                raise InvalidArgumentError(f"unexpected inference output '{name}' for model '{spec.name}'")
+        if not self._required <= len(request.inputs) <= len(spec.inputs):
+            self._refuse_count(request)
+        for name in request.inputs:
+            if name not in spec.inputs:
+                raise InvalidArgumentError(f"unexpected inference input '{name}' for model '{spec.name}'")
+
+    def _check_batch(self, request: InferRequest) -> None:
+        batch = -1
+        for name, tensor in request.inputs.items():
+            shape = tensor.shape
+            if not shape:
+                self._refuse(
+                    request,
+                    f"input '{name}' has no shape but model requires batch dimension for '{self._spec.name}'",
+                )
+            if batch < 0:
+                batch = shape[0]
+            elif batch != shape[0]:
+                self._refuse(
+                    request, f"input '{name}' batch size does not match other inputs for '{self._spec.name}'"
+                )
+        if batch > self._spec.max_batch_size:
+            self._refuse(
+                request,
+                f"inference request batch-size must be <= {self._spec.max_batch_size} for '{self._spec.name}'",
+            )
+        request.batch_size = max(1, batch)
+
+    # --- contents -----------------------------------------------------------------------------
+
+    def _decoded(self, request: InferRequest, tensor: UndecodedTensor) -> Tensor:
+        if tensor.datatype is BYTES:
+            array = self._strings(request, tensor)
+        else:
+            self._check_size(request, tensor, len(tensor.raw))
+            array = np.frombuffer(tensor.raw, tensor.datatype.numpy)
+        shape = (request.batch_size, *tensor.shape[1:]) if self._batching else tensor.shape
+        return Tensor(tensor.name, tensor.datatype, array.reshape(shape))
+
+    def _count(self, request: InferRequest, shape: tuple[int, ...]) -> int:
+        # A batch dimension of 0 is taken for 1.
+        return math.prod((request.batch_size, *shape[1:]) if self._batching else shape)
+
+    def _check_size(self, request: InferRequest, tensor: Tensor | UndecodedTensor, size: int) -> None:
+        expected = self._count(request, tensor.shape) * tensor.datatype.itemsize
+        if expected != size:
+            self._refuse(
+                request,
+                f"input byte size mismatch for input '{tensor.name}' for model '{self._spec.name}'. Expected "
+                f"{expected}, got {size}",
+            )
+
+    def _strings(self, request: InferRequest, tensor: UndecodedTensor) -> np.ndarray[Any, Any]:
+        expected = self._count(request, tensor.shape)
+        where = f"for inference input '{tensor.name}' for model '{self._spec.name}'"
+        raw = memoryview(tensor.raw)
+        length_of = struct.Struct("<I").unpack_from
+        elements: list[bytes] = []
+        at = 0
+        while at < len(raw):
+            left = len(raw) - at
+            if len(elements) == expected:
+                self._refuse(
+                    request, f"unexpected number of string elements {expected + 1} {where}, expecting {expected}"
+                )
+            if left < 4:
+                self._refuse(
+                    request,
+                    f"incomplete string length indicator {where}, expecting 4 bytes but only {left} bytes "
+                    "available. Please make sure the string length indicator is in one buffer.",
+                )
+            (length,) = length_of(raw, at)
+            at += 4
+            if length > left - 4:
+                raise IncompleteStringError(
+                    f"incomplete string data for inference input '{tensor.name}', expecting string of length "
+                    f"{length} but only {left - 4} bytes available"
+                )
+            elements.append(bytes(raw[at : at + length]))
+            at += length
+        if len(elements) != expected:
+            self._refuse(request, f"expected {expected} string elements {where}, got {len(elements)}")
+        array = np.empty(expected, dtype=object)
+        array[:] = elements
+        return array
+
+    def _reshaped(self, tensor: Tensor, spec: TensorSpec, dims: tuple[int, ...]) -> Tensor:
+        batch = tensor.shape[:1] if self._batching else ()
+        shape = batch + resolve_reshape(dims, spec.dims, spec.reshape or ())
+        return Tensor(tensor.name, tensor.datatype, tensor.array.reshape(shape))
+
+    def _key(self, request: InferRequest) -> tuple[Any, ...]:
+        """Requests with equal keys may share a batch."""
+        key: list[Any] = [frozenset(request.inputs)] if self._names_matter else []
+        for name, tensor in request.inputs.items():
+            if name in self._compared:
+                key.append((name, tensor.shape[1:]))
+            if name in self._shape_tensors:
+                key.append((name, tensor.shape, tensor.array.tobytes()))
+        # The order in which a client lists its inputs means nothing.
+        return (*key[: self._names_matter], *sorted(key[self._names_matter :]))
+
+    # --- refusals -----------------------------------------------------------------------------
+
+    def _refuse(self, request: InferRequest, complaint: str) -> NoReturn:
+        raise InvalidArgumentError(request.id_prefix + complaint)
+
+    def _refuse_count(self, request: InferRequest) -> NoReturn:
+        spec = self._spec
+        got = ",".join(f"'{name}'" for name in request.inputs)
+        missing = ",".join(
+            f"'{each.name}'" for each in spec.inputs.values() if not each.optional and each.name not in request.inputs
+        )
+        number = (
+            f"number of inputs between {self._required} and {len(spec.inputs)}"
+            if self._names_matter
+            else f"{len(spec.inputs)} inputs"
+        )
+        # Where nothing is missing, Triton takes the opening bracket away for a comma.
+        self._refuse(
+            request,
+            f"expected {number} but got {len(request.inputs)} inputs for model '{spec.name}'. Got input(s) [{got}], "
+            f"but missing required input(s) {'[' if missing else ''}{missing}]. Please provide all required input(s).",
+        )
+
+    def _refuse_shape(self, request: InferRequest, spec: TensorSpec, shape: tuple[int, ...]) -> NoReturn:
+        expected = (-1, *spec.dims) if self._batching else spec.dims
+        note = _BATCH_NOTE if self._batching else ""
+        self._refuse(
+            request,
+            f"unexpected shape for input '{spec.name}' for model '{self._spec.name}'. Expected "
+            f"{_listed(expected)}, got {_listed(shape)}. {note}",
+        )
+
+
+def resolve_reshape(
+    dims: tuple[int, ...], configured: tuple[int, ...], reshape: tuple[int, ...]
+) -> tuple[int, ...]:
+    """A ``reshape`` with the actual sizes of the variable dimensions, in order.
+
+    Examples
+    --------
+    >>> resolve_reshape((5, 2, 2), (-1, 2, 2), (-1, 4))
+    (5, 4)
+    """
+    variable = iter([dim for dim, wanted in zip(dims, configured, strict=True) if wanted == -1])
+    return tuple([next(variable) if each == -1 else each for each in reshape])
+
+
+def _fits(dims: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    return len(dims) == len(wanted) and all(b in (-1, a) for a, b in zip(dims, wanted, strict=True))
+
+
+def _listed(shape: tuple[int, ...]) -> str:
+    return "[" + ",".join(map(str, shape)) + "]"

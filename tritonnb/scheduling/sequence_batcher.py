@@ -1,0 +1,327 @@
+"""The sequence batcher: requests with one correlation id go to one slot of one instance, in order.
+
+This file admits requests, watches the clocks (idle sequences, timeouts in the backlog), and tells the
+instance concerned; `slots` knows who owns which slot, and a strategy for each instance decides when
+slots run: `direct` or `oldest`.
+
+A sequence can be over in four ways. Its END request is dispatched; it has been idle for too long;
+one of its requests is cancelled, which is noticed when that one is next; or it times out in the
+backlog. A request of a sequence that is over needs the START flag.
+
+Implements ``ModelSequenceBatching`` of *model_config.proto* as Triton does. Intended
+differences: sequences of the backlog move into a new instance's slots at once, and a request cancelled
+in the oldest strategy's batcher takes its sequence with it, as one that is cancelled before that does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tritonnb.core.errors import InvalidArgumentError, UnavailableError
+from tritonnb.core.messages import SEQUENCE_START
+from tritonnb.scheduling.decisions import (
+    CANNOT_RESCHEDULE,
+    STOPPING,
+    Decision,
+    Execute,
+    Reason,
+    Refuse,
+)
+from tritonnb.scheduling.direct import DirectSettings, DirectStrategy
+from tritonnb.scheduling.oldest import OldestSettings, OldestStrategy
+from tritonnb.scheduling.reasons import BACKLOG_TIMED_OUT
+from tritonnb.scheduling.response_order import ResponseOrder
+from tritonnb.scheduling.slots import Sequence as SlotSequence
+from tritonnb.scheduling.slots import Slot, SlotTable
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceBatcherSettings:
+    """What ``sequence_batching`` configures.
+
+    Attributes
+    ----------
+    model_name : str
+        For error texts.
+    strategy : DirectSettings or OldestSettings
+    max_sequence_idle_ns : int
+        A sequence without a request for this long loses its slot.
+    iterative : bool
+        ``iterative_sequence``: a request is a sequence of executions, begun without a correlation id
+        and carried on by `SequenceBatcher.reschedule`.
+    hold_until, backlog_hold_until : int
+        Nothing is dispatched before this many requests wait in slots, and this many in the backlog
+        (``TRITONSERVER_DELAY_SCHEDULER``, ``TRITONSERVER_BACKLOG_DELAY_SCHEDULER``).
+    """
+
+    model_name: str
+    strategy: DirectSettings | OldestSettings
+    max_sequence_idle_ns: int = 1_000_000_000
+    iterative: bool = False
+    hold_until: int = 0
+    backlog_hold_until: int = 0
+
+
+class SequenceBatcher:
+    """A `Scheduler` for stateful models.
+
+    Parameters
+    ----------
+    settings : SequenceBatcherSettings
+    instance_count : int
+        Instances 0 to instance_count - 1 are used, each once it says that it is idle.
+
+    Attributes
+    ----------
+    next_wake_ns : int or None
+    table : SlotTable
+        Owners of slots, and the backlog.
+    """
+
+    def __init__(self, settings: SequenceBatcherSettings, instance_count: int) -> None:
+        self.next_wake_ns: int | None = None
+        self.settings = settings
+        self.table = SlotTable(settings.max_sequence_idle_ns)
+        self._strategies: dict[int, DirectStrategy | OldestStrategy] = {}
+        self._members: set[int] = set()
+        self._sequence_of: dict[Any, SlotSequence] = {}  # of every request accepted and not released
+        self._depth = 0
+        self._held = settings.hold_until > 0 or settings.backlog_hold_until > 0
+        self._last_id = 0
+        self._stopping = False
+        self.set_instances(range(instance_count), 0)
+
+    # Stimuli
+
+    def enqueue(self, request: Any, now: int) -> Sequence[Decision]:
+        """A request arrived.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If it has more than one row, no correlation id, or none of a sequence that is going on and no
+            START flag.
+        UnavailableError
+            If it begins a sequence and the server is stopping.
+        """
+        name = self.settings.model_name
+        if request.batch_size > 1:
+            raise InvalidArgumentError(
+                f"inference request to model '{name}' must specify batch-size 1 due to requirements of "
+                "sequence batcher"
+            )
+        if not request.correlation_id:
+            if not self.settings.iterative:
+                raise InvalidArgumentError(
+                    f"inference request to model '{name}' must specify a non-zero or non-empty correlation ID"
+                )
+            request.correlation_id = self._new_id()
+            request.flags = SEQUENCE_START
+        if self._stopping and request.flags & SEQUENCE_START:
+            raise UnavailableError(STOPPING)
+        self._check_started(request)
+        decisions: list[Decision] = []
+        self._accept(request, now, decisions)
+        return self._finish(decisions, now)
+
+    def instance_idle(self, instance: int, now: int) -> Sequence[Decision]:
+        """An instance has nothing to do."""
+        decisions: list[Decision] = []
+        strategy = self._strategies.get(instance)
+        if strategy is not None:
+            strategy.instance_idle(now, decisions)
+        return self._finish(decisions, now)
+
+    def released(self, request: Any, now: int) -> Sequence[Decision]:
+        """A request has had its final response."""
+        decisions: list[Decision] = []
+        sequence = self._sequence_of.pop(request, None)
+        if sequence is not None and sequence.slot is not None:
+            strategy = self._strategies[sequence.slot.instance]
+            strategy.completed(sequence.slot, now, decisions)
+            if self.settings.iterative:
+                self._close(sequence, now, decisions)
+        return self._finish(decisions, now)
+
+    def reschedule(self, request: Any, now: int) -> Sequence[Decision]:
+        """The backend releases a request to be executed again, without START and END.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If the model is not iterative, or the sequence has been idle for too long meanwhile. The request
+            is then to be answered with this error, and reported as `released`.
+        """
+        if not self.settings.iterative:
+            raise InvalidArgumentError(CANNOT_RESCHEDULE)
+        request.flags = 0
+        self._check_started(request)
+        decisions: list[Decision] = []
+        slot = self._sequence_of.pop(request).slot
+        assert slot is not None
+        self._strategies[slot.instance].completed(slot, now, decisions)
+        self._accept(request, now, decisions)
+        return self._finish(decisions, now)
+
+    def cancel(self, request: Any, now: int) -> Sequence[Decision]:
+        """A request is cancelled: with it its sequence, once it is that one's turn. A running one runs on."""
+        decisions: list[Decision] = []
+        sequence = self._sequence_of.get(request)
+        if sequence is not None and sequence.slot is not None:
+            strategy = self._strategies[sequence.slot.instance]
+            strategy.cancelled(request, sequence, now, decisions)
+        return self._finish(decisions, now)
+
+    def wake(self, now: int) -> Sequence[Decision]:
+        """A sequence may be idle for too long or timed out, or a batch waited long enough."""
+        decisions: list[Decision] = []
+        for sequence in self.table.expiring.pop_due(now):
+            self._refuse_expired(sequence, now, decisions)
+        for sequence in self.table.idle.pop_due(now):
+            self._close(sequence, now, decisions)
+        for strategy in self._strategies.values():
+            if strategy.next_wake_ns is not None and strategy.next_wake_ns <= now:
+                strategy.wake(now, decisions)
+        return self._finish(decisions, now)
+
+    def stop(self) -> None:
+        """Begin no more sequences; those that are going on may go on."""
+        self._stopping = True
+
+    def reconfigure(self, settings: SequenceBatcherSettings, now: int) -> Sequence[Decision]:
+        """Go on under another delay, utilization or idle time; strategy and number of slots stay."""
+        decisions: list[Decision] = []
+        self.settings = settings
+        self.table.max_sequence_idle_ns = settings.max_sequence_idle_ns
+        for sequence in list(self.table.idle):
+            self.table.idle.set(sequence, sequence.seen_ns + settings.max_sequence_idle_ns)
+        for strategy in self._strategies.values():
+            strategy.reconfigure(settings.strategy, now, decisions)
+        return self._finish(decisions, now)
+
+    def set_instances(self, members: Collection[int], now: int) -> Sequence[Decision]:
+        """Go on with other instances. A removed one gets no new sequences; see `uses`."""
+        decisions: list[Decision] = []
+        for instance in self._members - set(members):
+            self.table.retire(instance)
+        added = set(members) - self._members
+        self._members = set(members)
+        for instance in sorted(added):
+            if instance not in self._strategies:
+                self._strategies[instance] = self._strategy(instance)
+        slots = [slot for instance in added for slot in self._strategies[instance].slots]
+        for slot in self.table.add(slots):
+            self._strategies[slot.instance].arrived(slot, now, decisions)
+        return self._finish(decisions, now)
+
+    # Questions
+
+    def queue_depth(self) -> int:
+        """Requests accepted and not yet running, in slots or in the backlog."""
+        return self._depth
+
+    def response_order(self, instance: int) -> ResponseOrder | None:
+        """Where responses of an instance must pass; None if they leave as they come."""
+        return self._strategies[instance].response_order()
+
+    def uses(self, instance: int) -> bool:
+        """Whether an instance may still be given work; a removed one until its sequences have ended."""
+        return instance in self._strategies
+
+    # The rules
+
+    def _check_started(self, request: Any) -> None:
+        id = request.correlation_id
+        if not request.flags & SEQUENCE_START and id not in self.table.known:
+            raise InvalidArgumentError(
+                f"inference request for sequence {id} to model '{self.settings.model_name}' must specify the "
+                "START flag on the first request of the sequence"
+            )
+
+    def _new_id(self) -> int:
+        self._last_id += 1
+        while self._last_id in self.table.known:
+            self._last_id += 1
+        return self._last_id
+
+    def _accept(self, request: Any, now: int, decisions: list[Decision]) -> None:
+        request.queued_ns = now
+        # A START with the id of a sequence that is going on joins it: it does not end the other.
+        sequence = self.table.known.get(request.correlation_id) or self.table.begin(
+            request.correlation_id, now
+        )
+        self._sequence_of[request] = sequence
+        self._depth += 1
+        self.table.append(sequence, request, now)
+        if self._held:
+            self._hold_or_begin(now, decisions)
+        if sequence.slot is not None:
+            self._strategies[sequence.slot.instance].arrived(sequence.slot, now, decisions)
+
+    def _hold_or_begin(self, now: int, decisions: list[Decision]) -> None:
+        in_backlog = sum(len(sequence.waiting) for sequence in self.table.backlog)
+        enough = (
+            self._depth - in_backlog >= self.settings.hold_until
+            and in_backlog >= self.settings.backlog_hold_until
+        )
+        self._held = not enough
+        for strategy in self._strategies.values():
+            strategy.held = self._held
+            if enough:
+                strategy.wake(now, decisions)
+
+    def _close(self, sequence: SlotSequence, now: int, decisions: list[Decision]) -> None:
+        """A sequence in a slot gets no more requests; the slot is free when those that wait have run."""
+        slot = sequence.slot
+        if self.table.known.get(sequence.id) is sequence and slot is not None:
+            self.table.forget(sequence)
+            sequence.closed = True
+            self._strategies[slot.instance].arrived(slot, now, decisions)
+
+    def _refuse_expired(self, sequence: SlotSequence, now: int, decisions: list[Decision]) -> None:
+        for request in sequence.waiting:
+            error = UnavailableError("timeout of the corresponding sequence has been expired")
+            facts = {"sequence": sequence.id, "waited_ns": now - request.queued_ns}
+            decisions.append(Refuse(request, error, "REJECTED", Reason(BACKLOG_TIMED_OUT, facts)))
+        sequence.waiting.clear()
+        self.table.abandon(sequence, now, decisions)
+
+    def _finish(self, decisions: list[Decision], now: int) -> list[Decision]:
+        for decision in decisions:
+            if isinstance(decision, Execute):
+                self._depth -= decision.size - decision.requests.count(None)
+            else:
+                self._depth -= 1
+                self._sequence_of.pop(decision.request)
+        for instance in self._strategies.keys() - self._members:
+            strategy = self._strategies[instance]
+            if strategy.settled and not any(slot.sequence for slot in strategy.slots):
+                del self._strategies[instance]
+        wakes = [self.table.idle.next(), self.table.expiring.next()]
+        wakes += [strategy.next_wake_ns for strategy in self._strategies.values()]
+        self.next_wake_ns = min((wake for wake in wakes if wake is not None), default=None)
+        return decisions
+
+    def _strategy(self, instance: int) -> DirectStrategy | OldestStrategy:
+        settings = self.settings.strategy
+        strategy: DirectStrategy | OldestStrategy
+        if isinstance(settings, DirectSettings):
+            strategy = DirectStrategy(instance, settings, self.table)
+        else:
+            strategy = OldestStrategy(instance, settings, self.table)
+        strategy.held = self._held
+        return strategy
+
+    def validate(self) -> None:
+        """Check the invariants."""
+        slots: list[Slot] = []
+        for strategy in self._strategies.values():
+            strategy.validate()
+            slots += strategy.slots
+        self.table.validate(slots)
+        owners = [slot.sequence for slot in slots if slot.sequence is not None]
+        waiting = [request for each in [*owners, *self.table.backlog] for request in each.waiting]
+        assert len(set(waiting)) == len(waiting) <= self._depth <= len(self._sequence_of)
+        assert all(self._sequence_of[request].id == request.correlation_id for request in waiting)
