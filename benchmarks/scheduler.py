@@ -11,11 +11,14 @@ import argparse
 import time
 from collections.abc import Callable
 
-from tritonnb.core.messages import InferRequest, InferResponse
+from tritonnb.core.messages import SEQUENCE_END, SEQUENCE_START, InferRequest, InferResponse
 from tritonnb.scheduling.decisions import Execute, Scheduler
 from tritonnb.scheduling.default_scheduler import DefaultScheduler
+from tritonnb.scheduling.direct import DirectSettings
 from tritonnb.scheduling.dynamic_batcher import DynamicBatcher, DynamicBatcherSettings
+from tritonnb.scheduling.oldest import OldestSettings
 from tritonnb.scheduling.policy import QueuePolicy, QueueSettings
+from tritonnb.scheduling.sequence_batcher import SequenceBatcher, SequenceBatcherSettings
 from tritonnb.scheduling.virtual_time import VirtualTime
 
 
@@ -71,6 +74,20 @@ def virtual(scheduler: Scheduler, count: int) -> float:
     return (time.perf_counter() - start) / count * 1e6
 
 
+def sequences(strategy: DirectSettings | OldestSettings, count: int) -> float:
+    """µs a request through the virtual-time loop: 32 clients, sequences of 10, 10 µs between arrivals."""
+    start = time.perf_counter()
+    settings = SequenceBatcherSettings("m", strategy)
+    run = VirtualTime(SequenceBatcher(settings, 2), lambda decision: 30_000, 2)
+    for index in range(count):
+        step, client = divmod(index, 32)
+        flags = SEQUENCE_START * (step % 10 == 0) | SEQUENCE_END * (step % 10 == 9)
+        run.arrive(index * 10_000, InferRequest("m", {}, _ignore, correlation_id=client + 1, flags=flags))
+    run.run()
+    assert len(run.answers) == count
+    return (time.perf_counter() - start) / count * 1e6
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=50_000, help="requests a round")
@@ -90,6 +107,12 @@ def main() -> None:
             _batcher(8, queue=levels), 1000, count
         ),
         "max 64, delay 500 µs, in the virtual-time loop": lambda: virtual(_batcher(64, 500_000), count),
+        "direct, 2 instances of 8 slots, in the virtual-time loop": lambda: sequences(
+            DirectSettings(8), count
+        ),
+        "oldest, 2 instances of 8 candidates, in the virtual-time loop": lambda: sequences(
+            OldestSettings(8, DynamicBatcherSettings(8, (8,))), count
+        ),
     }
     for name, case in cases.items():
         print(f"{min(case() for _ in range(arguments.rounds)):6.2f} µs a request   {name}")

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import pytest
-from harness import MS, Arrival, Play, Request, members
 
+from tests.scheduling.harness import MS, Arrival, Play, Request, members
 from tritonnb.core.errors import UnavailableError
 from tritonnb.scheduling.decisions import Scheduler
 from tritonnb.scheduling.default_scheduler import DefaultScheduler

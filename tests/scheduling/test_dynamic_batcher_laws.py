@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 
-from harness import Request
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.scheduling.harness import Request
 from tritonnb.core.errors import UnavailableError
 from tritonnb.scheduling.decisions import Execute
 from tritonnb.scheduling.dynamic_batcher import DynamicBatcher, DynamicBatcherSettings

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-from harness import MS, Arrival, Play, Request, members
 
+from tests.scheduling.harness import MS, Arrival, Play, Request, members
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
 from tritonnb.scheduling.decisions import Execute
 from tritonnb.scheduling.direct import DirectSettings
@@ -85,7 +85,8 @@ SCENARIOS = [
         "10.2 padding below the highest ready slot, and a free slot of lowest index is used again",
         direct(4),
         steps(
-            ("A1^", 0), ("B1^", 10), ("C1^", 20), ("C2", 30), ("A2$", 40), ("C3", 50), ("D1^$", 60), ("B2$", 70)
+            ("A1^", 0), ("B1^", 10), ("C1^", 20), ("C2", 30), ("A2$", 40), ("C3", 50), ("D1^$", 60),
+            ("B2$", 70),
         ),
         [
             ("A1", 0), ("- B1", 10), ("- - C1", 20), ("- - C2", 30), ("A2", 40), ("- - C3", 50), ("D1", 60),
@@ -162,7 +163,8 @@ SCENARIOS = [
         "10.7b a sequence that was silent in the backlog runs what it has, then it is closed",
         direct(1, idle_ms=500),
         steps(
-            ("A1^", 0), ("B1^", 100), *((f"A{i}", 300 * (i - 1)) for i in range(2, 7)), ("A7$", 1800), ("B2$", 2000)
+            ("A1^", 0), ("B1^", 100), *((f"A{i}", 300 * (i - 1)) for i in range(2, 7)),
+            ("A7$", 1800), ("B2$", 2000),
         ),
         [("A1", 0), *((f"A{i}", 300 * (i - 1)) for i in range(2, 8)), ("B1", 1801)],
         refused=[("B2", 2000, idle_error("B"))],
@@ -263,8 +265,8 @@ def test_10_1_direct_two_instances_six_sequences() -> None:
 
 def test_10_1_direct_two_instances_loaded() -> None:
     arrivals = steps(
-        ("A1^", 0), ("B1^", 10), ("C1^", 50), ("D1^", 60), ("E1^$", 70), ("A2$", 100), ("B2", 110), ("C2$", 120),
-        ("B3$", 130), ("D2$", 140),
+        ("A1^", 0), ("B1^", 10), ("C1^", 50), ("D1^", 60), ("E1^$", 70),
+        ("A2$", 100), ("B2", 110), ("C2$", 120), ("B3$", 130), ("D2$", 140),
     )  # fmt: skip
     for arrival in arrivals[:2]:
         slow(arrival, 400)
@@ -332,7 +334,7 @@ def test_a_stopped_scheduler_goes_on_with_sequences_and_begins_none() -> None:
     scheduler.instance_idle(0, 0)
     assert scheduler.enqueue(Request("A1", correlation_id=1, flags=1), 0)
     scheduler.stop()
-    with pytest.raises(UnavailableError, match="^Server is stopping"):
+    with pytest.raises(UnavailableError, match=r"^Server is stopping"):
         scheduler.enqueue(Request("B1", correlation_id=2, flags=1), 1)
     scheduler.enqueue(Request("A2", correlation_id=1), 2)
     assert [members(each) for each in scheduler.instance_idle(0, 3)] == ["A2"]

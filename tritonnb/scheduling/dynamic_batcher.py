@@ -99,6 +99,7 @@ class DynamicBatcher:
         self._preferred = frozenset(settings.preferred_batch_sizes)
         self._largest_preferred = max(settings.preferred_batch_sizes, default=0)
         self._prefetching = settings.queue.supports_prefetching
+        self._expiring = settings.queue.has_timeouts
         self._look_again()
 
     def _look_again(self) -> None:
@@ -205,7 +206,7 @@ class DynamicBatcher:
     # The rules
 
     def _expire(self, now: int) -> list[Decision]:
-        expiry = self.queue.next_expiry()
+        expiry = self.queue.next_expiry() if self._expiring else None
         return [] if expiry is None or now < expiry else list(self.queue.expire(now))
 
     def _may_form(self) -> bool:
@@ -231,7 +232,7 @@ class DynamicBatcher:
         return decisions
 
     def _plan_wake(self) -> None:
-        wake = self.queue.next_expiry()
+        wake = self.queue.next_expiry() if self._expiring else None
         if self._pass_due_ns is not None and (wake is None or self._pass_due_ns < wake) and self._may_form():
             wake = self._pass_due_ns
         self.next_wake_ns = wake

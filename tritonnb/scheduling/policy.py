@@ -90,3 +90,9 @@ class QueueSettings:
     def supports_prefetching(self) -> bool:
         """Payloads may be built while all instances are busy."""
         return not self.priority_levels and self.default_queue_policy.supports_prefetching
+
+    @property
+    def has_timeouts(self) -> bool:
+        """Some request may expire while it waits."""
+        policies = (self.default_queue_policy, *self.priority_queue_policy.values())
+        return any(policy.default_timeout_ns for policy in policies)

@@ -121,7 +121,8 @@ class SequenceBatcher:
             request.flags = SEQUENCE_START
         if self._stopping and request.flags & SEQUENCE_START:
             raise UnavailableError(STOPPING)
-        self._check_started(request)
+        if not request.flags & SEQUENCE_START and request.correlation_id not in self.table.known:
+            raise self._not_started(request)
         decisions: list[Decision] = []
         self._accept(request, now, decisions)
         return self._finish(decisions, now)
@@ -157,12 +158,14 @@ class SequenceBatcher:
         if not self.settings.iterative:
             raise InvalidArgumentError(CANNOT_RESCHEDULE)
         request.flags = 0
-        self._check_started(request)
+        sequence = self._sequence_of[request]
+        if self.table.known.get(request.correlation_id) is not sequence or sequence.slot is None:
+            raise self._not_started(request)
         decisions: list[Decision] = []
-        slot = self._sequence_of.pop(request).slot
-        assert slot is not None
-        self._strategies[slot.instance].completed(slot, now, decisions)
-        self._accept(request, now, decisions)
+        self._wait_in(sequence, request, now)
+        strategy = self._strategies[sequence.slot.instance]
+        strategy.completed(sequence.slot, now, decisions)
+        strategy.arrived(sequence.slot, now, decisions)
         return self._finish(decisions, now)
 
     def cancel(self, request: Any, now: int) -> Sequence[Decision]:
@@ -232,13 +235,11 @@ class SequenceBatcher:
 
     # The rules
 
-    def _check_started(self, request: Any) -> None:
-        id = request.correlation_id
-        if not request.flags & SEQUENCE_START and id not in self.table.known:
-            raise InvalidArgumentError(
-                f"inference request for sequence {id} to model '{self.settings.model_name}' must specify the "
-                "START flag on the first request of the sequence"
-            )
+    def _not_started(self, request: Any) -> InvalidArgumentError:
+        return InvalidArgumentError(
+            f"inference request for sequence {request.correlation_id} to model "
+            f"'{self.settings.model_name}' must specify the START flag on the first request of the sequence"
+        )
 
     def _new_id(self) -> int:
         self._last_id += 1
@@ -246,15 +247,18 @@ class SequenceBatcher:
             self._last_id += 1
         return self._last_id
 
-    def _accept(self, request: Any, now: int, decisions: list[Decision]) -> None:
+    def _wait_in(self, sequence: SlotSequence, request: Any, now: int) -> None:
         request.queued_ns = now
-        # A START with the id of a sequence that is going on joins it: it does not end the other.
-        sequence = self.table.known.get(request.correlation_id) or self.table.begin(
-            request.correlation_id, now
-        )
         self._sequence_of[request] = sequence
         self._depth += 1
         self.table.append(sequence, request, now)
+
+    def _accept(self, request: Any, now: int, decisions: list[Decision]) -> None:
+        # A START with the id of a sequence that is going on joins it: it does not end the other.
+        sequence = self.table.known.get(request.correlation_id)
+        if sequence is None:
+            sequence = self.table.begin(request.correlation_id, now)
+        self._wait_in(sequence, request, now)
         if self._held:
             self._hold_or_begin(now, decisions)
         if sequence.slot is not None:

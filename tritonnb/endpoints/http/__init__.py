@@ -1,0 +1,1 @@
+"""The HTTP/REST endpoint of the v2 protocol."""

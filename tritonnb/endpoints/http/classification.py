@@ -1,0 +1,57 @@
+"""The classification extension: the best classes of an output as ``value:index[:label]`` strings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritonnb.core.datatypes import BF16, BOOL, BYTES, FP16, DataType
+from tritonnb.core.errors import InvalidArgumentError
+
+_MOST = 1_000_000
+
+
+def classify(
+    array: npt.NDArray[Any], datatype: DataType, count: int, labels: Sequence[str] | None, batching: bool
+) -> npt.NDArray[np.object_]:
+    """The ``count`` largest values of an output.
+
+    Parameters
+    ----------
+    array : numpy.ndarray
+        Batch dimension first if ``batching``; the other dimensions are taken as one list of classes.
+    datatype : DataType
+    count : int
+    labels : sequence of str or None
+        By class; may be shorter than there are classes.
+    batching : bool
+
+    Returns
+    -------
+    numpy.ndarray
+        BYTES of shape ``[batch, min(count, classes)]``, or without the batch dimension.
+
+    Raises
+    ------
+    InvalidArgumentError
+    """
+    if datatype in (BYTES, BOOL, FP16, BF16):
+        raise InvalidArgumentError(
+            f"class result not available for output due to unsupported type '{datatype.name}'"
+        )
+    rows = array.reshape(array.shape[0], -1) if batching else array.reshape(1, -1)
+    count = min(count, rows.shape[1])
+    if rows.shape[0] * count > _MOST:
+        raise InvalidArgumentError("classification output tensor too large")
+    result = np.empty((rows.shape[0], count), dtype=object)
+    decimals = np.issubdtype(datatype.numpy, np.floating)
+    for row, values in enumerate(rows):
+        for column, index in enumerate(np.argsort(values, kind="stable")[::-1][:count]):
+            text = f"{values[index]:.6f}:{index}" if decimals else f"{values[index]}:{index}"
+            if labels is not None and index < len(labels):
+                text += f":{labels[index]}"
+            result[row, column] = text.encode()
+    return result if batching else result[0]

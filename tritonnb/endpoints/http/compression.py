@@ -1,0 +1,81 @@
+"""Content encodings of inference requests and answers: gzip and deflate."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+
+from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
+
+#: Let zlib see from the data whether it has a zlib or a gzip header.
+_EITHER_HEADER = 32 + zlib.MAX_WBITS
+
+
+def decompress(body: bytes, encoding: str | None, limit: int) -> bytes:
+    """A request body without its content encoding.
+
+    Data that is broken decompresses to what could be read, which may be nothing, as Triton does it.
+
+    Parameters
+    ----------
+    body : bytes
+    encoding : str or None
+        ``Content-Encoding``; exactly ``gzip`` or ``deflate``, or none.
+    limit : int
+        Bytes that it may decompress to.
+
+    Raises
+    ------
+    UnsupportedError, InvalidArgumentError
+    """
+    if not encoding or encoding == "identity":
+        return body
+    if encoding not in ("gzip", "deflate"):
+        raise UnsupportedError("Unsupported compression type")
+    if not body:
+        raise InvalidArgumentError("nothing to be decompressed")
+    stream = zlib.decompressobj(_EITHER_HEADER)
+    try:
+        plain = stream.decompress(body, limit + 1)
+    except zlib.error:
+        return b""
+    if len(plain) > limit:
+        raise InvalidArgumentError(
+            f"Decompressed data size exceeds the maximum allowed value of {limit} bytes. Use "
+            "--http-max-input-size to increase the limit."
+        )
+    return plain
+
+
+def choose_encoding(accepted: str | None) -> str:
+    """What ``Accept-Encoding`` asks for: ``gzip``, ``deflate``, or ``identity``.
+
+    The highest weight wins, among equal ones the first; names that are not known do not count.
+
+    Examples
+    --------
+    >>> choose_encoding("gzip;q=0.5, deflate")
+    'deflate'
+    """
+    best, best_weight = "identity", 0.0
+    for entry in (accepted or "").split(","):
+        name, _, parameter = entry.strip().partition(";")
+        weight = _weight(parameter.strip())
+        if name.strip() in ("identity", "deflate", "gzip") and weight > best_weight:
+            best, best_weight = name.strip(), weight
+    return best
+
+
+def compress(body: bytes, encoding: str) -> bytes:
+    """A body in a content encoding."""
+    return gzip.compress(body, mtime=0) if encoding == "gzip" else zlib.compress(body)
+
+
+def _weight(parameter: str) -> float:
+    if not parameter:
+        return 1.0
+    key, _, value = parameter.partition("=")
+    try:
+        return float(value) if key.strip() == "q" else 0.0
+    except ValueError:
+        return 0.0

@@ -1,0 +1,255 @@
+"""The HTTP/REST endpoint: the inference route on a path of its own, all others through Tornado.
+
+Inference is what a server does all day, so its route skips the web framework: the exchange feeds the
+body straight to the request reader, and the answer leaves in one write.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, cast
+
+from tornado import httputil, web
+
+from tritonnb.core.errors import TritonError, UnsupportedError
+from tritonnb.core.messages import InferRequest, InferResponse
+from tritonnb.endpoints.http.compression import choose_encoding, compress, decompress
+from tritonnb.endpoints.http.guard import Guard
+from tritonnb.endpoints.http.handlers import (
+    JSON,
+    TEXT,
+    client_text,
+    error_body,
+    make_application,
+    version_number,
+)
+from tritonnb.endpoints.http.infer_request import RequestReader, header_length
+from tritonnb.endpoints.http.infer_response import write_response
+from tritonnb.endpoints.http.transport import Exchange, LightHeaders, make_server
+from tritonnb.runtime.engine import Engine
+from tritonnb.runtime.validation import IncompleteStringError
+
+_INFER = re.compile(r"/v2/models/([^/]+)(?:/versions/(\d+))?/infer(?:\?.*)?")
+_STATUS_LINES = {
+    200: b"HTTP/1.1 200 OK\r\n",
+    400: b"HTTP/1.1 400 Bad Request\r\n",
+    403: b"HTTP/1.1 403 Forbidden\r\n",
+    404: b"HTTP/1.1 404 Not Found\r\n",
+    500: b"HTTP/1.1 500 Internal Server Error\r\n",
+    501: b"HTTP/1.1 501 Not Implemented\r\n",
+    503: b"HTTP/1.1 503 Service Unavailable\r\n",
+}
+_PLAIN = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
+_BINARY = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\n"
+    b"Inference-Header-Content-Length: %d\r\nContent-Length: %d\r\n\r\n%s"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HttpOptions:
+    """How the endpoint behaves.
+
+    Attributes
+    ----------
+    max_input_size : int
+        ``--http-max-input-size``, in bytes: for the JSON part of a request, a tensor in JSON, a raw
+        binary request, and decompressed data. Triton's default, 64 MiB.
+    max_body_size : int
+        Bytes of a request body that are read at all.
+    allow_foreign : bool
+        Answer whatever name the server is called by, and requests of any page.
+    allowed_hosts : tuple of str
+        Names besides this machine's own that it may be called by.
+    transport : str
+        ``"fast"`` (httptools), ``"tornado"``, or ``"auto"``.
+    """
+
+    max_input_size: int = 67_108_864
+    max_body_size: int = 1 << 30
+    allow_foreign: bool = False
+    allowed_hosts: tuple[str, ...] = ()
+    transport: str = "auto"
+
+
+class HttpEndpoint(httputil.HTTPServerConnectionDelegate):
+    """Serves an engine over HTTP, on the running event loop.
+
+    Parameters
+    ----------
+    engine : Engine
+    host : str
+    port : int
+        0 for any free one; `port` says which.
+    options : HttpOptions
+    """
+
+    def __init__(self, engine: Engine, *, host: str, port: int, options: HttpOptions) -> None:
+        self.engine = engine
+        self.host = host
+        self.port = port
+        self.options = options
+        self.reader = RequestReader(options.max_input_size)
+        self.guard = None if options.allow_foreign else Guard(host, options.allowed_hosts)
+        self.application = make_application(engine)
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises
+        ------
+        OSError
+            If the port is taken.
+        """
+        self._server = make_server(self.options.transport, self, max_body_size=self.options.max_body_size)
+        self.port = await self._server.start(self.host, self.port)
+
+    async def stop(self, drain: float) -> None:
+        """Accept no more requests; those in progress have ``drain`` seconds."""
+        await self._server.stop(drain)
+
+    @property
+    def url(self) -> str:
+        """Where the endpoint is, for this machine."""
+        host = "127.0.0.1" if self.host in ("", "0.0.0.0", "::") else self.host  # noqa: S104
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+    def start_request(
+        self, server_conn: object, request_conn: httputil.HTTPConnection
+    ) -> httputil.HTTPMessageDelegate:
+        """A request begins (Tornado's interface)."""
+        return _Message(self, server_conn, cast(Exchange, request_conn))
+
+
+class _Message(httputil.HTTPMessageDelegate):
+    """One request: inference is handled here, everything else by the application."""
+
+    __slots__ = (
+        "_answer", "_chunks", "_endpoint", "_headers", "_model", "_other", "_request", "_served",
+        "_server_connection", "_version", "connection",
+    )  # fmt: skip
+
+    def __init__(self, endpoint: HttpEndpoint, server_connection: object, connection: Exchange) -> None:
+        self._endpoint = endpoint
+        self._server_connection = server_connection
+        self.connection = connection
+        self._chunks: list[bytes] = []
+        self._other: httputil.HTTPMessageDelegate | None = None
+        self._request: InferRequest | None = None
+
+    # --- Tornado's interface --------------------------------------------------------------------
+
+    def headers_received(self, start_line: Any, headers: Any) -> None:
+        endpoint = self._endpoint
+        self._headers = headers
+        if endpoint.guard is not None:
+            refusal = endpoint.guard.refusal(headers.get("Host"), headers.get("Origin"))
+            if refusal is not None:
+                self._other = _Refused(self, refusal)
+                return
+        found = _INFER.fullmatch(start_line.path) if start_line.method == "POST" else None
+        if found is not None:
+            self._model, self._version = found.groups()
+            return
+        if start_line.method not in web.RequestHandler.SUPPORTED_METHODS:
+            # Tornado knows no such method; any that no route has will do.
+            start_line = start_line._replace(method="OPTIONS")
+        self._other = endpoint.application.start_request(self._server_connection, self.connection)
+        full = headers.full() if isinstance(headers, LightHeaders) else headers
+        self._other.headers_received(start_line, full)
+
+    def data_received(self, chunk: bytes) -> None:
+        if self._other is not None:
+            self._other.data_received(chunk)
+        else:
+            self._chunks.append(chunk)
+
+    def finish(self) -> None:
+        if self._other is not None:
+            self._other.finish()
+        else:
+            self._infer()
+
+    def on_connection_close(self) -> None:
+        if self._other is not None:
+            self._other.on_connection_close()
+
+    # --- inference ------------------------------------------------------------------------------
+
+    def _infer(self) -> None:
+        endpoint = self._endpoint
+        headers = self._headers
+        chunks = self._chunks
+        content_type = TEXT
+        try:
+            self._served = served = endpoint.engine.model(self._model, version_number(self._version))
+            if served.decoupled:
+                raise UnsupportedError("HTTP end point doesn't support models with decoupled transaction policy")
+            body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+            encoding = headers.get("Content-Encoding")
+            if encoding:
+                body = decompress(body, encoding, endpoint.options.max_body_size)
+            length = header_length(headers.get("Inference-Header-Content-Length"), body)
+            content_type = JSON
+            request, self._answer = endpoint.reader.read(
+                served.spec, served.version, body, length, self._answered
+            )
+            self._request = request
+            self.connection.set_close_callback(self._closed)
+            served.submit(request)
+        except IncompleteStringError as error:
+            self._fail(error, TEXT)
+        except TritonError as error:
+            self._fail(error, content_type)
+
+    def _answered(self, request: InferRequest, response: InferResponse) -> None:
+        if response.error is not None:
+            self._fail(response.error, TEXT)
+            return
+        try:
+            body, length = write_response(self._served, request, response, self._answer)
+        except TritonError as error:
+            self._fail(error, TEXT)
+            return
+        accepted = self._headers.get("Accept-Encoding")
+        encoding = choose_encoding(accepted) if accepted else "identity"
+        if encoding != "identity":
+            self._respond_compressed(body, length, encoding)
+        elif length:
+            self.connection.respond(_BINARY % (length, len(body), body))
+        else:
+            self.connection.respond(_PLAIN % (len(body), body))
+
+    def _respond_compressed(self, body: bytes, length: int, encoding: str) -> None:
+        headers = [f"Content-Encoding: {encoding}"]
+        if length:
+            headers.append(f"Inference-Header-Content-Length: {length}")
+        content_type = "application/octet-stream" if length else JSON
+        self.respond(200, content_type, compress(body, encoding), headers)
+
+    def _fail(self, error: TritonError, content_type: str) -> None:
+        headers = ["Accept-Encoding: gzip, deflate"] if error.message == "Unsupported compression type" else []
+        self.respond(error.status.http, content_type, error_body(client_text(error)), headers)
+
+    def respond(self, status: int, content_type: str, body: bytes, headers: list[str] | None = None) -> None:
+        """Send a whole answer."""
+        lines = [*(headers or ()), f"Content-Type: {content_type}", f"Content-Length: {len(body)}", "", ""]
+        self.connection.respond(_STATUS_LINES[status] + "\r\n".join(lines).encode() + body)
+
+    def _closed(self) -> None:
+        if self._request is not None:
+            self._served.cancel(self._request)
+
+
+class _Refused(httputil.HTTPMessageDelegate):
+    """Reads a request to its end and refuses it."""
+
+    def __init__(self, message: _Message, reason: str) -> None:
+        self._message = message
+        self._reason = reason
+
+    def finish(self) -> None:
+        self._message.respond(403, JSON, error_body(self._reason))
+
+

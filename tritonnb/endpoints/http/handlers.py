@@ -1,0 +1,295 @@
+"""The routes of the v2 protocol other than inference, as a Tornado application.
+
+Paths are matched whole and not percent-decoded, the method is checked before the model, and answers
+carry the content types that Triton gives them.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from typing import Any
+
+from tornado import httputil, routing, web
+
+from tritonnb.core.errors import (
+    InternalError,
+    InvalidArgumentError,
+    TritonError,
+    UnsupportedError,
+)
+from tritonnb.endpoints.http import members, rapidjson
+from tritonnb.model_config.load import ConfigError
+from tritonnb.runtime.engine import Engine
+
+JSON = "application/json"
+TEXT = "text/plain"
+#: Reason phrases where Triton's differ from the usual ones.
+_REASONS = {405: "Not Allowed"}
+
+
+def error_body(message: str) -> bytes:
+    """``{"error": ...}`` as Triton writes it."""
+    body = json.dumps({"error": message}, separators=(",", ":"), ensure_ascii=False)
+    return body.encode("utf-8", "surrogateescape")
+
+
+def client_text(error: TritonError) -> str:
+    """What a client is told; of a configuration that cannot be read, not the cause."""
+    return error.client_message if isinstance(error, ConfigError) else error.message
+
+
+def version_number(text: str | None) -> int:
+    """The version in a path; -1 where there is none.
+
+    Raises
+    ------
+    InvalidArgumentError
+    """
+    if text is None:
+        return -1
+    if int(text) >= 2**63:
+        raise InvalidArgumentError(
+            f"failed to get model version from specified version string '{text}' (details: stol), version "
+            "should be an integral value > 0"
+        )
+    return int(text)
+
+
+class _Handler(web.RequestHandler):
+    """What all routes share; `content_type` is that of answers and errors alike."""
+
+    content_type = JSON
+
+    def initialize(self, engine: Engine) -> None:
+        self.engine = engine
+
+    def clear(self) -> None:
+        """Triton sends neither Date nor Server."""
+        self._headers = httputil.HTTPHeaders({"Content-Type": self.content_type})
+        self._write_buffer: list[bytes] = []
+        self._status_code = 200
+        self._reason = "OK"
+
+    def compute_etag(self) -> None:
+        """No conditional requests."""
+
+    def write_error(self, status_code: int, **details: Any) -> None:
+        error = details.get("exc_info", (None, None, None))[1]
+        if isinstance(error, TritonError):
+            self.fail(error)
+            return
+        self.set_status(status_code, _REASONS.get(status_code))
+        known = {404: "Not Found", 405: "Method Not Allowed"}
+        self.finish(error_body(known.get(status_code, f"{type(error).__name__}: {error}")))
+
+    def log_exception(self, kind: Any, error: Any, trace: Any) -> None:
+        """A Triton error is an answer, not an accident."""
+        if not isinstance(error, (TritonError, web.HTTPError)):
+            super().log_exception(kind, error, trace)
+
+    def fail(self, error: TritonError) -> None:
+        """Answer with an error."""
+        self.set_status(error.status.http)
+        self.finish(error_body(client_text(error)))
+
+    def answer(self, value: Any) -> None:
+        """Answer with JSON."""
+        self.finish(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
+
+    def body(self) -> Any:
+        """The request's JSON; an empty body is an empty object.
+
+        Raises
+        ------
+        InternalError
+        """
+        return rapidjson.parse(self.request.body) if self.request.body else {}
+
+
+class Live(_Handler):
+    """``/v2/health/live``."""
+
+    content_type = TEXT
+
+    def get(self) -> None:
+        """200 when the server answers."""
+        self.set_status(200 if self.engine.is_live() else 400)
+
+
+class Ready(_Handler):
+    """``/v2/health/ready``."""
+
+    content_type = TEXT
+
+    def get(self) -> None:
+        """200 when the server and its models are ready, else 400; no body."""
+        self.set_status(200 if self.engine.is_ready() else 400)
+
+
+class ModelReady(_Handler):
+    """``/v2/models/M[/versions/V]/ready``."""
+
+    content_type = TEXT
+
+    def get(self, model: str, version: str | None = None) -> None:
+        """200 when the model is ready."""
+        if not self.engine.model_ready(model, version_number(version)):
+            raise InvalidArgumentError("Model version not ready")
+
+
+class ServerMetadata(_Handler):
+    """``/v2``."""
+
+    def get(self) -> None:
+        """Server metadata."""
+        self.answer(self.engine.metadata())
+
+
+class ModelMetadata(_Handler):
+    """``/v2/models/M[/versions/V]``."""
+
+    def get(self, model: str, version: str | None = None) -> None:
+        """Model metadata."""
+        self.answer(self.engine.model_metadata(model, version_number(version)))
+
+
+class ModelConfiguration(_Handler):
+    """``/v2/models/M[/versions/V]/config``."""
+
+    def get(self, model: str, version: str | None = None) -> None:
+        """The model's configuration with all defaults."""
+        self.finish(self.engine.model(model, version_number(version)).config_json())
+
+
+class Statistics(_Handler):
+    """``/v2/models/M[/versions/V]/stats`` and ``/v2/models/stats``."""
+
+    def get(self, model: str = "", version: str | None = None) -> None:
+        """The statistics extension."""
+        self.answer(self.engine.statistics(model, version_number(version)))
+
+
+class RepositoryIndex(_Handler):
+    """``/v2/repository[/R]/index``."""
+
+    def post(self, repository: str | None = None) -> None:
+        """Every model and its state."""
+        body = self.body()
+        ready = members.boolean(body["ready"]) if type(body) is dict and "ready" in body else False
+        self.answer(self.engine.index(ready))
+
+
+class RepositoryLoad(_Handler):
+    """``/v2/repository[/R]/models/M/load``."""
+
+    async def post(self, model: str, repository: str | None = None) -> None:
+        """Load or reload a model."""
+        _refuse_repository(repository)
+        self.engine.check_model_control()
+        await self.engine.load(model, _load_parameters(self.body()))
+
+
+class RepositoryUnload(_Handler):
+    """``/v2/repository[/R]/models/M/unload``."""
+
+    async def post(self, model: str, repository: str | None = None) -> None:
+        """Unload a model; it need not exist."""
+        _refuse_repository(repository)
+        self.engine.check_model_control()
+        body = self.body()
+        parameters = body.get("parameters", {}) if type(body) is dict else {}
+        dependents = type(parameters) is dict and parameters.get("unload_dependents") is True
+        await self.engine.unload(model, dependents)
+
+
+class NotYet(_Handler):
+    """Extensions that later versions bring."""
+
+    def prepare(self) -> None:
+        """Say so."""
+        raise UnsupportedError(f"{self.request.path} is not supported yet")
+
+
+class Infer(_Handler):
+    """``/v2/models/M[/versions/V]/infer`` with a wrong method; POST takes the fast path."""
+
+    content_type = TEXT
+
+
+class Unknown(_Handler):
+    """Every other path."""
+
+    content_type = TEXT
+
+    def prepare(self) -> None:
+        """There is nothing here."""
+        raise web.HTTPError(404)
+
+
+_MODEL = r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>\d+))?"
+_REPOSITORY = r"/v2/repository(?:/(?P<repository>[^/]+))?"
+_ROUTES: list[tuple[str, type[_Handler]]] = [
+    (r"/v2/health/live", Live),
+    (r"/v2/health/ready", Ready),
+    (r"/v2", ServerMetadata),
+    (r"/v2/models/stats", Statistics),
+    (_MODEL, ModelMetadata),
+    (f"{_MODEL}/ready", ModelReady),
+    (f"{_MODEL}/config", ModelConfiguration),
+    (f"{_MODEL}/stats", Statistics),
+    (f"{_MODEL}/infer", Infer),
+    (f"{_MODEL}/generate(?:_stream)?", NotYet),
+    (f"{_REPOSITORY}/index", RepositoryIndex),
+    (rf"{_REPOSITORY}/models/(?P<model>[^/]+)/load", RepositoryLoad),
+    (rf"{_REPOSITORY}/models/(?P<model>[^/]+)/unload", RepositoryUnload),
+    (r"/v2/(?:models/[^/]+/)?trace/setting", NotYet),
+    (r"/v2/logging", NotYet),
+    (r"/v2/(?:system|cuda)sharedmemory(?:/region/[^/]+)?/(?:status|register|unregister)", NotYet),
+]
+
+
+class _RawPath(routing.Matcher):
+    """Matches the path as it came; Tornado's own matcher would percent-decode what it captures."""
+
+    def __init__(self, pattern: str) -> None:
+        self._pattern = re.compile(pattern)
+
+    def match(self, request: httputil.HTTPServerRequest) -> dict[str, Any] | None:
+        found = self._pattern.fullmatch(request.path)
+        if found is None:
+            return None
+        return {"path_kwargs": {key: each for key, each in found.groupdict().items() if each is not None}}
+
+
+def make_application(engine: Engine) -> web.Application:
+    """The application for everything but inference."""
+    rules = [
+        routing.Rule(_RawPath(pattern), handler, {"engine": engine}) for pattern, handler in _ROUTES
+    ]
+    return web.Application(
+        rules,
+        default_handler_class=Unknown,
+        default_handler_args={"engine": engine},
+        log_function=lambda handler: None,
+    )
+
+
+def _refuse_repository(name: str | None) -> None:
+    if name:
+        raise UnsupportedError("'repository_name' specification is not supported")
+
+
+def _load_parameters(body: Any) -> dict[str, str | bytes]:
+    given = body.get("parameters", {}) if type(body) is dict else {}
+    parameters: dict[str, str | bytes] = {}
+    for name in members.names(given):
+        text = members.string(given[name])
+        if name == "config":
+            parameters[name] = text
+        elif name.startswith("file:"):
+            parameters[name] = base64.b64decode(text, validate=False)
+        else:
+            raise InternalError("unexpected error on creating Triton parameter")
+    return parameters

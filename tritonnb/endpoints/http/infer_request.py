@@ -1,0 +1,361 @@
+"""An HTTP inference request: from the body to an `InferRequest`.
+
+Implements the inference protocol, the binary tensor data extension with its raw binary requests,
+the parameters, sequence, priority and classification extensions; in the order of checks and with
+the texts of Triton's server.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tritonnb.core.datatypes import BF16, BY_NAME, BYTES, FP16, DataType
+from tritonnb.core.errors import InternalError, InvalidArgumentError, NotFoundError
+from tritonnb.core.messages import (
+    SEQUENCE_END,
+    SEQUENCE_START,
+    InferRequest,
+    ParameterValue,
+    Respond,
+    Tensor,
+    UndecodedTensor,
+)
+from tritonnb.endpoints.http import members, rapidjson
+from tritonnb.endpoints.http.tensor_data import read_data, read_strings
+from tritonnb.model_config.schema import INVALID, ModelSpec
+
+_LONGEST_ID = 128
+_MAX_INT64 = 2**63 - 1
+_LEADING_NUMBER = re.compile(r"\s*([+-]?\d+)")
+_CHOICES = ("'data'", "'binary_data_size'", "'shared_memory_region'")
+
+
+@dataclass(slots=True)
+class OutputFormat:
+    """How a client wants one output."""
+
+    binary: bool = False
+    classification: int = 0
+
+
+@dataclass(slots=True)
+class AnswerFormat:
+    """How a client wants its answer.
+
+    Attributes
+    ----------
+    binary : bool
+        For outputs that have no entry of their own (``binary_data_output``).
+    outputs : dict of str to OutputFormat
+    """
+
+    binary: bool = False
+    outputs: dict[str, OutputFormat] = field(default_factory=dict)
+
+
+def header_length(value: str | None, body: bytes) -> int:
+    """How many bytes of a body are JSON; 0 for a raw binary request.
+
+    Parameters
+    ----------
+    value : str or None
+        ``Inference-Header-Content-Length``; leading digits count, and no digits are a 0.
+
+    Raises
+    ------
+    InvalidArgumentError
+    """
+    if value is None:
+        return len(body)
+    found = _LEADING_NUMBER.match(value)
+    length = int(found.group(1)) if found else 0
+    if not 0 <= length <= len(body):
+        raise InvalidArgumentError(f"inference header size should be in range (0, {len(body)}), got: {value}")
+    return length
+
+
+class RequestReader:
+    """Reads the requests of one endpoint.
+
+    Parameters
+    ----------
+    max_input_size : int
+        ``--http-max-input-size``, in bytes: for the JSON part, a JSON tensor, and a raw request.
+    """
+
+    def __init__(self, max_input_size: int) -> None:
+        self._max = max_input_size
+
+    def read(
+        self, spec: ModelSpec, version: int, body: bytes, length: int, respond: Respond
+    ) -> tuple[InferRequest, AnswerFormat]:
+        """Read one request.
+
+        Parameters
+        ----------
+        spec : ModelSpec
+            Of the model that is asked.
+        version : int
+        body : bytes
+            Decompressed.
+        length : int
+            Bytes of the JSON part, from `header_length`.
+        respond : callable
+            Where the responses go.
+
+        Raises
+        ------
+        TritonError
+        """
+        if not length:
+            return self._raw(spec, version, body, respond), AnswerFormat(binary=True)
+        if length > self._max:
+            raise InvalidArgumentError(
+                f"request JSON size of {length} bytes exceeds the maximum allowed input size of {self._max} "
+                "bytes. Use --http-max-input-size to increase the limit."
+            )
+        document = rapidjson.parse(body if length == len(body) else memoryview(body)[:length])
+        request = InferRequest(spec.name, {}, respond, model_version=version)
+        answer = AnswerFormat()
+        if type(document) is dict:
+            if "id" in document:
+                request.id = members.parsed("id", members.string, document["id"])
+            if "parameters" in document:
+                _read_parameters(document["parameters"], request, answer)
+        self._inputs(members.parsed("inputs", members.of_object, document, "inputs"), request, body, length)
+        if "outputs" in document:
+            _read_outputs(document["outputs"], request, answer)
+        return request, answer
+
+    # --- inputs -------------------------------------------------------------------------------
+
+    def _inputs(self, listed: Any, request: InferRequest, body: bytes, at: int) -> None:
+        for entry in members.parsed("inputs", members.array, listed):
+            parameters = entry.get("parameters") if type(entry) is dict else None
+            if type(parameters) is not dict:
+                parameters = {}
+            given = (
+                type(entry) is dict and "data" in entry,
+                "binary_data_size" in parameters,
+                "shared_memory_region" in parameters,
+            )
+            if sum(given) != 1:
+                _refuse_choice(given)
+            name = members.parsed("name", _string_member, entry, "name")
+            datatype_name = members.parsed("datatype", _string_member, entry, "datatype")
+            shape = members.parsed("shape", _shape, entry)
+            datatype = BY_NAME.get(datatype_name, INVALID)
+            if name in request.inputs:
+                raise InvalidArgumentError(f"{request.id_prefix}input '{name}' already exists in request")
+            _check_overflow(name, datatype, shape)
+            if given[1]:
+                size = members.parsed("binary_data_size", members.unsigned, parameters["binary_data_size"])
+                if at + size > len(body):
+                    missing = at + size - len(body)
+                    raise InvalidArgumentError(
+                        f"unexpected size for input '{name}', expecting {missing} additional bytes for model "
+                        f"'{request.model_name}'"
+                    )
+                request.inputs[name] = _binary(name, datatype, shape, body, at, size)
+                at += size
+            elif given[0]:
+                request.inputs[name] = self._from_json(name, datatype, shape, entry["data"])
+            else:
+                region = members.parsed("shared_memory_region", members.string, parameters["shared_memory_region"])
+                raise NotFoundError(f"Unable to find shared memory region: '{region}'")
+        if at != len(body):
+            raise InvalidArgumentError(f"unexpected additional input data for model '{request.model_name}'")
+
+    def _from_json(
+        self, name: str, datatype: DataType, shape: tuple[int, ...], data: Any
+    ) -> Tensor | UndecodedTensor:
+        if datatype is INVALID:
+            raise InvalidArgumentError(f"invalid datatype for input {name}")
+        if datatype in (FP16, BF16):
+            raise InvalidArgumentError(
+                f"receiving {datatype.name} data via JSON is not supported. Please use the binary data format "
+                f"for input {name}"
+            )
+        count = math.prod(shape)
+        size = count * datatype.itemsize
+        if size > self._max:
+            raise InvalidArgumentError(
+                f"JSON input '{name}' has a byte_size ({size} bytes) that exceeds the maximum allowed value of "
+                f"{self._max} bytes. Use --http-max-input-size to increase the limit."
+            )
+        if datatype is BYTES:
+            strings = read_strings(members.parsed("data", members.array, data)) if count else b""
+            return UndecodedTensor(name, datatype, shape, strings)
+        elements = members.parsed("data", members.array, data) if count else []
+        array = members.parsed("data", read_data, elements, datatype, count)
+        return Tensor(name, datatype, array.reshape(shape))
+
+    def _raw(self, spec: ModelSpec, version: int, body: bytes, respond: Respond) -> InferRequest:
+        """The body is the data of the model's only input, whose shape is deduced."""
+        request = InferRequest(spec.name, {}, respond, model_version=version)
+        if len(body) > self._max:
+            raise InvalidArgumentError(
+                f"Raw input has a byte_size ({len(body)} bytes) that exceeds the maximum allowed value of "
+                f"{self._max} bytes. Use --http-max-input-size to increase the limit."
+            )
+        if len(spec.inputs) != 1:
+            raise InvalidArgumentError(
+                f"{request.id_prefix}Raw request must only have 1 input (found 1) to be deduced but got "
+                f"{len(spec.inputs)} inputs in '{spec.name}' model configuration"
+            )
+        (tensor,) = spec.inputs.values()
+        batch = (1,) if spec.max_batch_size > 0 else ()
+        if tensor.datatype is BYTES:
+            if tensor.dims != (1,):
+                raise InvalidArgumentError(
+                    f"{request.id_prefix}For BYTE datatype raw input '{tensor.name}', the model must have input "
+                    "shape [1]"
+                )
+            body = len(body).to_bytes(4, "little") + body
+        elif tensor.dims.count(-1) > 1:
+            raise InvalidArgumentError(
+                f"{request.id_prefix}The shape of the raw input '{tensor.name}' can not be deduced because there "
+                "are more than one variable-sized dimension"
+            )
+        row = tensor.datatype.itemsize * math.prod(each for each in tensor.dims if each > 0)
+        dims = tuple(len(body) // row if each == -1 else each for each in tensor.dims)
+        expected = math.prod(dims) * tensor.datatype.itemsize
+        if tensor.datatype is not BYTES and expected != len(body):
+            # The name in the text is Triton's own.
+            raise InvalidArgumentError(
+                f"{request.id_prefix}input byte size mismatch for input 'raw_input' for model '{spec.name}'. "
+                f"Expected {expected}, got {len(body)}"
+            )
+        request.inputs[tensor.name] = _binary(tensor.name, tensor.datatype, batch + dims, body, 0, len(body))
+        return request
+
+
+def _binary(
+    name: str, datatype: DataType, shape: tuple[int, ...], body: bytes, at: int, size: int
+) -> Tensor | UndecodedTensor:
+    """A tensor that is a view into the body, if the bytes are as many as the shape needs."""
+    count = math.prod(shape)
+    if datatype.itemsize and size == count * datatype.itemsize:
+        array = np.frombuffer(body, datatype.numpy, count, at)
+        return Tensor(name, datatype, array.reshape(shape))
+    return UndecodedTensor(name, datatype, shape, memoryview(body)[at : at + size])
+
+
+def _string_member(entry: Any, name: str) -> str:
+    return members.string(members.of_object(entry, name))
+
+
+def _shape(entry: Any) -> tuple[int, ...]:
+    return tuple([members.unsigned(each) for each in members.array(members.of_object(entry, "shape"))])
+
+
+def _check_overflow(name: str, datatype: DataType, shape: tuple[int, ...]) -> None:
+    """Shapes that no memory holds; they bring older Tritons down."""
+    count = math.prod(shape)
+    if count > _MAX_INT64:
+        listed = ",".join(map(str, shape))
+        raise InvalidArgumentError(
+            f"invalid shape for input '{name}': shape [{listed}] causes total element count to exceed maximum "
+            f"size of {_MAX_INT64}"
+        )
+    if count * datatype.itemsize > _MAX_INT64:
+        raise InvalidArgumentError(
+            f"byte size overflow for input '{name}': element count ({count}) * data type size "
+            f"({datatype.itemsize}) exceeds maximum allowed size ({_MAX_INT64})"
+        )
+
+
+def _refuse_choice(given: tuple[bool, ...]) -> None:
+    found = " ".join(name for name, is_set in zip(_CHOICES, given, strict=True) if is_set)
+    raise InvalidArgumentError(
+        "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', "
+        "'shared_memory_region' in 'parameters'. But " + (f"set {found}" if found else "no field is set")
+    )
+
+
+# --- parameters ---------------------------------------------------------------------------------
+
+
+def _read_parameters(given: Any, request: InferRequest, answer: AnswerFormat) -> None:
+    try:
+        names = members.names(given)
+    except InternalError as error:
+        raise InternalError(f"failed to get request params.: {error}") from None
+    for name in names:
+        value = given[name]
+        if name == "sequence_id":
+            request.correlation_id = members.parsed(name, _correlation_id, value)
+        elif name == "sequence_start":
+            request.flags |= SEQUENCE_START * members.parsed(name, members.boolean, value)
+        elif name == "sequence_end":
+            request.flags |= SEQUENCE_END * members.parsed(name, members.boolean, value)
+        elif name == "priority":
+            request.priority = members.parsed(name, members.unsigned, value)
+        elif name == "timeout":
+            request.timeout_us = members.parsed(name, members.unsigned, value)
+        elif name == "binary_data_output":
+            answer.binary = members.parsed(name, members.boolean, value)
+        else:
+            request.parameters[name] = _custom_parameter(name, value)
+
+
+def _correlation_id(value: Any) -> int | str:
+    if type(value) is int and 0 <= value < 2**64:
+        return value
+    text = members.string(value)
+    if len(text) > _LONGEST_ID:
+        raise InvalidArgumentError(f"string correlation ID cannot be longer than {_LONGEST_ID} characters")
+    return text
+
+
+def _custom_parameter(name: str, value: Any) -> ParameterValue:
+    if name.startswith("triton_"):
+        raise InvalidArgumentError(
+            "parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified."
+        )
+    if type(value) is int:
+        return value if -(2**63) <= value < 2**63 else float(value)
+    if type(value) in (str, bool, float):
+        return value  # type: ignore[no-any-return]
+    raise InvalidArgumentError(
+        f"parameter '{name}' has invalid type. It should be either 'int', 'bool', or 'string'."
+    )
+
+
+# --- outputs ------------------------------------------------------------------------------------
+
+
+def _read_outputs(listed: Any, request: InferRequest, answer: AnswerFormat) -> None:
+    for entry in members.parsed("outputs", members.array, listed):
+        name = members.parsed("name", _string_member, entry, "name")
+        answer.outputs[name] = _output_format(entry.get("parameters"))
+    if answer.outputs:
+        request.requested_outputs = tuple(answer.outputs)
+        answer.binary = False
+
+
+def _output_format(parameters: Any) -> OutputFormat:
+    if type(parameters) is not dict:
+        return OutputFormat()
+    classification = 0
+    if "classification" in parameters:
+        try:
+            classification = members.unsigned(parameters["classification"])
+        except InternalError as error:
+            raise InternalError(f"Unable to set 'classification': {error}") from None
+    region = "shared_memory_region" in parameters
+    if region and classification:
+        raise InvalidArgumentError("Output can't set both 'shared_memory_region' and 'classification'")
+    binary = False
+    if "binary_data" in parameters:
+        binary = members.parsed("binary_data", members.boolean, parameters["binary_data"])
+    if region and binary:
+        raise InvalidArgumentError("Output can't set both 'shared_memory_region' and 'binary_data'")
+    if region:
+        raise NotFoundError(f"Unable to find shared memory region: '{parameters['shared_memory_region']}'")
+    return OutputFormat(binary, classification)

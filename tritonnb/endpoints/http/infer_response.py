@@ -1,0 +1,99 @@
+"""An HTTP inference response: from an `InferResponse` to the bytes that are sent."""
+
+from __future__ import annotations
+
+import functools
+import json
+from typing import Any
+
+import numpy as np
+
+from tritonnb.core.datatypes import BYTES, DataType, encode_bytes
+from tritonnb.core.messages import InferRequest, InferResponse, Tensor
+from tritonnb.endpoints.http.classification import classify
+from tritonnb.endpoints.http.infer_request import AnswerFormat, OutputFormat
+from tritonnb.endpoints.http.tensor_data import write_data, write_float, write_string
+from tritonnb.runtime.served_model import ServedModel
+
+_BINARY = OutputFormat(binary=True)
+_JSON = OutputFormat()
+
+
+def write_response(
+    served: ServedModel, request: InferRequest, response: InferResponse, answer: AnswerFormat
+) -> tuple[bytes, int]:
+    """The body of an answer, and how many bytes of it are JSON (0 if there is nothing else).
+
+    Members stand in Triton's order: ``id``, ``model_name``, ``model_version``, ``parameters``, ``outputs``;
+    outputs in the order in which the model gave them, binary contents in the order of the outputs.
+
+    Raises
+    ------
+    TritonError
+        If an output cannot be written the way the client wants it.
+    """
+    default = _BINARY if answer.binary else _JSON
+    tail: list[bytes | memoryview] = []
+    outputs: list[bytes] = []
+    for tensor in response.outputs:
+        wanted = answer.outputs.get(tensor.name, default)
+        if wanted.classification:
+            tensor = _classified(served, tensor, wanted.classification)
+        outputs.append(_write_output(tensor, wanted.binary, tail))
+    head = [b"{"]
+    if request.id:
+        head += (b'"id":', write_string(request.id.encode("utf-8", "surrogateescape")), b",")
+    head += (_identity(served.name, served.version), b'"outputs":[', b",".join(outputs), b"]}")
+    if response.parameters:
+        head.insert(-3, b'"parameters":' + write_parameters(response.parameters) + b",")
+    if not tail or not any(map(len, tail)):
+        return b"".join(head), 0
+    length = sum(map(len, head))
+    return b"".join((*head, *tail)), length
+
+
+def write_parameters(parameters: dict[str, Any]) -> bytes:
+    """Response parameters as a JSON object."""
+    written = [
+        write_string(name.encode()) + b":" + (write_float(value).encode() if isinstance(value, float) else json.dumps(value).encode())
+        for name, value in parameters.items()
+    ]
+    return b"{" + b",".join(written) + b"}"
+
+
+@functools.lru_cache(maxsize=1024)
+def _identity(name: str, version: int) -> bytes:
+    return b'"model_name":%s,"model_version":"%d",' % (write_string(name.encode()), version)
+
+
+@functools.lru_cache(maxsize=4096)
+def _described(name: str, datatype: DataType, shape: tuple[int, ...]) -> bytes:
+    """An output's constant part: most answers of a model have the same few shapes."""
+    listed = ",".join(map(str, shape))
+    quoted = write_string(name.encode()).decode()
+    return f'{{"name":{quoted},"datatype":"{datatype.name}","shape":[{listed}],'.encode()
+
+
+def _write_output(tensor: Tensor, binary: bool, tail: list[bytes | memoryview]) -> bytes:
+    described = _described(tensor.name, tensor.datatype, tensor.array.shape)
+    if not binary:
+        return b'%s"data":[%s]}' % (described, write_data(tensor.array, tensor.datatype))
+    content = _contents(tensor)
+    tail.append(content)
+    return b'%s"parameters":{"binary_data_size":%d}}' % (described, len(content))
+
+
+def _contents(tensor: Tensor) -> bytes | memoryview:
+    array = tensor.array
+    if tensor.datatype is BYTES:
+        return encode_bytes(array)
+    if array.nbytes < 65_536:
+        return array.tobytes()
+    # A large array is joined into the answer from where it lies.
+    return memoryview(np.ascontiguousarray(array)).cast("B")
+
+
+def _classified(served: ServedModel, tensor: Tensor, count: int) -> Tensor:
+    batching = served.spec.max_batch_size > 0
+    labels = served.labels(tensor.name)
+    return Tensor(tensor.name, BYTES, classify(tensor.array, tensor.datatype, count, labels, batching))

@@ -1,0 +1,66 @@
+"""Members of a JSON request, with the complaints of Triton's JSON library.
+
+A wrong type is an INTERNAL error there, hence status 500; only the checks that Triton's server
+writes by hand are INVALID_ARG.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from tritonnb.core.errors import InternalError
+
+T = TypeVar("T")
+_MISSING = object()
+
+
+def string(value: Any) -> str:
+    """A string."""
+    if type(value) is not str:
+        raise InternalError("attempt to access JSON non-string as string")
+    return value
+
+
+def boolean(value: Any) -> bool:
+    """A boolean."""
+    if type(value) is not bool:
+        raise InternalError("attempt to access JSON non-boolean as boolean")
+    return value
+
+
+def unsigned(value: Any) -> int:
+    """An unsigned integer of 64 bits."""
+    if type(value) is not int or not 0 <= value < 2**64:
+        raise InternalError("attempt to access JSON non-unsigned-integer as unsigned-integer")
+    return value
+
+
+def array(value: Any) -> list[Any]:
+    """An array."""
+    if type(value) is not list:
+        raise InternalError("attempt to access JSON non-array as array")
+    return value
+
+
+def of_object(value: Any, name: str) -> Any:
+    """A member that has to be there; also a value that is no object lacks it."""
+    found = value.get(name, _MISSING) if type(value) is dict else _MISSING
+    if found is _MISSING:
+        raise InternalError(f"attempt to access non-existing object member '{name}'")
+    return found
+
+
+def names(value: Any) -> list[str]:
+    """The names of an object's members."""
+    if type(value) is not dict:
+        raise InternalError("attempt to get members for non-object")
+    return list(value)
+
+
+def parsed(field: str, read: Callable[..., T], *values: Any) -> T:
+    """What ``read`` gives; its complaint says which field it was."""
+    try:
+        return read(*values)
+    except InternalError as error:
+        raise InternalError(f"Unable to parse '{field}': {error}") from None

@@ -1,0 +1,230 @@
+"""JSON as RapidJSON reads it, which is what Triton's clients see when their JSON is wrong.
+
+Python's `json` does the work for documents it accepts. When it refuses one, this reader says what
+RapidJSON would say, reason and offset, or accepts what RapidJSON accepts (``Inf``).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any, NoReturn
+
+from tritonnb.core.errors import InternalError
+
+#: Deeper documents are refused: Python's reader recurses.
+MAX_DEPTH = 500
+
+_BLANKS = " \n\r\t"
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)")
+_ESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_HEX = set("0123456789abcdefABCDEF")
+
+
+def parse(raw: bytes | memoryview) -> Any:
+    """The value of a JSON document.
+
+    Parameters
+    ----------
+    raw : bytes
+        Bytes that are no UTF-8 pass through, as surrogate escapes.
+
+    Raises
+    ------
+    InternalError
+        ``failed to parse the request JSON buffer: <reason> at <offset>``.
+    """
+    text = str(raw, "utf-8", "surrogateescape")
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return _Reader(text).document()
+
+
+class _Reader:
+    def __init__(self, text: str) -> None:
+        # A NUL stands for the end, as in RapidJSON's memory stream.
+        self._text = text + "\0"
+        self._at = 0
+        self._depth = 0
+
+    def document(self) -> Any:
+        self._skip()
+        if self._at == len(self._text) - 1:
+            self._fail("The document is empty.")
+        value = self._value()
+        self._skip()
+        if self._at != len(self._text) - 1:
+            self._fail("The document root must not be followed by other values.")
+        return value
+
+    def _value(self) -> Any:
+        first = self._peek()
+        if first == "{":
+            return self._nested(self._object)
+        if first == "[":
+            return self._nested(self._array)
+        if first == '"':
+            return self._string()
+        for word, value in (("null", None), ("true", True), ("false", False)):
+            if first == word[0]:
+                self._word(word)
+                return value
+        return self._number()
+
+    def _nested(self, read: Any) -> Any:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            self._fail("Terminate parsing due to Handler error.")
+        value = read()
+        self._depth -= 1
+        return value
+
+    def _object(self) -> dict[str, Any]:
+        members: dict[str, Any] = {}
+        self._at += 1
+        self._skip()
+        if self._take("}"):
+            return members
+        while True:
+            if self._peek() != '"':
+                self._fail("Missing a name for object member.")
+            name = self._string()
+            self._skip()
+            if not self._take(":"):
+                self._fail("Missing a colon after a name of object member.")
+            self._skip()
+            members.setdefault(name, self._value())
+            self._skip()
+            if self._take("}"):
+                return members
+            if not self._take(","):
+                self._fail("Missing a comma or '}' after an object member.")
+            self._skip()
+
+    def _array(self) -> list[Any]:
+        elements: list[Any] = []
+        self._at += 1
+        self._skip()
+        if self._take("]"):
+            return elements
+        while True:
+            elements.append(self._value())
+            self._skip()
+            if self._take("]"):
+                return elements
+            if not self._take(","):
+                self._fail("Missing a comma or ] after an array element.")
+            self._skip()
+
+    def _word(self, word: str) -> None:
+        for letter in word:
+            if not self._take(letter):
+                self._fail("Invalid value.")
+
+    def _string(self) -> str:
+        parts: list[str] = []
+        self._at += 1
+        while True:
+            character = self._peek()
+            if character == '"':
+                self._at += 1
+                return "".join(parts)
+            if character == "\\":
+                parts.append(self._escape())
+            elif character == "\0" and self._at == len(self._text) - 1:
+                self._fail("Missing a closing quotation mark in string.")
+            elif character < " ":
+                self._fail("Invalid encoding in string.")
+            else:
+                parts.append(character)
+                self._at += 1
+
+    def _escape(self) -> str:
+        start = self._at
+        self._at += 1
+        kind = self._peek()
+        self._at += 1
+        if kind in _ESCAPES:
+            return _ESCAPES[kind]
+        if kind != "u":
+            self._fail("Invalid escape character in string.", start)
+        unit = self._hex(start)
+        if 0xD800 <= unit <= 0xDFFF:
+            if unit > 0xDBFF or not (self._take("\\") and self._take("u")):
+                self._fail("The surrogate pair in string is invalid.", start)
+            low = self._hex(start)
+            if not 0xDC00 <= low <= 0xDFFF:
+                self._fail("The surrogate pair in string is invalid.", start)
+            unit = (((unit - 0xD800) << 10) | (low - 0xDC00)) + 0x10000
+        return chr(unit)
+
+    def _hex(self, start: int) -> int:
+        digits = self._text[self._at : self._at + 4]
+        if len(digits) < 4 or not set(digits) <= _HEX:
+            self._fail("Incorrect hex digit after \\u escape in string.", start)
+        self._at += 4
+        return int(digits, 16)
+
+    def _number(self) -> int | float:
+        start = self._at
+        found = _NUMBER.match(self._text, start)
+        if found is None:
+            return self._not_finite()
+        self._at = found.end()
+        whole = True
+        if self._take("."):
+            whole = False
+            if not self._digits():
+                self._fail("Miss fraction part in number.")
+        if self._peek() in "eE":
+            whole = False
+            self._at += 1
+            if self._peek() in "+-":
+                self._at += 1
+            if not self._digits():
+                self._fail("Miss exponent in number.")
+        literal = self._text[start : self._at]
+        if whole:
+            return int(literal)
+        value = float(literal)
+        if math.isinf(value):
+            self._fail("Number too big to be stored in double.", start)
+        return value
+
+    def _not_finite(self) -> float:
+        sign = -1.0 if self._take("-") else 1.0
+        if self._take("N"):
+            if self._take("a") and self._take("N"):
+                return math.nan
+        elif self._take("I") and self._take("n") and self._take("f"):
+            if self._peek() == "i":
+                self._word("inity")
+            return sign * math.inf
+        self._fail("Invalid value.")
+
+    def _digits(self) -> bool:
+        start = self._at
+        while self._peek().isdigit():
+            self._at += 1
+        return self._at > start
+
+    def _skip(self) -> None:
+        while self._peek() in _BLANKS:
+            self._at += 1
+
+    def _peek(self) -> str:
+        return self._text[self._at]
+
+    def _take(self, character: str) -> bool:
+        if self._peek() != character:
+            return False
+        self._at += 1
+        return True
+
+    def _fail(self, reason: str, at: int | None = None) -> NoReturn:
+        # RapidJSON counts bytes.
+        characters = self._text[: self._at if at is None else at]
+        offset = len(characters.encode("utf-8", "surrogateescape"))
+        raise InternalError(f"failed to parse the request JSON buffer: {reason} at {offset}")

@@ -1,0 +1,150 @@
+"""Tensor contents in JSON: the ``data`` of an input, and the numbers and strings of an answer.
+
+Reading follows Triton's server: ``data`` may be flat or nested in any way, integers wrap round,
+and types are strict. Writing follows RapidJSON's writer: shortest digits, fixed notation between
+1e-6 and 1e21.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritonnb.core.datatypes import BF16, BOOL, BYTES, FP16, FP32, FP64, DataType, encode_bytes
+from tritonnb.core.errors import InternalError, InvalidArgumentError
+
+_MAX_NESTING = 100
+_UNSIGNED = {"UINT8", "UINT16", "UINT32", "UINT64"}
+_SHAPE_MISMATCH = "Shape does not match true shape of 'data' field"
+_ESCAPED = re.compile(rb'["\\\x00-\x1f]')
+_ESCAPES = {
+    byte: b"\\u%04X" % byte for byte in range(0x20)
+} | {ord('"'): b'\\"', ord("\\"): b"\\\\", 8: b"\\b", 9: b"\\t", 10: b"\\n", 12: b"\\f", 13: b"\\r"}  # fmt: skip
+
+
+def read_data(data: list[Any], datatype: DataType, count: int) -> npt.NDArray[Any]:
+    """The elements of a JSON array, as a flat array.
+
+    Parameters
+    ----------
+    data : list
+    datatype : DataType
+        Neither FP16 nor BF16.
+    count : int
+        Elements that the shape has.
+
+    Raises
+    ------
+    InternalError
+        If an element is of another type, or there are more or fewer than ``count``.
+    """
+    elements = list(_flat(data)) if any(type(each) is list for each in data) else data
+    checked = elements[:count]
+    types = set(map(type, checked))
+    if datatype is BOOL:
+        _require(types <= {bool}, "boolean", "boolean")
+    elif datatype in (FP32, FP64):
+        _require(types <= {int, float}, "number", "double")
+    elif datatype.name in _UNSIGNED:
+        _require(types <= {int} and _within(checked, 0, 2**64), "unsigned-integer", "unsigned-integer")
+    else:
+        _require(types <= {int} and _within(checked, -(2**63), 2**63), "signed-integer", "signed-integer")
+    if len(elements) != count:
+        raise InternalError(_SHAPE_MISMATCH)
+    if datatype in (FP32, FP64):
+        with np.errstate(over="ignore"):
+            return np.array([float(each) for each in elements], np.float64).astype(datatype.numpy)
+    wide = {"BOOL": np.bool_}.get(datatype.name, np.uint64 if datatype.name in _UNSIGNED else np.int64)
+    return np.array(elements, wide).astype(datatype.numpy)
+
+
+def read_strings(data: list[Any]) -> bytes:
+    """The strings of a JSON array in the wire form of BYTES.
+
+    Raises
+    ------
+    InternalError
+        If an element is no string.
+    """
+    elements = list(_flat(data))
+    if any(type(each) is not str for each in elements):
+        raise InternalError("Unable to parse JSON bytes array: attempt to access JSON non-string as string")
+    array = np.empty(len(elements), dtype=object)
+    array[:] = [each.encode("utf-8", "surrogateescape") for each in elements]
+    return encode_bytes(array)
+
+
+def write_data(array: npt.NDArray[Any], datatype: DataType) -> bytes:
+    """The elements of an output as JSON, without brackets.
+
+    Raises
+    ------
+    InvalidArgumentError
+        For FP16 and BF16.
+    """
+    if datatype is BYTES:
+        return b",".join([write_string(each) for each in array.ravel()])
+    if datatype in (FP16, BF16):
+        raise InvalidArgumentError(
+            f"sending {datatype.name} data via JSON is not supported. Please use the binary data format for output"
+        )
+    if datatype is BOOL:
+        return b",".join([b"true" if each else b"false" for each in array.ravel().view(np.uint8).tolist()])
+    if datatype in (FP32, FP64):
+        return ",".join(map(write_float, array.ravel().astype(np.float64).tolist())).encode()
+    return ",".join(map(str, array.ravel().tolist())).encode()
+
+
+def write_string(value: bytes) -> bytes:
+    """A string as JSON; bytes that are no UTF-8 stay as they are."""
+    return b'"' + _ESCAPED.sub(lambda match: _ESCAPES[match.group()[0]], value) + b'"'
+
+
+def write_float(value: float) -> str:
+    """A float as RapidJSON writes it.
+
+    Examples
+    --------
+    >>> [write_float(each) for each in (1e16, 1e-5, 1e21, 1e-7, 0.1, float("nan"))]
+    ['10000000000000000.0', '0.00001', '1e21', '1e-7', '0.1', 'NaN']
+    """
+    text = repr(value)
+    if "e" not in text:
+        return text if text[-1] not in "nf" else _NOT_FINITE[text]
+    mantissa, _, exponent = text.partition("e")
+    power = int(exponent)
+    if not -7 < power < 21:
+        return f"{mantissa.removesuffix('.0')}e{power}"
+    sign = "-" if mantissa[0] == "-" else ""
+    digits = mantissa.lstrip("-").replace(".", "").rstrip("0") or "0"
+    if power < 0:
+        return f"{sign}0.{'0' * (-power - 1)}{digits}"
+    return f"{sign}{digits.ljust(power + 1, '0')}.0"
+
+
+_NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+
+
+def _flat(data: list[Any], depth: int = 1) -> Iterator[Any]:
+    if depth > _MAX_NESTING:
+        raise InvalidArgumentError(
+            f"Unable to parse 'data': JSON nesting depth exceeds maximum allowed limit ({_MAX_NESTING})"
+        )
+    for each in data:
+        if type(each) is list:
+            yield from _flat(each, depth + 1)
+        else:
+            yield each
+
+
+def _require(holds: bool, kind: str, wanted: str) -> None:
+    if not holds:
+        raise InternalError(f"attempt to access JSON non-{kind} as {wanted}")
+
+
+def _within(values: list[int], low: int, high: int) -> bool:
+    return not values or (min(values) >= low and max(values) < high)
