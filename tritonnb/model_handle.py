@@ -115,9 +115,7 @@ class ModelHandle:
     def _served(self) -> ServedModel:
         return self._server.engine.model(self.name, self.version)
 
-    def _request(
-        self, inputs: Mapping[str, npt.ArrayLike] | None, options: dict[str, Any]
-    ) -> InferRequest:
+    def _request(self, inputs: Mapping[str, npt.ArrayLike] | None, options: dict[str, Any]) -> InferRequest:
         chosen = {key: options.pop(key) for key in _OPTIONS & options.keys()}
         return inference.make_request(
             self._served().spec, self.version, {**(inputs or {}), **options}, **chosen

@@ -288,9 +288,7 @@ class Server:
             state = entry.get("state", "not loaded")
             if entry.get("reason"):
                 state += f": {entry['reason']}"
-            numbers = (
-                [str(stats["inference_count"]), str(stats["execution_count"])] if stats else ["", ""]
-            )
+            numbers = [str(stats["inference_count"]), str(stats["execution_count"])] if stats else ["", ""]
             rows.append([entry["name"], version, state, *numbers])
         return rows
 

@@ -217,6 +217,17 @@ SCENARIOS = [
         refused=[("B1", 400, ""), ("B2", 400, "")],
     ),
     Scenario(
+        "oldest: a request cancelled while it waits for others to join it does not end its sequence",
+        oldest(4, 2, delay_ms=300),
+        [
+            A("A1", 0, sequence="A", start=True, cancel_at=100),
+            A("A2", 50, sequence="A"),
+            A("A3", 500, sequence="A", end=True),
+        ],
+        [("A2", 400), ("A3", 800)],
+        refused=[("A1", 100, "")],
+    ),
+    Scenario(
         "a number and a text of the same look are two sequences",
         direct(2),
         [A("n", 0, sequence=5, start=True), A("t", 10, sequence="5", start=True)],

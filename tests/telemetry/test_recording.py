@@ -20,7 +20,17 @@ def sent(number: int, *members: int, size: int = 0, at: int = 0, model: str = "m
 def executed(number: int, *members: int, size: int = 0, at: int = 0, model: str = "m") -> BatchExecuted:
     requests = tuple(ExecutedRequest(each, 1, at - 2 * MS, at - MS, "") for each in members)
     return BatchExecuted(
-        at + 4 * MS, model, 1, number, "m_0_0", size or len(members), at, at, at + 4 * MS, at + 4 * MS, requests
+        at + 4 * MS,
+        model,
+        1,
+        number,
+        "m_0_0",
+        size or len(members),
+        at,
+        at,
+        at + 4 * MS,
+        at + 4 * MS,
+        requests,
     )
 
 

@@ -146,9 +146,7 @@ class Execution:
         "size",
     )
 
-    def __init__(
-        self, requests: list[InferRequest], size: int, deliver: Deliver, number: int = 0
-    ) -> None:
+    def __init__(self, requests: list[InferRequest], size: int, deliver: Deliver, number: int = 0) -> None:
         self.requests = requests
         self.size = size
         self.number = number

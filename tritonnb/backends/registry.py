@@ -68,5 +68,7 @@ def _find(name: str) -> Backend:
     except ImportError as error:
         extra = _EXTRAS.get(name)
         advice = f': pip install "tritonnb[{extra}]"' if extra else ""
-        raise UnsupportedError(f"backend '{name}' needs a package that is missing ({error}){advice}") from error
+        raise UnsupportedError(
+            f"backend '{name}' needs a package that is missing ({error}){advice}"
+        ) from error
     return backend

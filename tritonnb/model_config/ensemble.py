@@ -25,7 +25,9 @@ def check_ensemble_scheduling(config: Any) -> None:
             f"ensemble scheduling cannot be set for model '{name}' whose platform is not ensemble"
         )
     if not config.HasField("ensemble_scheduling"):
-        raise InvalidArgumentError(f"ensemble scheduling must be set for ensemble {name} whose platform is ensemble")
+        raise InvalidArgumentError(
+            f"ensemble scheduling must be set for ensemble {name} whose platform is ensemble"
+        )
     if config.instance_group:
         raise InvalidArgumentError(f"instance group should not be specified for ensemble '{name}'")
     if config.HasField("optimization"):

@@ -93,9 +93,7 @@ def _is(known: _Known, config: Any, content: dict[str, bool]) -> bool:
         # TensorFlow needs its platform, so its backend alone decides nothing.
         if config.platform:
             return bool(config.platform == known.platform)
-    elif config.backend:
-        return True
-    elif known.platform and config.platform == known.platform:
+    elif config.backend or (known.platform and config.platform == known.platform):
         return True
     if config.default_model_filename:
         return bool(config.default_model_filename == known.filename)

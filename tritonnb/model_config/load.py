@@ -193,7 +193,9 @@ def _check_metric_tags(config: Any) -> None:
     """The real server does not survive a tag that is no Prometheus label."""
     for tag in config.metric_tags:
         if not (tag.isascii() and tag.isidentifier()):
-            raise InvalidArgumentError(f"metric tag '{tag}' of model '{config.name}' is no legal metric label")
+            raise InvalidArgumentError(
+                f"metric tag '{tag}' of model '{config.name}' is no legal metric label"
+            )
 
 
 def _check_agents(config: Any) -> None:

@@ -33,9 +33,7 @@ def normalize(config: Any) -> None:
                 getattr(optimization, pinned).enable = True
 
 
-def normalize_instance_groups(
-    config: Any, gpus: Sequence[int], default_count: Callable[[str], int]
-) -> None:
+def normalize_instance_groups(config: Any, gpus: Sequence[int], default_count: Callable[[str], int]) -> None:
     """Resolve ``instance_group``: names, kinds, counts, and the GPUs of each group.
 
     Parameters

@@ -87,7 +87,9 @@ def _products(dims: list[int]) -> list[int]:
 
 def _check_tensorrt_only(tensor: Any, config: Any) -> None:
     if tensor.is_shape_tensor and config.platform != _TENSORRT:
-        raise InvalidArgumentError(f"shape tensors are only supported for TensorRT platform for {config.name}")
+        raise InvalidArgumentError(
+            f"shape tensors are only supported for TensorRT platform for {config.name}"
+        )
     if tensor.is_non_linear_format_io and config.platform != _TENSORRT:
         raise InvalidArgumentError(
             f"Non-linear IO format is only supported for the TensorRT platform for {config.name}"
@@ -167,7 +169,9 @@ def _check_readable(directory: Path, name: str) -> bytes:
     try:
         return (directory / name).read_bytes()
     except OSError as error:
-        raise InternalError(f"failed to open text file for read {directory}/{name}: {error.strerror}") from error
+        raise InternalError(
+            f"failed to open text file for read {directory}/{name}: {error.strerror}"
+        ) from error
 
 
 def check_initial_states(config: Any, directory: Path) -> None:
@@ -197,7 +201,9 @@ def _check_initial_state(state: Any, initial: Any, seen: set[str], directory: Pa
             f"The data type used for 'initial_state' field of state '{name}' does not match the state data type."
         )
     if not initial.name:
-        raise InvalidArgumentError(f"Field 'name' must be set when using initial_state for state input '{name}'.")
+        raise InvalidArgumentError(
+            f"Field 'name' must be set when using initial_state for state input '{name}'."
+        )
     if name in seen:
         raise InvalidArgumentError(f"State input name '{name}' specified more than once.")
     if len(initial.dims) != len(state.dims):
@@ -232,5 +238,3 @@ def _check_data_file(initial: Any, directory: Path) -> None:
             f"initial_state setting expects {wanted} bytes, but the data provided from "
             f"{initial.data_file}only has {len(content)} bytes."
         )
-
-

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's loop where it exists, asyncio's otherwise."""
+    """Uvloop's loop where it exists, asyncio's otherwise."""
     return asyncio.new_event_loop() if uvloop is None else uvloop.new_event_loop()
 
 

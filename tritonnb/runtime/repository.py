@@ -248,8 +248,16 @@ class ModelRepository:
         outcomes = await asyncio.gather(
             *(self._loader.create(source, version) for version in source.versions), return_exceptions=True
         )
-        made = {v: each for v, each in zip(source.versions, outcomes, strict=True) if isinstance(each, ServedModel)}
-        failed = {v: each for v, each in zip(source.versions, outcomes, strict=True) if isinstance(each, BaseException)}
+        made = {
+            v: each
+            for v, each in zip(source.versions, outcomes, strict=True)
+            if isinstance(each, ServedModel)
+        }
+        failed = {
+            v: each
+            for v, each in zip(source.versions, outcomes, strict=True)
+            if isinstance(each, BaseException)
+        }
         if failed:
             await asyncio.gather(*(each.close() for each in made.values()))
             self._load_failed(model, name, source, failed)

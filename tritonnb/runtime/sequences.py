@@ -138,7 +138,9 @@ class _Controls:
                     self._correlation = (tensor.name, BY_NUMBER[control.data_type])
                 else:
                     self._flags.append((tensor.name, *self._values(control)))
-        self._names = {each[0] for each in self._flags} | ({self._correlation[0]} if self._correlation else set())
+        self._names = {each[0] for each in self._flags} | (
+            {self._correlation[0]} if self._correlation else set()
+        )
 
     def without(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         """The inputs that are not controls (a request that runs again has them already)."""

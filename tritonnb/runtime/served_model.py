@@ -227,9 +227,7 @@ class ServedModel:
         order = self.scheduler.response_order(decision.instance)
         if order is not None:
             self._orders.update((each, order) for each in decision.requests if each is not None)
-        requests = (
-            list(decision.requests) if self._sequences is None else self._sequences.prepare(decision)
-        )
+        requests = list(decision.requests) if self._sequences is None else self._sequences.prepare(decision)
         instance.execute(Execution(requests, decision.size, self._deliver_from_anywhere, number))
 
     def executed(self, instance: Instance, execution: Execution, raised: TritonError | None) -> None:
@@ -320,11 +318,7 @@ class ServedModel:
         if not response.final:
             self._responses_sent[request.serial] = (index + 1, now)
         outcome = "empty" if response.empty else "fail" if response.error else "success"
-        self._emit(
-            ResponseSent(
-                now, self.name, self.version, request.serial, index, outcome, now - since_ns
-            )
-        )
+        self._emit(ResponseSent(now, self.name, self.version, request.serial, index, outcome, now - since_ns))
         self._answer(request, response)
 
     # --- time ---------------------------------------------------------------------------------
@@ -352,9 +346,7 @@ class ServedModel:
         self.statistics.fold(event)
         self._stream.emit(event)
 
-    def _refused(
-        self, request: InferRequest, now: int, message: str, counted_as: str
-    ) -> RequestRefused:
+    def _refused(self, request: InferRequest, now: int, message: str, counted_as: str) -> RequestRefused:
         return RequestRefused(
             now,
             self.name,

@@ -43,9 +43,7 @@ class RequestValidator:
         self._batching = spec.max_batch_size > 0
         self._required = sum(1 for each in spec.inputs.values() if not each.optional)
         self._names_matter = self._required < len(spec.inputs)
-        self._compared = {
-            each.name for each in spec.inputs.values() if -1 in each.dims and not each.ragged
-        }
+        self._compared = {each.name for each in spec.inputs.values() if -1 in each.dims and not each.ragged}
         self._shape_tensors = {each.name for each in spec.inputs.values() if each.shape_tensor}
         self._keyed = self._names_matter or bool(self._compared or self._shape_tensors)
 
@@ -62,7 +60,7 @@ class RequestValidator:
         self._check_names(request)
         if self._batching:
             self._check_batch(request)
-        for name, tensor in request.inputs.items():
+        for name, tensor in _hash_order(request):
             spec = self._spec.inputs[name]
             shape = tensor.shape
             if tensor.datatype is not spec.datatype:
@@ -90,13 +88,13 @@ class RequestValidator:
                 raise InvalidArgumentError(f"unexpected inference output '{name}' for model '{spec.name}'")
         if not self._required <= len(request.inputs) <= len(spec.inputs):
             self._refuse_count(request)
-        for name in request.inputs:
+        for name, _ in _hash_order(request):
             if name not in spec.inputs:
                 raise InvalidArgumentError(f"unexpected inference input '{name}' for model '{spec.name}'")
 
     def _check_batch(self, request: InferRequest) -> None:
         batch = -1
-        for name, tensor in request.inputs.items():
+        for name, tensor in _hash_order(request):
             shape = tensor.shape
             if not shape:
                 self._refuse(
@@ -151,7 +149,8 @@ class RequestValidator:
             left = len(raw) - at
             if len(elements) == expected:
                 self._refuse(
-                    request, f"unexpected number of string elements {expected + 1} {where}, expecting {expected}"
+                    request,
+                    f"unexpected number of string elements {expected + 1} {where}, expecting {expected}",
                 )
             if left < 4:
                 self._refuse(
@@ -197,9 +196,11 @@ class RequestValidator:
 
     def _refuse_count(self, request: InferRequest) -> NoReturn:
         spec = self._spec
-        got = ",".join(f"'{name}'" for name in request.inputs)
+        got = ",".join(f"'{name}'" for name, _ in _hash_order(request))
         missing = ",".join(
-            f"'{each.name}'" for each in spec.inputs.values() if not each.optional and each.name not in request.inputs
+            f"'{each.name}'"
+            for each in spec.inputs.values()
+            if not each.optional and each.name not in request.inputs
         )
         number = (
             f"number of inputs between {self._required} and {len(spec.inputs)}"
@@ -221,6 +222,13 @@ class RequestValidator:
             f"unexpected shape for input '{spec.name}' for model '{self._spec.name}'. Expected "
             f"{_listed(expected)}, got {_listed(shape)}. {note}",
         )
+
+
+def _hash_order(request: InferRequest) -> list[tuple[str, Any]]:
+    """The inputs as Triton walks them: its hash map gives the last one first, short of collisions."""
+    items = list(request.inputs.items())
+    items.reverse()
+    return items
 
 
 def resolve_reshape(

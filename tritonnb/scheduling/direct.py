@@ -15,7 +15,7 @@ from typing import Any
 from tritonnb.scheduling import reasons
 from tritonnb.scheduling.decisions import Decision, Execute, Reason
 from tritonnb.scheduling.response_order import ResponseOrder
-from tritonnb.scheduling.slots import Sequence, Slot, SlotTable
+from tritonnb.scheduling.slots import Slot, SlotTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class DirectStrategy:
     def completed(self, slot: Slot, now: int, decisions: list[Decision]) -> None:
         """A request was released: nothing follows from it before the whole execution is over."""
 
-    def cancelled(self, request: Any, sequence: Sequence, now: int, decisions: list[Decision]) -> None:
+    def cancelled(self, request: Any, now: int, decisions: list[Decision]) -> None:
         """A request in a slot was cancelled; it is dropped when it is the slot's next."""
         self._advance(now, decisions)
 

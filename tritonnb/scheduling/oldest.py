@@ -13,7 +13,7 @@ from typing import Any
 from tritonnb.scheduling.decisions import Decision, Execute, Refuse
 from tritonnb.scheduling.dynamic_batcher import DynamicBatcher, DynamicBatcherSettings
 from tritonnb.scheduling.response_order import ResponseOrder
-from tritonnb.scheduling.slots import Sequence, Slot, SlotTable
+from tritonnb.scheduling.slots import Slot, SlotTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +90,12 @@ class OldestStrategy:
         slot.in_flight = None
         self.arrived(slot, now, decisions)
 
-    def cancelled(self, request: Any, sequence: Sequence, now: int, decisions: list[Decision]) -> None:
-        """A request was cancelled: if it waits in the batcher, all of its sequence is."""
+    def cancelled(self, request: Any, now: int, decisions: list[Decision]) -> None:
+        """A request was cancelled: one that waits in the batcher is dropped, and its sequence goes on."""
         found = self.batcher.cancel(request, now)
         self._follow(found, decisions)
         if any(isinstance(each, Refuse) and each.request is request for each in found):
-            slot = self._slot_of[request]
-            if slot.sequence is sequence:
-                self._table.release(slot, now, decisions)
-            self.completed(slot, now, decisions)
+            self.completed(self._slot_of[request], now, decisions)
 
     def wake(self, now: int, decisions: list[Decision]) -> None:
         """The batcher's time has come, or dispatching is not held any more."""

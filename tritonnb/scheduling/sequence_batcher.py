@@ -8,9 +8,8 @@ A sequence can be over in four ways. Its END request is dispatched; it has been 
 one of its requests is cancelled, which is noticed when that one is next; or it times out in the
 backlog. A request of a sequence that is over needs the START flag.
 
-Implements ``ModelSequenceBatching`` of *model_config.proto* as Triton does. Intended
-differences: sequences of the backlog move into a new instance's slots at once, and a request cancelled
-in the oldest strategy's batcher takes its sequence with it, as one that is cancelled before that does.
+Implements ``ModelSequenceBatching`` of *model_config.proto* as Triton 2.51 behaves, with one intended
+difference: when an instance is added, sequences of the backlog move into its slots at once.
 """
 
 from __future__ import annotations
@@ -125,7 +124,7 @@ class SequenceBatcher:
             raise self._not_started(request)
         decisions: list[Decision] = []
         self._accept(request, now, decisions)
-        return self._finish(decisions, now)
+        return self._finish(decisions)
 
     def instance_idle(self, instance: int, now: int) -> Sequence[Decision]:
         """An instance has nothing to do."""
@@ -133,7 +132,7 @@ class SequenceBatcher:
         strategy = self._strategies.get(instance)
         if strategy is not None:
             strategy.instance_idle(now, decisions)
-        return self._finish(decisions, now)
+        return self._finish(decisions)
 
     def released(self, request: Any, now: int) -> Sequence[Decision]:
         """A request has had its final response."""
@@ -144,7 +143,7 @@ class SequenceBatcher:
             strategy.completed(sequence.slot, now, decisions)
             if self.settings.iterative:
                 self._close(sequence, now, decisions)
-        return self._finish(decisions, now)
+        return self._finish(decisions)
 
     def reschedule(self, request: Any, now: int) -> Sequence[Decision]:
         """The backend releases a request to be executed again, without START and END.
@@ -166,16 +165,15 @@ class SequenceBatcher:
         strategy = self._strategies[sequence.slot.instance]
         strategy.completed(sequence.slot, now, decisions)
         strategy.arrived(sequence.slot, now, decisions)
-        return self._finish(decisions, now)
+        return self._finish(decisions)
 
     def cancel(self, request: Any, now: int) -> Sequence[Decision]:
-        """A request is cancelled: with it its sequence, once it is that one's turn. A running one runs on."""
+        """A request is cancelled, and all of its sequence that waits when it would be its turn."""
         decisions: list[Decision] = []
         sequence = self._sequence_of.get(request)
         if sequence is not None and sequence.slot is not None:
-            strategy = self._strategies[sequence.slot.instance]
-            strategy.cancelled(request, sequence, now, decisions)
-        return self._finish(decisions, now)
+            self._strategies[sequence.slot.instance].cancelled(request, now, decisions)
+        return self._finish(decisions)
 
     def wake(self, now: int) -> Sequence[Decision]:
         """A sequence may be idle for too long or timed out, or a batch waited long enough."""
@@ -187,7 +185,7 @@ class SequenceBatcher:
         for strategy in self._strategies.values():
             if strategy.next_wake_ns is not None and strategy.next_wake_ns <= now:
                 strategy.wake(now, decisions)
-        return self._finish(decisions, now)
+        return self._finish(decisions)
 
     def stop(self) -> None:
         """Begin no more sequences; those that are going on may go on."""
@@ -202,7 +200,7 @@ class SequenceBatcher:
             self.table.idle.set(sequence, sequence.seen_ns + settings.max_sequence_idle_ns)
         for strategy in self._strategies.values():
             strategy.reconfigure(settings.strategy, now, decisions)
-        return self._finish(decisions, now)
+        return self._finish(decisions)
 
     def set_instances(self, members: Collection[int], now: int) -> Sequence[Decision]:
         """Go on with other instances. A removed one gets no new sequences; see `uses`."""
@@ -217,7 +215,7 @@ class SequenceBatcher:
         slots = [slot for instance in added for slot in self._strategies[instance].slots]
         for slot in self.table.add(slots):
             self._strategies[slot.instance].arrived(slot, now, decisions)
-        return self._finish(decisions, now)
+        return self._finish(decisions)
 
     # Questions
 
@@ -292,21 +290,25 @@ class SequenceBatcher:
         sequence.waiting.clear()
         self.table.abandon(sequence, now, decisions)
 
-    def _finish(self, decisions: list[Decision], now: int) -> list[Decision]:
+    def _finish(self, decisions: list[Decision]) -> list[Decision]:
         for decision in decisions:
             if isinstance(decision, Execute):
                 self._depth -= decision.size - decision.requests.count(None)
             else:
                 self._depth -= 1
                 self._sequence_of.pop(decision.request)
+        if len(self._strategies) > len(self._members):
+            self._drop_retired()
+        wakes = [strategy.next_wake_ns for strategy in self._strategies.values()]
+        wakes += (self.table.idle.next(), self.table.expiring.next())
+        self.next_wake_ns = min([wake for wake in wakes if wake is not None], default=None)
+        return decisions
+
+    def _drop_retired(self) -> None:
         for instance in self._strategies.keys() - self._members:
             strategy = self._strategies[instance]
             if strategy.settled and not any(slot.sequence for slot in strategy.slots):
                 del self._strategies[instance]
-        wakes = [self.table.idle.next(), self.table.expiring.next()]
-        wakes += [strategy.next_wake_ns for strategy in self._strategies.values()]
-        self.next_wake_ns = min((wake for wake in wakes if wake is not None), default=None)
-        return decisions
 
     def _strategy(self, instance: int) -> DirectStrategy | OldestStrategy:
         settings = self.settings.strategy

@@ -13,7 +13,14 @@ from typing import Any
 
 from tritonclient.grpc import model_config_pb2 as pb
 
-from tritonnb.core.events import BatchExecuted, BatchSent, Event, ExecutedRequest, RequestQueued, RequestRefused
+from tritonnb.core.events import (
+    BatchExecuted,
+    BatchSent,
+    Event,
+    ExecutedRequest,
+    RequestQueued,
+    RequestRefused,
+)
 from tritonnb.core.messages import SEQUENCE_END, SEQUENCE_START
 from tritonnb.model_config.parse import parse_text
 from tritonnb.scheduling.decisions import Execute
@@ -138,7 +145,11 @@ class _World:
 
     def recording(self) -> Recording:
         events: list[Event] = [
-            *(event for number, batch in enumerate(self._time.batches, 1) for event in self._batch(number, batch)),
+            *(
+                event
+                for number, batch in enumerate(self._time.batches, 1)
+                for event in self._batch(number, batch)
+            ),
             *map(self._refused, (each for each in self._time.answers if each.error is not None)),
         ]
         events.sort(key=lambda each: each.time_ns)
@@ -157,7 +168,10 @@ class _World:
         real = [each for each in decision.requests if each is not None]
         members = tuple([None if each is None else each.serial for each in decision.requests])
         told = tuple(
-            [ExecutedRequest(each.serial, each.batch_size, each.received_ns, each.queued_ns, "") for each in real]
+            [
+                ExecutedRequest(each.serial, each.batch_size, each.received_ns, each.queued_ns, "")
+                for each in real
+            ]
         )
         start, end = batch.start_ns, batch.end_ns
         queued = tuple(

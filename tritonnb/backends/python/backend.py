@@ -7,7 +7,6 @@ process, here a thread. Beyond Triton, implicit state works here too.
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -215,7 +214,9 @@ def _take_over(config: Any, completed: dict[str, Any]) -> Any:
     if "dynamic_batching" in completed and not config.HasField("dynamic_batching"):
         result.dynamic_batching.SetInParent()
     if "model_transaction_policy" in completed:
-        result.model_transaction_policy.decoupled = bool(completed["model_transaction_policy"].get("decoupled"))
+        result.model_transaction_policy.decoupled = bool(
+            completed["model_transaction_policy"].get("decoupled")
+        )
     return result
 
 

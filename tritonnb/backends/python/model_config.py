@@ -46,7 +46,12 @@ class ModelConfig:
 
     def add_input(self, input: dict[str, Any]) -> None:
         """Add an input, or fill one in: ``{name, data_type, dims[, optional]}``."""
-        self._add("input", input, ("name", "data_type", "dims", "optional"), "'name', 'data_type', 'dims' and 'optional'")
+        self._add(
+            "input",
+            input,
+            ("name", "data_type", "dims", "optional"),
+            "'name', 'data_type', 'dims' and 'optional'",
+        )
 
     def add_output(self, output: dict[str, Any]) -> None:
         """Add an output, or fill one in: ``{name, data_type, dims}``."""

@@ -63,7 +63,7 @@ _NUMBER_TO_NUMPY = {
 }
 
 
-class TritonModelException(Exception):  # noqa: N818 - Triton's name
+class TritonModelException(Exception):
     """What the utilities raise."""
 
 
@@ -312,7 +312,9 @@ class InferenceRequest:
     def get_response_sender(self) -> InferenceResponseSender:
         """Where a decoupled model sends its responses."""
         if self._sender is None:
-            raise TritonModelException("'get_response_sender' function must be called only when the model is using the decoupled transaction policy.")
+            raise TritonModelException(
+                "'get_response_sender' function must be called only when the model is using the decoupled transaction policy."
+            )
         return InferenceResponseSender(self._sender, self._request, self._outputs)
 
 

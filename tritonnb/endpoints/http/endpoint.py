@@ -6,13 +6,14 @@ body straight to the request reader, and the answer leaves in one write.
 
 from __future__ import annotations
 
+import logging
 import re
 from dataclasses import dataclass
 from typing import Any, cast
 
 from tornado import httputil, web
 
-from tritonnb.core.errors import TritonError, UnsupportedError
+from tritonnb.core.errors import InternalError, TritonError, UnsupportedError
 from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.endpoints.http.compression import choose_encoding, compress, decompress
 from tritonnb.endpoints.http.guard import Guard
@@ -29,6 +30,8 @@ from tritonnb.endpoints.http.infer_response import write_response
 from tritonnb.endpoints.http.transport import Exchange, LightHeaders, make_server
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.validation import IncompleteStringError
+
+logger = logging.getLogger(__name__)
 
 _INFER = re.compile(r"/v2/models/([^/]+)(?:/versions/(\d+))?/infer(?:\?.*)?")
 _STATUS_LINES = {
@@ -112,7 +115,7 @@ class HttpEndpoint(httputil.HTTPServerConnectionDelegate):
     @property
     def url(self) -> str:
         """Where the endpoint is, for this machine."""
-        host = "127.0.0.1" if self.host in ("", "0.0.0.0", "::") else self.host  # noqa: S104
+        host = "127.0.0.1" if self.host in ("", "0.0.0.0", "::") else self.host
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
 
     def start_request(
@@ -185,7 +188,9 @@ class _Message(httputil.HTTPMessageDelegate):
         try:
             self._served = served = endpoint.engine.model(self._model, version_number(self._version))
             if served.decoupled:
-                raise UnsupportedError("HTTP end point doesn't support models with decoupled transaction policy")
+                raise UnsupportedError(
+                    "HTTP end point doesn't support models with decoupled transaction policy"
+                )
             body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
             encoding = headers.get("Content-Encoding")
             if encoding:
@@ -202,6 +207,8 @@ class _Message(httputil.HTTPMessageDelegate):
             self._fail(error, TEXT)
         except TritonError as error:
             self._fail(error, content_type)
+        except Exception as error:
+            self._fail(_unexpected(error), content_type)
 
     def _answered(self, request: InferRequest, response: InferResponse) -> None:
         if response.error is not None:
@@ -211,6 +218,9 @@ class _Message(httputil.HTTPMessageDelegate):
             body, length = write_response(self._served, request, response, self._answer)
         except TritonError as error:
             self._fail(error, TEXT)
+            return
+        except Exception as error:
+            self._fail(_unexpected(error), TEXT)
             return
         accepted = self._headers.get("Accept-Encoding")
         encoding = choose_encoding(accepted) if accepted else "identity"
@@ -229,7 +239,9 @@ class _Message(httputil.HTTPMessageDelegate):
         self.respond(200, content_type, compress(body, encoding), headers)
 
     def _fail(self, error: TritonError, content_type: str) -> None:
-        headers = ["Accept-Encoding: gzip, deflate"] if error.message == "Unsupported compression type" else []
+        headers = (
+            ["Accept-Encoding: gzip, deflate"] if error.message == "Unsupported compression type" else []
+        )
         self.respond(error.status.http, content_type, error_body(client_text(error)), headers)
 
     def respond(self, status: int, content_type: str, body: bytes, headers: list[str] | None = None) -> None:
@@ -242,6 +254,12 @@ class _Message(httputil.HTTPMessageDelegate):
             self._served.cancel(self._request)
 
 
+def _unexpected(error: Exception) -> InternalError:
+    """A fault of this server: the client hears of it, and the log has the rest."""
+    logger.error("an inference request failed unexpectedly", exc_info=error)
+    return InternalError(f"{type(error).__name__}: {error}")
+
+
 class _Refused(httputil.HTTPMessageDelegate):
     """Reads a request to its end and refuses it."""
 
@@ -251,5 +269,3 @@ class _Refused(httputil.HTTPMessageDelegate):
 
     def finish(self) -> None:
         self._message.respond(403, JSON, error_body(self._reason))
-
-

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 _LOCAL = ("localhost", "127.0.0.1", "::1")
-_ANY = ("", "0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
+_ANY = ("", "0.0.0.0", "::")
 
 
 class Guard:

@@ -265,9 +265,7 @@ class _RawPath(routing.Matcher):
 
 def make_application(engine: Engine) -> web.Application:
     """The application for everything but inference."""
-    rules = [
-        routing.Rule(_RawPath(pattern), handler, {"engine": engine}) for pattern, handler in _ROUTES
-    ]
+    rules = [routing.Rule(_RawPath(pattern), handler, {"engine": engine}) for pattern, handler in _ROUTES]
     return web.Application(
         rules,
         default_handler_class=Unknown,

@@ -166,7 +166,9 @@ class RequestReader:
             elif given[0]:
                 request.inputs[name] = self._from_json(name, datatype, shape, entry["data"])
             else:
-                region = members.parsed("shared_memory_region", members.string, parameters["shared_memory_region"])
+                region = members.parsed(
+                    "shared_memory_region", members.string, parameters["shared_memory_region"]
+                )
                 raise NotFoundError(f"Unable to find shared memory region: '{region}'")
         if at != len(body):
             raise InvalidArgumentError(f"unexpected additional input data for model '{request.model_name}'")
@@ -181,7 +183,7 @@ class RequestReader:
                 f"receiving {datatype.name} data via JSON is not supported. Please use the binary data format "
                 f"for input {name}"
             )
-        count = math.prod(shape)
+        count = math.prod(shape) if shape else 0  # to Triton an empty shape has no elements
         size = count * datatype.itemsize
         if size > self._max:
             raise InvalidArgumentError(
@@ -193,6 +195,8 @@ class RequestReader:
             return UndecodedTensor(name, datatype, shape, strings)
         elements = members.parsed("data", members.array, data) if count else []
         array = members.parsed("data", read_data, elements, datatype, count)
+        if not shape:
+            return UndecodedTensor(name, datatype, shape, b"")
         return Tensor(name, datatype, array.reshape(shape))
 
     def _raw(self, spec: ModelSpec, version: int, body: bytes, respond: Respond) -> InferRequest:

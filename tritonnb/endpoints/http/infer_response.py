@@ -55,7 +55,9 @@ def write_response(
 def write_parameters(parameters: dict[str, Any]) -> bytes:
     """Response parameters as a JSON object."""
     written = [
-        write_string(name.encode()) + b":" + (write_float(value).encode() if isinstance(value, float) else json.dumps(value).encode())
+        write_string(name.encode())
+        + b":"
+        + (write_float(value).encode() if isinstance(value, float) else json.dumps(value).encode())
         for name, value in parameters.items()
     ]
     return b"{" + b",".join(written) + b"}"

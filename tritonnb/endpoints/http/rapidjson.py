@@ -18,6 +18,7 @@ MAX_DEPTH = 500
 
 _BLANKS = " \n\r\t"
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)")
+_HUGE = re.compile(r"[eE]\+?\d{3}|\d{309}")
 _ESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _HEX = set("0123456789abcdefABCDEF")
 
@@ -37,9 +38,12 @@ def parse(raw: bytes | memoryview) -> Any:
     """
     text = str(raw, "utf-8", "surrogateescape")
     try:
-        return json.loads(text)
+        # Python reads a number beyond all doubles as infinity, which RapidJSON refuses.
+        if _HUGE.search(text) is None:
+            return json.loads(text)
     except (ValueError, RecursionError):
-        return _Reader(text).document()
+        pass
+    return _Reader(text).document()
 
 
 class _Reader:
@@ -186,12 +190,10 @@ class _Reader:
             if not self._digits():
                 self._fail("Miss exponent in number.")
         literal = self._text[start : self._at]
-        if whole:
-            return int(literal)
         value = float(literal)
         if math.isinf(value):
             self._fail("Number too big to be stored in double.", start)
-        return value
+        return int(literal) if whole else value
 
     def _not_finite(self) -> float:
         sign = -1.0 if self._take("-") else 1.0

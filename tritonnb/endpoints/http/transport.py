@@ -113,16 +113,17 @@ class Exchange(httputil.HTTPConnection):
         """Send the beginning of a response (Tornado's interface)."""
         line = cast(httputil.ResponseStartLine, start_line)
         # Tornado sends a body without a length in chunks, where the client knows of them.
-        self._chunked = (
-            "Content-Length" not in headers and not self._http_1_0 and line.code not in (204, 304)
-        )
+        self._chunked = "Content-Length" not in headers and not self._http_1_0 and line.code not in (204, 304)
         if self._chunked:
             headers["Transfer-Encoding"] = "chunked"
         if self._http_1_0 and self.keep_alive:
             headers["Connection"] = "keep-alive"
         elif not self.keep_alive and not self._http_1_0:
             headers["Connection"] = "close"
-        lines = [f"HTTP/1.1 {line.code} {line.reason}", *(f"{name}: {value}" for name, value in headers.get_all())]
+        lines = [
+            f"HTTP/1.1 {line.code} {line.reason}",
+            *(f"{name}: {value}" for name, value in headers.get_all()),
+        ]
         head = "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n"
         return self._protocol.write(self, head + self._format(chunk or b""))
 
