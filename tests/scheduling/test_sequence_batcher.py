@@ -37,9 +37,7 @@ def oldest(
 ) -> SequenceBatcher:
     batcher = DynamicBatcherSettings(size, (preferred or size,), int(delay_ms * MS))
     strategy = OldestSettings(candidates, batcher)
-    return SequenceBatcher(
-        SequenceBatcherSettings("seq", strategy, int(idle_ms * MS), iterative=iterative), instances
-    )
+    return SequenceBatcher(SequenceBatcherSettings("seq", strategy, int(idle_ms * MS), iterative=iterative), instances)
 
 
 def steps(*lines: tuple[str, float], run: float = 1) -> list[Arrival]:
@@ -315,9 +313,7 @@ def test_an_iterative_request_runs_again_under_the_direct_strategy() -> None:
         return left[request.id] > 0
 
     settings = SequenceBatcherSettings("seq", DirectSettings(1), iterative=True)
-    time = VirtualTime(
-        SequenceBatcher(settings, 1), lambda decision: MS, validate=True, rescheduled=runs_again
-    )
+    time = VirtualTime(SequenceBatcher(settings, 1), lambda decision: MS, validate=True, rescheduled=runs_again)
     time.arrive(0, Request("x"))
     time.arrive(1, Request("y"))
     time.run()
@@ -326,16 +322,12 @@ def test_an_iterative_request_runs_again_under_the_direct_strategy() -> None:
 
 def test_admission_refuses_in_tritons_words() -> None:
     scheduler = direct(1)
-    with pytest.raises(
-        InvalidArgumentError, match="must specify batch-size 1 due to requirements of sequence batcher"
-    ):
+    with pytest.raises(InvalidArgumentError, match="must specify batch-size 1 due to requirements of sequence batcher"):
         scheduler.enqueue(Request("a", batch_size=2, correlation_id=1, flags=1), 0)
     for missing in (0, ""):
         with pytest.raises(InvalidArgumentError, match="must specify a non-zero or non-empty correlation ID"):
             scheduler.enqueue(Request("a", correlation_id=missing, flags=1), 0)
-    with pytest.raises(
-        InvalidArgumentError, match=r"for sequence 7 to model 'seq' must specify the START flag"
-    ):
+    with pytest.raises(InvalidArgumentError, match=r"for sequence 7 to model 'seq' must specify the START flag"):
         scheduler.enqueue(Request("a", correlation_id=7), 0)
     assert scheduler.queue_depth() == 0
 

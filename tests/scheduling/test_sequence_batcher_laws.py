@@ -1,6 +1,6 @@
 """Laws of the sequence batcher that hold in every history, found out by a random one.
 
-``SCHEDULING_EXAMPLES`` sets how many histories are tried.
+``SCHEDULING_EXAMPLES=10000 pytest --timeout 0`` tries more of them.
 """
 
 from __future__ import annotations
@@ -110,9 +110,7 @@ class History(RuleBasedStateMachine):
     )
     def arrive(self, id: int | str, flags: int, key: str | None, timeout_us: int) -> None:
         self.count += 1
-        request = Request(
-            f"r{self.count}", batch_key=key, correlation_id=id, flags=flags, timeout_us=timeout_us
-        )
+        request = Request(f"r{self.count}", batch_key=key, correlation_id=id, flags=flags, timeout_us=timeout_us)
         goes_on = self.batcher.table.known.get(id)
         assert goes_on is None or goes_on.id == id
         if goes_on is None and not flags & START:
@@ -168,6 +166,9 @@ class History(RuleBasedStateMachine):
             self.follow(self.batcher.wake(self.now))
             assert self.batcher.next_wake_ns is None or self.batcher.next_wake_ns > self.now
         self.now = end
+        for sequence in self.batcher.table.known.values():
+            idle_for = self.now - sequence.seen_ns
+            assert sequence.slot is None or idle_for < self.batcher.settings.max_sequence_idle_ns
 
     @rule(members=st.sets(st.integers(0, 3), min_size=1, max_size=2))
     def change_instances(self, members: set[int]) -> None:

@@ -66,7 +66,9 @@ def _float(value: float, single: bool) -> Any:
         return "NaN"
     if math.isinf(value):
         return "Infinity" if value > 0 else "-Infinity"
-    if value == int(value):
-        return int(value)
-    # NumPy prints the shortest decimal that reads back as the same single-precision number.
-    return float(str(np.float32(value))) if single else value
+    # As C++ prints it: few digits if they read back as the same number, else as many as it takes.
+    few, enough, rounded = (6, 9, np.float32) if single else (15, 17, np.float64)
+    text = f"{value:.{few}g}"
+    if rounded(text) != value:
+        text = f"{value:.{enough}g}"
+    return float(text) if any(each in text for each in ".e") else int(text)

@@ -127,6 +127,8 @@ class _Parser:
 
     def _field(self, message: Any, path: str) -> None:
         start = self._token
+        if self._try("["):
+            self._extension(message)
         name = self._identifier()
         descriptor = message.DESCRIPTOR.fields_by_name.get(name)
         if descriptor is None:
@@ -148,6 +150,16 @@ class _Parser:
             self._value(message, descriptor, here, start)
         if not self._try(";"):
             self._try(",")
+
+    def _extension(self, message: Any) -> NoReturn:
+        """``[full.name]``: the schema has no extensions, so it is refused, as C++ words it."""
+        name = self._identifier()
+        while self._try("."):
+            name += f".{self._identifier()}"
+        self._expect("]")
+        self._fail(
+            f'Extension "{name}" is not defined or is not an extension of "{message.DESCRIPTOR.full_name}".'
+        )
 
     def _check_not_set(self, message: Any, descriptor: Any) -> None:
         if descriptor.is_repeated:
@@ -198,11 +210,15 @@ class _Parser:
         of_messages = value_field.type == FieldDescriptor.TYPE_MESSAGE
         key: Any = key_field.default_value
         value: Any = value_field.message_type._concrete_class() if of_messages else value_field.default_value
+        given: set[str] = set()
         end = self._open()
         while not self._looking_at("}", ">"):
             name = self._identifier()
             if name not in entry.fields_by_name:
                 self._fail(f'Message type "{entry.full_name}" has no field named "{name}".')
+            if name in given:
+                self._fail(f'Non-repeated field "{name}" is specified multiple times.')
+            given.add(name)
             if name == "value" and of_messages:
                 self._try(":")
                 self._message(value, f"{path}[{key!r}]")
@@ -246,7 +262,9 @@ class _Parser:
         sign = -1.0 if self._try("-") else 1.0
         token = self._token
         if token.kind is Kind.INTEGER:
-            value = float(_integer_value(token.text))
+            if token.text[0] == "0" and len(token.text) > 1:
+                self._fail(f"Expect a decimal number, got: {token.text}")
+            value = float(token.text)
         elif token.kind is Kind.FLOAT:
             value = float(token.text.rstrip("fF"))
         elif token.kind is Kind.IDENTIFIER and token.text.lower() in ("inf", "infinity"):

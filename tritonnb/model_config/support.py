@@ -6,21 +6,19 @@ Such fields are refused when the model is loaded; none is ignored in silence.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from tritonnb.core.errors import UnsupportedError
+from tritonnb.core.errors import NotFoundError, UnsupportedError
 
 _UNSUPPORTED: dict[str, Callable[[Any], bool]] = {
     "ensemble_scheduling": lambda config: config.HasField("ensemble_scheduling"),
     "model_warmup": lambda config: any(each.batch_size for each in config.model_warmup),
-    "batch_input": lambda config: bool(config.batch_input),
-    "batch_output": lambda config: bool(config.batch_output),
+    # Triton's Python backend reads these two and passes nothing on to the model.
+    "batch_input": lambda config: bool(config.batch_input) and config.backend != "python",
+    "batch_output": lambda config: bool(config.batch_output) and config.backend != "python",
     "model_metrics": lambda config: config.HasField("model_metrics"),
-    "model_repository_agents": lambda config: config.HasField("model_repository_agents"),
-    "model_operations.op_library_filename": lambda config: bool(config.model_operations.op_library_filename),
-    "instance_group.secondary_devices": lambda config: any(
-        each.secondary_devices for each in config.instance_group
-    ),
+    "instance_group.secondary_devices": lambda config: any(each.secondary_devices for each in config.instance_group),
     "sequence_batching.state.use_growable_memory": lambda config: any(
         each.use_growable_memory for each in config.sequence_batching.state
     ),
@@ -32,8 +30,17 @@ def check_supported(config: Any) -> None:
 
     Raises
     ------
-    UnsupportedError
+    UnsupportedError, NotFoundError
     """
     for field, is_used in _UNSUPPORTED.items():
         if is_used(config):
             raise UnsupportedError(f"'{field}' of model '{config.name}' is not supported yet")
+    strategy = config.parameters["TRITON_BATCH_STRATEGY_PATH"].string_value if _has_strategy(config) else ""
+    if strategy and not Path(strategy).exists():
+        raise NotFoundError(f"Batching library path not found: {strategy}")
+    if strategy:
+        raise UnsupportedError(f"custom batching of model '{config.name}' is not supported: {strategy} is a C library")
+
+
+def _has_strategy(config: Any) -> bool:
+    return config.HasField("dynamic_batching") and "TRITON_BATCH_STRATEGY_PATH" in config.parameters

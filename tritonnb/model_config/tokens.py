@@ -14,15 +14,23 @@ from typing import NoReturn
 from tritonnb.core.errors import InvalidArgumentError
 
 _TAB = 8
-_NUMBER = re.compile(rb"0[xX][0-9a-fA-F]*|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d*)?[fF]?")
+_HEX = re.compile(rb"0[xX]([0-9a-fA-F]*)")
+_OCTAL = re.compile(rb"0(?=[0-9])[0-7]*")
+_DECIMAL = re.compile(rb"[0-9]*(\.[0-9]*)?([eE][+-]?([0-9]*))?([fF])?")
 _IDENTIFIER = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*")
 _ESCAPES = {
     "a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v",
     "\\": "\\", "?": "?", "'": "'", '"': '"',
 }  # fmt: skip
 _ESCAPE = re.compile(
-    rb"\\(?:([abfnrtv\\?'\"])|([0-7]{1,3})|[xX]([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8}))"
+    rb"\\(?:([abfnrtv\\?'\"])|([0-7]{1,3})|[xX]([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{4})|U(00[01][0-9a-fA-F]{5}))"
 )
+_BAD_ESCAPES = {
+    "x": "Expected hex digits for escape sequence.",
+    "X": "Expected hex digits for escape sequence.",
+    "u": "Expected four hex digits for \\u escape sequence.",
+    "U": "Expected eight hex digits up to 10ffff for \\U escape sequence",
+}
 
 
 class Kind(Enum):
@@ -98,24 +106,31 @@ class Tokenizer:
         return self._token(Kind.SYMBOL, at + 1)
 
     def _number(self) -> Token:
-        found = _NUMBER.match(self._text, self._at)
-        assert found is not None
-        number = found.group()
-        is_hex = number[:2] in (b"0x", b"0X")
-        is_float = not is_hex and bool(set(number) & set(b".eEfF"))
+        text, at = self._text, self._at
+        is_float = False
+        if found := _HEX.match(text, at):
+            self._check(bool(found[1]), found.end(), '"0x" must be followed by hex digits.')
+        elif found := _OCTAL.match(text, at):
+            octal = not text[found.end() : found.end() + 1].isdigit()
+            self._check(octal, found.end(), "Numbers starting with leading zero must be in octal.")
+        else:
+            found = _DECIMAL.match(text, at)
+            assert found is not None
+            _, exponent, exponent_digits, _ = found.groups()
+            is_float = any(part is not None for part in found.groups())
+            if exponent is not None:
+                self._check(bool(exponent_digits), found.end(2), '"e" must be followed by exponent.')
         end = found.end()
-        if not is_hex and not is_float and len(number) > 1 and number[:1] == b"0":
-            for offset, digit in enumerate(number):
-                if digit in b"89":
-                    self._advance(self._at + offset)
-                    self._complain("Numbers starting with leading zero must be in octal.")
-        if is_hex and len(number) == 2:
-            self._advance(end)
-            self._complain('"0x" must be followed by hex digits.')
-        if _IDENTIFIER.match(self._text, end):
-            self._advance(end)
-            self._complain("Need space between number and identifier.")
+        self._check(not _IDENTIFIER.match(text, end), end, "Need space between number and identifier.")
+        if text[end : end + 1] == b".":
+            self._check(not is_float, end, "Already saw decimal point or exponent; can't have another one.")
+            self._check(False, end, "Hex and octal numbers must be integers.")
         return self._token(Kind.FLOAT if is_float else Kind.INTEGER, end)
+
+    def _check(self, ok: bool, end: int, complaint: str) -> None:
+        if not ok:
+            self._advance(end)
+            self._complain(complaint)
 
     def _string_end(self) -> int:
         text, at = self._text, self._at
@@ -129,15 +144,20 @@ class Tokenizer:
                 self._advance(position)
                 self._complain("String literals cannot cross line boundaries.")
             if byte == 0x5C:
-                escape = _ESCAPE.match(text, position)
-                if escape is None:
-                    self._advance(position + 1)
-                    self._complain("Invalid escape sequence in string literal.")
-                position = escape.end()
+                position = self._escape_end(position)
             else:
                 position += 1
         self._advance(position)
         self._complain("Unexpected end of string.")
+
+    def _escape_end(self, position: int) -> int:
+        escape = _ESCAPE.match(self._text, position)
+        if escape is not None:
+            return escape.end()
+        introduction = self._text[position + 1 : position + 2].decode("latin-1")
+        complaint = _BAD_ESCAPES.get(introduction, "Invalid escape sequence in string literal.")
+        self._advance(position + 1 + (introduction in _BAD_ESCAPES))
+        self._complain(complaint)
 
     def _token(self, kind: Kind, end: int) -> Token:
         token = Token(
@@ -185,6 +205,7 @@ def string_value(literal: str) -> bytes:
             return bytes([int(octal, 8) & 0xFF])
         if hexadecimal is not None:
             return bytes([int(hexadecimal, 16)])
-        return chr(int(short or long, 16)).encode("utf-8", "surrogatepass")
+        codepoint = int(short or long, 16)
+        return chr(codepoint).encode("utf-8", "surrogatepass") if codepoint <= 0x10FFFF else b"\xff"
 
     return _ESCAPE.sub(resolve, raw)

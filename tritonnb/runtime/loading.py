@@ -108,11 +108,12 @@ class ModelLoader:
         self._pool.shutdown(wait=False)
 
     def _create_backend_model(self, source: ModelSource, version: int) -> tuple[ModelContext, BackendModel]:
+        check_supported(source.config)
         backend = source.backend or self._backends.get(source.config.backend)
         context = ModelContext(
             source.name, version, source.config, source.directory, self._settings_of(source.config.backend)
         )
-        with _as_triton_error():
+        with _AsTritonError():
             config = backend.auto_complete(context) if self._auto_complete else source.config
             config = finish_config(
                 config,
@@ -120,7 +121,6 @@ class ModelLoader:
                 gpus=cuda_devices(),
                 default_instance_count=backend.default_instance_count,
             )
-            check_supported(config)
             context = dataclasses.replace(context, config=config)
             backend_model = backend.create_model(context)
             backend_model.initialize()
@@ -142,7 +142,7 @@ def instance_specs(config: Any) -> Iterator[InstanceSpec]:
                 index += 1
 
 
-class _as_triton_error:
+class _AsTritonError:
     """Turns what a model's own code raises into a `TritonError`."""
 
     def __enter__(self) -> None:
@@ -154,5 +154,5 @@ class _as_triton_error:
 
 
 async def _reported(awaitable: Any) -> None:
-    with _as_triton_error():
+    with _AsTritonError():
         await awaitable

@@ -1,0 +1,153 @@
+"""The small parts that schedulers are made of, and how a configuration puts them together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from google.protobuf import text_format
+from tritonclient.grpc import model_config_pb2 as pb
+
+from tests.scheduling.harness import MS, Request, members
+from tritonnb.scheduling.deadlines import Deadlines
+from tritonnb.scheduling.default_scheduler import DefaultScheduler
+from tritonnb.scheduling.direct import DirectSettings
+from tritonnb.scheduling.dynamic_batcher import DynamicBatcher, DynamicBatcherSettings
+from tritonnb.scheduling.from_config import make_scheduler, reconfigure_scheduler
+from tritonnb.scheduling.instances import Instances
+from tritonnb.scheduling.oldest import OldestSettings
+from tritonnb.scheduling.policy import QueuePolicy, QueueSettings, TimeoutAction
+from tritonnb.scheduling.response_order import ResponseOrder
+from tritonnb.scheduling.sequence_batcher import SequenceBatcher, SequenceBatcherSettings
+
+
+def config(text: str) -> pb.ModelConfig:
+    return text_format.Parse(text, pb.ModelConfig())
+
+
+@dataclass
+class Response:
+    text: str
+    final: bool = True
+
+
+def test_the_head_of_the_order_may_stream_and_later_requests_wait_for_its_final_response() -> None:
+    order = ResponseOrder()
+    for request in "abc":
+        order.placed(request)
+    b, a1, a2, c = Response("b"), Response("a1", final=False), Response("a2"), Response("c")
+    assert order.answer("b", b) == []
+    assert order.answer("a", a1) == [("a", a1)]
+    assert order.answer("a", a2) == [("a", a2), ("b", b)]
+    assert order.answer("c", c) == [("c", c)]
+    assert len(order) == 0
+
+
+def test_a_response_to_a_request_that_was_never_placed_leaves_at_once() -> None:
+    order = ResponseOrder()
+    order.placed("a")
+    assert order.answer("x", "whatever") == [("x", "whatever")]
+
+
+def test_a_deadline_can_be_put_off_brought_forward_and_forgotten() -> None:
+    deadlines: Deadlines[str] = Deadlines()
+    deadlines.set("a", 10)
+    deadlines.set("b", 20)
+    deadlines.set("a", 30)
+    assert deadlines.next() == 20
+    deadlines.set("a", 15)
+    assert deadlines.next() == 15
+    deadlines.forget("a")
+    assert list(deadlines.pop_due(25)) == ["b"]
+    assert deadlines.next() is None
+
+
+def test_deadlines_of_things_that_left_in_time_are_not_kept() -> None:
+    deadlines: Deadlines[int] = Deadlines()
+    for number in range(10_000):
+        deadlines.set(number, 10**9 + number)
+        deadlines.forget(number)
+    assert len(deadlines) == 0
+    assert len(deadlines._heap) < 100
+
+
+def test_the_longest_idle_instance_is_taken_first_and_a_removed_one_never() -> None:
+    instances = Instances(3)
+    for instance, now in ((2, 5), (0, 6), (1, 7)):
+        assert instances.release(instance, now)
+    assert not instances.release(2, 8)
+    assert not instances.release(9, 8)
+    instances.replace({0, 1})
+    assert instances.take() == (0, 6)
+
+
+def test_a_configuration_without_a_batcher_gives_the_default_scheduler() -> None:
+    assert isinstance(make_scheduler(config("max_batch_size: 8"), 1, {}), DefaultScheduler)
+
+
+def test_dynamic_batching_becomes_settings() -> None:
+    scheduler = make_scheduler(
+        config(
+            """
+            max_batch_size: 8
+            input { name: "x" dims: -1 }
+            dynamic_batching {
+              preferred_batch_size: [ 6, 2 ] max_queue_delay_microseconds: 100 preserve_ordering: true
+              priority_levels: 2 default_priority_level: 2
+              default_queue_policy { timeout_action: DELAY default_timeout_microseconds: 5 }
+              priority_queue_policy { key: 1 value { allow_timeout_override: true max_queue_size: 3 } }
+            }
+            """
+        ),
+        1,
+        {"TRITONSERVER_DELAY_SCHEDULER": "4"},
+    )
+    assert isinstance(scheduler, DynamicBatcher)
+    assert scheduler.settings == DynamicBatcherSettings(
+        max_batch_size=8,
+        preferred_batch_sizes=(2, 6),
+        max_queue_delay_ns=100_000,
+        preserve_ordering=True,
+        queue=QueueSettings(
+            2,
+            2,
+            QueuePolicy(TimeoutAction.DELAY, default_timeout_ns=5_000),
+            {1: QueuePolicy(allow_timeout_override=True, max_queue_size=3)},
+        ),
+        enforce_equal_shape=True,
+        hold_until=4,
+    )
+
+
+def test_ragged_inputs_and_fixed_shapes_are_not_compared() -> None:
+    text = 'max_batch_size: 4 input { name: "x" dims: 3 } input { name: "y" dims: -1 allow_ragged_batch: true }'
+    scheduler = make_scheduler(config(text + "dynamic_batching {}"), 1, {})
+    assert isinstance(scheduler, DynamicBatcher)
+    assert not scheduler.settings.enforce_equal_shape
+    assert scheduler.settings.preferred_batch_sizes == (4,)
+
+
+def test_sequence_batching_becomes_settings_direct_unless_told_otherwise() -> None:
+    direct = make_scheduler(
+        config('name: "m" max_batch_size: 4 sequence_batching { max_sequence_idle_microseconds: 5 }'),
+        1,
+        {"TRITONSERVER_DELAY_SCHEDULER": "4", "TRITONSERVER_BACKLOG_DELAY_SCHEDULER": "2"},
+    )
+    oldest = make_scheduler(
+        config('name: "m" sequence_batching { oldest { max_candidate_sequences: 7 } iterative_sequence: true }'),
+        1,
+        {"TRITONSERVER_DELAY_SCHEDULER": "4"},
+    )
+    assert isinstance(direct, SequenceBatcher)
+    assert isinstance(oldest, SequenceBatcher)
+    assert direct.settings == SequenceBatcherSettings("m", DirectSettings(4), 5_000, hold_until=4, backlog_hold_until=2)
+    assert oldest.settings == SequenceBatcherSettings(
+        "m", OldestSettings(7, DynamicBatcherSettings(1, (), hold_until=4)), 1_000_000_000, iterative=True
+    )
+
+
+def test_a_changed_configuration_is_applied_in_place() -> None:
+    text = "max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: %d }"
+    scheduler = make_scheduler(config(text % 300_000), 1, {})
+    scheduler.instance_idle(0, 0)
+    scheduler.enqueue(Request("a"), 0)
+    assert [members(each) for each in reconfigure_scheduler(scheduler, config(text % 0), MS)] == ["a"]

@@ -1,0 +1,78 @@
+"""Every rule that can fire has a meaning and a sentence."""
+
+from __future__ import annotations
+
+import doctest
+
+import pytest
+
+from tritonnb.scheduling import reasons
+from tritonnb.scheduling.decisions import Reason
+from tritonnb.scheduling.reasons import RULES, explain
+
+BATCH = {
+    "requests": 2,
+    "rows": 3,
+    "nulls": 0,
+    "waited_ns": 5_000_000,
+    "delay_ns": 5_000_000,
+    "preferred": (4, 8),
+    "max_batch_size": 8,
+    "next_rows": 6,
+    "instance": 1,
+    "idle_ns": 2_100_000,
+    "ready_ns": 0,
+    "merged": 0,
+}
+SLOTS = {"ready": 3, "slots": 4, "minimum_slot_utilization": 0.75}
+REFUSAL = {"waited_ns": 250_000_000, "timeout_ns": 200_000_000, "sequence": 7}
+
+SENTENCES = {
+    "one_request": "executed alone, without a batcher; had waited 5.0 ms",
+    "preferred_size": "preferred batch size reached (preferred: 4, 8)",
+    "full": "largest preferred batch size 8 reached",
+    "overshoots_preferred": "the next request's 6 rows would go beyond preferred 8",
+    "does_not_fit": "the next request's 6 rows would go beyond max_batch_size 8",
+    "different_inputs": "the next request's inputs may not share this batch",
+    "delay_exceeded": "the oldest had waited 5.0 ms >= max_queue_delay 5.0 ms; preferred 4 not reached",
+    "no_delay": "max_queue_delay is 0, so whatever waited was sent",
+    "grown": "no preferred size reached (4, 8), so it took arrivals while all instances were busy",
+    "no_slot_wait": (
+        "3 slots ready; no wait for others, as max_queue_delay is 5.0 ms and minimum_slot_utilization 0.75"
+    ),
+    "slot_utilization": "3 of 4 slots ready >= minimum_slot_utilization 0.75",
+}
+
+
+def test_the_rules_are_a_closed_set_with_a_meaning_each() -> None:
+    names = {value for name, value in vars(reasons).items() if name.isupper() and isinstance(value, str)}
+    assert names == set(RULES)
+    assert all(RULES.values())
+
+
+@pytest.mark.parametrize("rule", SENTENCES)
+def test_an_execution_is_explained_with_its_numbers(rule: str) -> None:
+    sentence = explain(Reason(rule, {**BATCH, **SLOTS}))
+    assert sentence == f"2 requests, 3 rows: {SENTENCES[rule]}; instance 1 idle since 2.1 ms"
+
+
+@pytest.mark.parametrize("rule", sorted(RULES.keys() - SENTENCES.keys()))
+def test_a_refusal_is_explained_with_its_numbers(rule: str) -> None:
+    assert "250.0 ms" in explain(Reason(rule, REFUSAL))
+
+
+@pytest.mark.parametrize(
+    ("facts", "ending"),
+    [
+        ({"idle_ns": 0}, "instance 1 just became free"),
+        ({"ready_ns": 12_000_000, "idle_ns": 0}, "ready for 12.0 ms before instance 1 was free"),
+        ({"merged": 1, "idle_ns": 0}, "joined by 1 later batch; instance 1 just became free"),
+        ({"idle_ns": 42_000}, "instance 1 idle since 42.0 µs"),
+    ],
+)
+def test_how_the_batch_met_its_instance(facts: dict[str, int], ending: str) -> None:
+    assert explain(Reason("no_delay", {**BATCH, **facts})).endswith(f"; {ending}")
+
+
+def test_examples() -> None:
+    assert doctest.testmod(reasons).failed == 0

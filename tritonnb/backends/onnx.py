@@ -1,0 +1,341 @@
+"""The ONNX Runtime backend: ``backend: "onnxruntime"``.
+
+Session options, execution accelerators and auto-completion follow Triton's ONNX Runtime backend.
+Each instance has a session of its own. On CUDA the inputs are bound to the device and outputs are
+copied back once; on the CPU arrays go in and out as they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime as ort
+from tritonclient.grpc import model_config_pb2 as pb
+
+from tritonnb.backends.batching import gather, publish_states, scatter
+from tritonnb.backends.contract import (
+    Backend,
+    BackendModel,
+    BackendModelInstance,
+    Execution,
+    InstanceSpec,
+    ModelContext,
+)
+from tritonnb.core.datatypes import BY_NUMBER, BYTES, DataType
+from tritonnb.core.errors import InternalError, InvalidArgumentError, NotFoundError, UnsupportedError
+from tritonnb.model_config.schema import ModelSpec, TensorSpec
+
+DEFAULT_MAX_BATCH_SIZE = 4
+
+_TYPES = {
+    "tensor(bool)": "TYPE_BOOL",
+    "tensor(uint8)": "TYPE_UINT8",
+    "tensor(uint16)": "TYPE_UINT16",
+    "tensor(uint32)": "TYPE_UINT32",
+    "tensor(uint64)": "TYPE_UINT64",
+    "tensor(int8)": "TYPE_INT8",
+    "tensor(int16)": "TYPE_INT16",
+    "tensor(int32)": "TYPE_INT32",
+    "tensor(int64)": "TYPE_INT64",
+    "tensor(float16)": "TYPE_FP16",
+    "tensor(float)": "TYPE_FP32",
+    "tensor(double)": "TYPE_FP64",
+    "tensor(string)": "TYPE_STRING",
+    "tensor(bfloat16)": "TYPE_BF16",
+}
+#: ``optimization.graph.level`` to ONNX Runtime's levels; everything is on by default.
+_GRAPH_LEVELS = {
+    -1: ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
+    1: ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
+    2: ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
+}
+_ACCELERATORS = {
+    "cuda": "CUDAExecutionProvider",
+    "tensorrt": "TensorrtExecutionProvider",
+    "openvino": "OpenVINOExecutionProvider",
+}
+
+
+class OnnxRuntimeBackend(Backend):
+    """Runs *model.onnx* files."""
+
+    name = "onnxruntime"
+
+    def default_instance_count(self, kind: str) -> int:
+        """Two on the CPU, as Triton's."""
+        return 2 if kind == "KIND_CPU" else 1
+
+    def auto_complete(self, context: ModelContext) -> Any:
+        """Fill in the tensors, and batching if every tensor has a variable first dimension."""
+        config = pb.ModelConfig()
+        config.CopyFrom(context.config)
+        if config.input and config.output:
+            return config
+        session = ort.InferenceSession(str(_model_path(context)), providers=["CPUExecutionProvider"])
+        tensors = (*session.get_inputs(), *session.get_outputs())
+        batching = all(each.shape and not isinstance(each.shape[0], int) for each in tensors)
+        if config.max_batch_size > 0 and not batching:
+            raise InvalidArgumentError(
+                f"autofill failed for model '{config.name}': model does not support batching while non-zero "
+                "max_batch_size is specified"
+            )
+        if batching and not config.max_batch_size:
+            default = int(context.settings.get("default-max-batch-size", DEFAULT_MAX_BATCH_SIZE))
+            config.max_batch_size = max(default, 0)
+            if config.max_batch_size > 1 and config.WhichOneof("scheduling_choice") is None:
+                config.dynamic_batching.SetInParent()
+        if not config.input:
+            _complete(config.input, session.get_inputs(), config.max_batch_size > 0)
+        if not config.output:
+            _complete(config.output, session.get_outputs(), config.max_batch_size > 0)
+        return config
+
+    def create_model(self, context: ModelContext) -> BackendModel:
+        """A model."""
+        return OnnxModel(context)
+
+
+class OnnxModel(BackendModel):
+    """One ONNX file."""
+
+    def initialize(self) -> None:
+        """Read the options, so that a mistake fails the load before any session is made."""
+        self.path = _model_path(self.context)
+        self.spec = ModelSpec.from_config(self.context.config)
+        self.options = _session_options(self.context)
+
+    def create_instance(self, spec: InstanceSpec) -> BackendModelInstance:
+        """An instance with a session of its own."""
+        return OnnxInstance(self, spec)
+
+
+class OnnxInstance(BackendModelInstance):
+    """One session."""
+
+    def __init__(self, model: OnnxModel, spec: InstanceSpec) -> None:
+        self._model = model
+        self._spec = spec
+        self._batching = model.spec.max_batch_size > 0
+        self._states = {each.output_name: each for each in model.context.config.sequence_batching.state}
+
+    def initialize(self) -> None:
+        """Create the session and check that the configuration fits it."""
+        model, spec = self._model, self._spec
+        providers = _providers(model.context.config, spec)
+        try:
+            self._session = ort.InferenceSession(str(model.path), model.options, providers=providers)
+        except Exception as error:
+            raise InternalError(f"onnx runtime error: {error}") from error
+        self._on_cuda = spec.kind == "KIND_GPU"
+        _check_against(model, self._session, self._batching)
+        self._inputs = [each.name for each in self._session.get_inputs()]
+        self._dtypes = {each.name: _datatype(each) for each in self._session.get_inputs()}
+        produced = [each.name for each in self._session.get_outputs()]
+        self._outputs = {name: spec for name, spec in model.spec.outputs.items() if name in produced}
+        self._fetched = [*self._outputs, *(name for name in self._states if name not in self._outputs)]
+
+    def execute(self, execution: Execution) -> None:
+        """Gather, run, scatter."""
+        feeds = {name: array for name in self._inputs if (array := gather(execution, name)) is not None}
+        for name, array in feeds.items():
+            if self._dtypes[name] is BYTES:
+                feeds[name] = _as_text(array)
+        execution.compute_started()
+        try:
+            results = self._run_on_cuda(feeds) if self._on_cuda else self._session.run(self._fetched, feeds)
+        except Exception as error:
+            raise InternalError(f"onnx runtime error: {error}") from error
+        execution.compute_ended()
+        by_name = dict(zip(self._fetched, results, strict=True))
+        if self._states:
+            states = {name: by_name[name] for name in self._states}
+            publish_states(execution, states, self._batching)
+        outputs = {name: (spec, _as_output(spec, by_name[name])) for name, spec in self._outputs.items()}
+        scatter(execution, outputs, self._batching)
+
+    def finalize(self) -> None:
+        """Free the session."""
+        del self._session
+
+    def _run_on_cuda(self, feeds: Mapping[str, npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+        binding = self._session.io_binding()
+        for name, array in feeds.items():
+            value = ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array), "cuda", self._spec.device_id)
+            binding.bind_ortvalue_input(name, value)
+        for name in self._fetched:
+            binding.bind_output(name, "cuda", self._spec.device_id)
+        self._session.run_with_iobinding(binding)
+        arrays: list[npt.NDArray[Any]] = binding.copy_outputs_to_cpu()
+        return arrays
+
+
+def _model_path(context: ModelContext) -> Path:
+    path = context.version_directory / (context.config.default_model_filename or "model.onnx")
+    if path.is_dir():
+        path = path / "model.onnx"
+    if not path.is_file():
+        raise NotFoundError(f"unable to find '{path}' for model '{context.name}'")
+    return path
+
+
+def _complete(target: Any, tensors: list[Any], batching: bool) -> None:
+    for each in tensors:
+        shape = [dim if isinstance(dim, int) else -1 for dim in each.shape]
+        tensor = target.add(name=each.name, data_type=pb.DataType.Value(_type_name(each)))
+        dims = shape[1:] if batching else shape
+        tensor.dims.extend(dims or [1])
+        if not dims and batching:
+            tensor.reshape.SetInParent()
+
+
+def _type_name(tensor: Any) -> str:
+    name = _TYPES.get(tensor.type)
+    if name is None:
+        raise UnsupportedError(f"tensor '{tensor.name}' has the type {tensor.type}, which no Triton datatype carries")
+    return name
+
+
+def _datatype(tensor: Any) -> DataType:
+    return BY_NUMBER[pb.DataType.Value(_type_name(tensor))]
+
+
+# --- options ------------------------------------------------------------------------------------
+
+
+def _session_options(context: ModelContext) -> ort.SessionOptions:
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    level = context.config.optimization.graph.level
+    options.graph_optimization_level = _GRAPH_LEVELS.get(level, ort.GraphOptimizationLevel.ORT_ENABLE_ALL)
+    parameters = context.parameters
+    options.intra_op_num_threads = _integer(context, "intra_op_thread_count", 0)
+    options.inter_op_num_threads = _integer(context, "inter_op_thread_count", 0)
+    if _integer(context, "execution_mode", 0):
+        options.execution_mode = ort.ExecutionMode.ORT_PARALLEL
+    options.enable_cpu_mem_arena = bool(_integer(context, "enable_mem_arena", 1))
+    options.enable_mem_pattern = bool(_integer(context, "enable_mem_pattern", 1))
+    for name, value in parameters.items():
+        if name.startswith("session."):
+            options.add_session_config_entry(name, value)
+    return options
+
+
+def _integer(context: ModelContext, name: str, default: int) -> int:
+    text = context.parameters.get(name)
+    if text is None:
+        return default
+    try:
+        return int(text)
+    except ValueError:
+        raise InvalidArgumentError(
+            f"parameter '{name}' of model '{context.name}' must be an integer, got '{text}'"
+        ) from None
+
+
+def _providers(config: Any, spec: InstanceSpec) -> list[Any]:
+    on_gpu = spec.kind == "KIND_GPU"
+    accelerators = config.optimization.execution_accelerators
+    chosen: list[Any] = []
+    for each in accelerators.gpu_execution_accelerator if on_gpu else accelerators.cpu_execution_accelerator:
+        provider = _ACCELERATORS.get(each.name)
+        if provider is None:
+            raise InvalidArgumentError(f"unknown Execution Accelerator '{each.name}' is requested")
+        chosen.append((provider, dict(each.parameters)))
+    if on_gpu and "CUDAExecutionProvider" not in [name for name, _ in chosen]:
+        chosen.append(("CUDAExecutionProvider", {}))
+    available = ort.get_available_providers()
+    for name, options in chosen:
+        if name not in available:
+            raise UnsupportedError(
+                f"model '{config.name}' asks for {name}, which this onnxruntime does not have: "
+                'pip install "tritonnb[gpu]"'
+            )
+        if on_gpu:
+            options["device_id"] = str(spec.device_id)
+    return [*chosen, "CPUExecutionProvider"]
+
+
+# --- checks -------------------------------------------------------------------------------------
+
+
+def _check_against(model: OnnxModel, session: ort.InferenceSession, batching: bool) -> None:
+    """The configured tensors must be the model's, with types and dims that fit."""
+    config = model.context.config
+    states = config.sequence_batching.state
+    controls = [each.name for each in config.sequence_batching.control_input]
+    inputs = {each.name: each for each in session.get_inputs()}
+    outputs = {each.name: each for each in session.get_outputs()}
+    configured = {*model.spec.inputs, *controls, *(each.input_name for each in states)}
+    if len(configured) != len(inputs):
+        raise InvalidArgumentError(
+            f"unable to load model '{config.name}', configuration expects {len(configured)} inputs, model "
+            f"provides {len(inputs)}"
+        )
+    for name in configured:
+        _find(name, inputs, "input", config.name)
+    for name in (*model.spec.outputs, *(each.output_name for each in states)):
+        _find(name, outputs, "output", config.name)
+    for name, spec in model.spec.inputs.items():
+        _check_tensor(spec, inputs[name], "input", config, batching)
+    for name, spec in model.spec.outputs.items():
+        _check_tensor(spec, outputs[name], "output", config, batching)
+
+
+def _find(name: str, tensors: Mapping[str, Any], kind: str, model: str) -> None:
+    if name not in tensors:
+        allowed = ", ".join(tensors)
+        raise InvalidArgumentError(
+            f"unexpected inference {kind} '{name}', allowed {kind}s for model '{model}' are: {allowed}"
+        )
+
+
+def _check_tensor(spec: TensorSpec, tensor: Any, kind: str, config: Any, batching: bool) -> None:
+    datatype = _datatype(tensor)
+    if datatype is not spec.datatype:
+        raise InvalidArgumentError(
+            f"unable to load model '{config.name}', configuration expects datatype {spec.datatype.config_name} for "
+            f"{kind} '{spec.name}', model provides {datatype.config_name}"
+        )
+    shape = [dim if isinstance(dim, int) else -1 for dim in tensor.shape]
+    dims = list(spec.dims if spec.reshape is None else spec.reshape)
+    expected = [-1, *dims] if batching else dims
+    fits = len(shape) == len(expected) and all(
+        theirs in (-1, mine) for mine, theirs in zip(expected, shape, strict=True)
+    )
+    if not fits and not (not batching and not shape and math.prod(dims) == 1):
+        raise InvalidArgumentError(
+            f"model '{config.name}', tensor '{spec.name}': the model expects {len(shape)} dimensions (shape "
+            f"{_listed(shape)}) but the model configuration specifies {len(expected)} dimensions (an initial batch "
+            f"dimension because max_batch_size > 0 followed by the explicit tensor shape, making complete shape "
+            f"{_listed(expected)})"
+            if batching
+            else f"model '{config.name}', tensor '{spec.name}': the model expects {len(shape)} dimensions (shape "
+            f"{_listed(shape)}) but the model configuration specifies {len(expected)} dimensions (shape "
+            f"{_listed(expected)})"
+        )
+
+
+def _listed(shape: list[int]) -> str:
+    return "[" + ",".join(map(str, shape)) + "]"
+
+
+# --- strings ------------------------------------------------------------------------------------
+
+
+def _as_text(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """ONNX Runtime takes strings as ``str``."""
+    text = [each.decode("utf-8", "surrogateescape") for each in array.ravel()]
+    return np.array(text, dtype=object).reshape(array.shape)
+
+
+def _as_output(spec: TensorSpec, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    if spec.datatype is not BYTES:
+        return array
+    flat = np.empty(array.size, dtype=object)
+    flat[:] = [str(each).encode("utf-8", "surrogateescape") for each in array.ravel()]
+    return flat.reshape(array.shape)

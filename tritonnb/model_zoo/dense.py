@@ -1,0 +1,49 @@
+"""``dense``: four fully connected layers of 2048, from a seed.
+
+Its time goes into reading 64 MB of weights, which a batch does once for all its rows: batching pays.
+The weights are integers below 2^8 scaled by a power of two, so they are the same on every machine.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+WIDTH = 2048
+LAYERS = 4
+SEED = 20
+
+SHA256 = "824391633d17fe29202812cf69af858f648820815019179f58e3f1de484f0973"
+
+
+def write(path: Path) -> None:
+    """Write the ONNX file.
+
+    Raises
+    ------
+    ImportError
+        Where ``onnx`` is not installed.
+    """
+    from onnx import TensorProto, helper, numpy_helper, save_model
+
+    random = np.random.Generator(np.random.PCG64(SEED))
+    nodes, weights = [], []
+    previous = "INPUT"
+    for layer in range(LAYERS):
+        weight = random.integers(-128, 128, (WIDTH, WIDTH), dtype=np.int16).astype(np.float32) / 2**12
+        weights.append(numpy_helper.from_array(weight, f"weight_{layer}"))
+        last = layer == LAYERS - 1
+        product = "OUTPUT" if last else f"product_{layer}"
+        nodes.append(helper.make_node("MatMul", [previous, f"weight_{layer}"], [product]))
+        if not last:
+            nodes.append(helper.make_node("Relu", [product], [f"layer_{layer}"]))
+            previous = f"layer_{layer}"
+    tensors = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", WIDTH]) for name in ("INPUT", "OUTPUT")
+    )
+    given, produced = tensors
+    graph = helper.make_graph(nodes, "dense", [given], [produced], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    model.producer_name = "tritonnb"
+    save_model(model, path)

@@ -1,0 +1,66 @@
+"""``digits``: a small network for scikit-learn's handwritten digits, as TorchScript.
+
+``python -m tritonnb.model_zoo.digits PATH`` trains it anew.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+def held_out() -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+    """The images and classes that the network has not seen.
+
+    Returns
+    -------
+    images : numpy.ndarray
+        FP32 of shape [360, 8, 8], values 0 to 1.
+    classes : numpy.ndarray
+        INT64 of shape [360].
+    """
+    _, test = _split()
+    return test
+
+
+def train(path: Path) -> float:
+    """Train the network and write it; the share of held-out images that it gets right."""
+    import torch
+    from torch import nn
+
+    torch.manual_seed(1)
+    (images, classes), (test_images, test_classes) = _split()
+    network = nn.Sequential(nn.Flatten(), nn.Linear(64, 96), nn.ReLU(), nn.Linear(96, 10), nn.Softmax(dim=1))
+    optimizer = torch.optim.Adam(network.parameters(), lr=3e-3)
+    given, wanted = torch.from_numpy(images), torch.from_numpy(classes)
+    for _ in range(300):
+        optimizer.zero_grad()
+        loss = nn.functional.nll_loss(torch.log(network(given) + 1e-9), wanted)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    network.eval()
+    torch.jit.script(network).save(str(path))
+    with torch.inference_mode():
+        found = network(torch.from_numpy(test_images)).argmax(dim=1).numpy()
+    return float((found == test_classes).mean())
+
+
+def _split() -> Any:
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
+    digits = load_digits()
+    images = (digits.images / 16.0).astype(np.float32)
+    classes = digits.target.astype(np.int64)
+    train_images, test_images, train_classes, test_classes = train_test_split(
+        images, classes, test_size=0.2, random_state=0
+    )
+    return (train_images, train_classes), (test_images, test_classes)
+
+
+if __name__ == "__main__":
+    print(f"accuracy on held-out images: {train(Path(sys.argv[1])):.3f}")

@@ -1,0 +1,100 @@
+"""`materialize`: the example model repository in a directory of one's own."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tritonnb.model_zoo import dense, magika
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A file that is made on the spot, and the SHA-256 of what has to come out."""
+
+    path: str
+    make: Callable[[Path], None]
+    sha256: str
+
+
+_MADE = (
+    _Made("dense/1/model.onnx", dense.write, dense.SHA256),
+    _Made("magika/1/model.onnx", magika.write_model, magika.MODEL_SHA256),
+    _Made("magika/labels.txt", magika.write_labels, magika.LABELS_SHA256),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What `materialize` did, a line for each file or model."""
+
+    directory: Path
+    lines: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return "\n".join([f"model repository {self.directory}", *(f"  {line}" for line in self.lines)])
+
+
+def materialize(directory: str | os.PathLike[str]) -> Report:
+    """Put the example models into a model repository; what is there already stays.
+
+    Parameters
+    ----------
+    directory : path
+        Is created if need be.
+
+    Returns
+    -------
+    Report
+        Also says which model is left out, and what to install for it.
+
+    Raises
+    ------
+    ValueError
+        If a file does not come out as it should.
+    """
+    target = Path(directory)
+    lines: list[str] = []
+    source = _bundled()
+    if source.resolve() != target.resolve():
+        shutil.copytree(source, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    for each in _MADE:
+        path = target / each.path
+        if path.is_file() and _digest(path) == each.sha256:
+            lines.append(f"{each.path}: there")
+            continue
+        try:
+            _write(path, each)
+        except ImportError as error:
+            lines.append(f'{each.path}: left out, {error.name} is missing: pip install "tritonnb[examples]"')
+        else:
+            lines.append(f"{each.path}: made, {path.stat().st_size / 1e6:.1f} MB")
+    return Report(target, tuple(lines))
+
+
+def _bundled() -> Path:
+    """The repository that comes with the package, or that of the checkout."""
+    installed = Path(__file__).parent / "repository"
+    return installed if installed.is_dir() else Path(__file__).parents[2] / "model_repository"
+
+
+def _write(path: Path, made: _Made) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    try:
+        made.make(partial)
+        found = _digest(partial)
+        if found != made.sha256:
+            raise ValueError(f"{made.path} has the checksum {found}, expected {made.sha256}")
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
