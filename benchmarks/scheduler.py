@@ -103,13 +103,9 @@ def main() -> None:
         "max 8, 1000 waiting": lambda: saturated(_batcher(8), 1000, count),
         "max 64, 1000 waiting": lambda: saturated(_batcher(64), 1000, count),
         "max 64, delay 100 µs, 1000 waiting": lambda: saturated(_batcher(64, 100_000), 1000, count),
-        "max 8, 3 priorities, timeouts, 1000 waiting": lambda: saturated(
-            _batcher(8, queue=levels), 1000, count
-        ),
+        "max 8, 3 priorities, timeouts, 1000 waiting": lambda: saturated(_batcher(8, queue=levels), 1000, count),
         "max 64, delay 500 µs, in the virtual-time loop": lambda: virtual(_batcher(64, 500_000), count),
-        "direct, 2 instances of 8 slots, in the virtual-time loop": lambda: sequences(
-            DirectSettings(8), count
-        ),
+        "direct, 2 instances of 8 slots, in the virtual-time loop": lambda: sequences(DirectSettings(8), count),
         "oldest, 2 instances of 8 candidates, in the virtual-time loop": lambda: sequences(
             OldestSettings(8, DynamicBatcherSettings(8, (8,))), count
         ),

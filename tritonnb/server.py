@@ -186,6 +186,10 @@ class Server:
         """Whether the server, and every model it should serve, is ready."""
         return self._background.alive and self.call(self.engine.is_ready)
 
+    def labels(self, model: str, output: str) -> list[str] | None:
+        """The class labels of a model's output; None where it has none."""
+        return self.call(self.engine.model, model).labels(output)
+
     def index(self) -> list[dict[str, str]]:
         """The repository index: every model with its state, and the reason where it failed."""
         return self.call(self.engine.index)

@@ -206,6 +206,7 @@ def string_value(literal: str) -> bytes:
         if hexadecimal is not None:
             return bytes([int(hexadecimal, 16)])
         codepoint = int(short or long, 16)
-        return chr(codepoint).encode("utf-8", "surrogatepass") if codepoint <= 0x10FFFF else b"\xff"
+        # What is no code point is left as it was written.
+        return chr(codepoint).encode("utf-8", "surrogatepass") if codepoint <= 0x10FFFF else match.group()
 
     return _ESCAPE.sub(resolve, raw)

@@ -135,9 +135,7 @@ _CAUSES: Mapping[str, Callable[[Facts], str]] = {
         f"{facts['ready']} of {facts['slots']} slots ready >= minimum_slot_utilization "
         f"{facts['minimum_slot_utilization']:g}"
     ),
-    TIMED_OUT: lambda facts: (
-        f"waited {_ms(facts['waited_ns'])}, longer than its timeout of {_ms(facts['timeout_ns'])}"
-    ),
+    TIMED_OUT: lambda facts: f"waited {_ms(facts['waited_ns'])}, longer than its timeout of {_ms(facts['timeout_ns'])}",
     CANCELLED: lambda facts: f"cancelled after waiting {_ms(facts['waited_ns'])}",
     SEQUENCE_CANCELLED: lambda facts: (
         f"sequence {facts['sequence']!r} was cancelled; this request had waited {_ms(facts['waited_ns'])}"

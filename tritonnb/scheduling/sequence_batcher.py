@@ -108,8 +108,7 @@ class SequenceBatcher:
         name = self.settings.model_name
         if request.batch_size > 1:
             raise InvalidArgumentError(
-                f"inference request to model '{name}' must specify batch-size 1 due to requirements of "
-                "sequence batcher"
+                f"inference request to model '{name}' must specify batch-size 1 due to requirements of sequence batcher"
             )
         if not request.correlation_id:
             if not self.settings.iterative:
@@ -264,10 +263,7 @@ class SequenceBatcher:
 
     def _hold_or_begin(self, now: int, decisions: list[Decision]) -> None:
         in_backlog = sum(len(sequence.waiting) for sequence in self.table.backlog)
-        enough = (
-            self._depth - in_backlog >= self.settings.hold_until
-            and in_backlog >= self.settings.backlog_hold_until
-        )
+        enough = self._depth - in_backlog >= self.settings.hold_until and in_backlog >= self.settings.backlog_hold_until
         self._held = not enough
         for strategy in self._strategies.values():
             strategy.held = self._held

@@ -1,0 +1,46 @@
+# Two commands to know: `make lab` opens the quickstart with a server live, `make test` proves that it works.
+# Both set everything up from nothing but Python 3.11 or later.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+MODELS := $(VENV)/.models
+
+.PHONY: lab demo test check bench models clean
+
+lab: $(MODELS)
+	$(BIN)/jupyter lab notebooks/01_quickstart.ipynb
+
+demo: $(MODELS)
+	$(BIN)/python notebooks/show.py notebooks/01_quickstart.ipynb
+
+test: $(MODELS)
+	$(BIN)/python -m pytest
+
+check: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(MODELS)
+	$(BIN)/python -m benchmarks
+
+models: $(MODELS)
+
+# torch goes first and pinned: a plain `torch` would bring several GB of CUDA packages.
+$(INSTALLED): pyproject.toml binder/constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed: make PYTHON=...")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet $$(grep '^torch==' binder/constraints.txt)
+	$(BIN)/python -m pip install --quiet --constraint binder/constraints.txt --editable '.[all]'
+	touch $@
+
+$(MODELS): $(INSTALLED) $(wildcard tritonnb/model_zoo/*.py)
+	$(BIN)/python -m tritonnb models model_repository
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist docs/figures .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

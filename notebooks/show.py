@@ -1,0 +1,54 @@
+"""Run a notebook from top to bottom and print what it showed; figures go to files.
+
+    python notebooks/show.py notebooks/01_quickstart.ipynb
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import sys
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+
+
+def main() -> int:
+    """Run the notebook named on the command line; the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("notebook", type=Path)
+    parser.add_argument("--figures", type=Path, default=Path("docs/figures"), help="where figures are saved")
+    options = parser.parse_args()
+    notebook = nbformat.read(options.notebook, as_version=4)
+    client = NotebookClient(
+        notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": options.notebook.parent}}
+    )
+    try:
+        client.execute()
+    except CellExecutionError as error:
+        print(error, file=sys.stderr)
+        return 1
+    for number, cell in enumerate(notebook.cells):
+        if cell.cell_type == "markdown":
+            print(f"\n{cell.source}\n")
+        for output in cell.get("outputs", ()):
+            show(output, options.figures / f"{options.notebook.stem}-{number}.png")
+    return 0
+
+
+def show(output: nbformat.NotebookNode, figure: Path) -> None:
+    """Print one output of a cell, as text where there is text."""
+    data = output.get("data", {})
+    if "image/png" in data:
+        figure.parent.mkdir(parents=True, exist_ok=True)
+        figure.write_bytes(base64.b64decode(data["image/png"]))
+        print(f"    [figure: {figure}]")
+        return
+    text = output.get("text") or data.get("text/plain", "")
+    print("\n".join(f"    {line}" for line in text.rstrip().splitlines()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

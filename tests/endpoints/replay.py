@@ -1,0 +1,102 @@
+"""Recorded exchanges with a real Triton: sending the request again, and comparing the answers.
+
+Statuses, recorded headers, and bodies must be the same; JSON bodies as values, binary tensors byte by
+byte. What may differ is marked in the recording: ``volatile`` JSON pointers, ``other_statuses``.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import http.client
+import json
+import zlib
+from typing import Any
+
+LENGTH = "inference-header-content-length"
+
+
+def send(port: int, request: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
+    """Send a recorded request; status, headers with lower-case names, and body."""
+    body = _body(request)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    try:
+        connection.putrequest(request["method"], request["path"], skip_accept_encoding=True)
+        headers = request.get("headers", {})
+        for name, value in headers.items():
+            connection.putheader(name, value)
+        framed = {"content-length", "transfer-encoding"} & {name.lower() for name in headers}
+        if not framed and (body or request["method"] in ("POST", "PUT")):
+            connection.putheader("Content-Length", str(len(body)))
+        connection.endheaders(body or None)
+        answer = connection.getresponse()
+        return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
+    finally:
+        connection.close()
+
+
+def differences(exchange: dict[str, Any], status: int, headers: dict[str, str], body: bytes) -> list[str]:
+    """How an answer differs from the recorded one."""
+    recorded = exchange["response"]
+    expected = recorded.get("headers", {})
+    if status not in (recorded["status"], *exchange.get("other_statuses", ())):
+        return [f"status {status}, recorded {recorded['status']}: {body[:300]!r}"]
+    found = [
+        f"header {name}: {headers.get(name)!r}, recorded {value!r}"
+        for name, value in expected.items()
+        if (name not in headers) or (name != LENGTH and headers[name].lower() != value.lower())
+    ]
+    found += [f"header {name} is not recorded" for name in (LENGTH, "content-encoding") if name in headers.keys() - expected]
+    if found:
+        return found
+    old, new = _plain(expected, _body(recorded)), _plain(headers, body)
+    if LENGTH in expected:
+        old_length, new_length = int(expected[LENGTH]), int(headers[LENGTH])
+        if old[old_length:] != new[new_length:]:
+            return [f"binary tensors {new[new_length:]!r}, recorded {old[old_length:]!r}"]
+        old, new = old[:old_length], new[:new_length]
+    return _compare(_value(old), _value(new), exchange.get("volatile", ()), "")
+
+
+def _compare(old: Any, new: Any, volatile: list[str], where: str) -> list[str]:
+    free = any(_matches(pointer, where) for pointer in volatile)
+    numbers = isinstance(old, (int, float)) and not isinstance(old, bool)
+    if free and numbers and isinstance(new, (int, float)):
+        return []
+    if type(old) is not type(new):
+        return [f"{where or '/'}: {new!r}, recorded {old!r}"]
+    if free:
+        return []
+    if isinstance(old, dict):
+        found = [f"{where}/{key}: only on one side" for key in old.keys() ^ new.keys()]
+        return found + [line for key in old.keys() & new.keys() for line in _compare(old[key], new[key], volatile, f"{where}/{key}")]
+    if isinstance(old, list) and len(old) == len(new):
+        pairs = enumerate(zip(old, new, strict=True))
+        return [line for index, (a, b) in pairs for line in _compare(a, b, volatile, f"{where}/{index}")]
+    both_nan = old != old and new != new
+    return [] if old == new or both_nan else [f"{where or '/'}: {new!r}, recorded {old!r}"]
+
+
+def _matches(pointer: str, where: str) -> bool:
+    pattern, path = pointer.split("/"), where.split("/")
+    return len(pattern) == len(path) and all(a in ("*", b) for a, b in zip(pattern, path, strict=True))
+
+
+def _body(message: dict[str, Any]) -> bytes:
+    if "body_base64" in message:
+        return base64.b64decode(message["body_base64"])
+    return message.get("body_text", "").encode()
+
+
+def _plain(headers: dict[str, str], body: bytes) -> bytes:
+    encoding = headers.get("content-encoding")
+    if encoding == "gzip":
+        return gzip.decompress(body)
+    return zlib.decompress(body) if encoding == "deflate" else body
+
+
+def _value(body: bytes) -> Any:
+    try:
+        return json.loads(body.decode("utf-8", "surrogateescape"))
+    except ValueError:
+        return body
