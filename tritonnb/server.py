@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from tritonnb.core.errors import InvalidArgumentError, TritonError, UnavailableError
-from tritonnb.core.events import Event
+from tritonnb.core.events import Packed, unpack
 from tritonnb.endpoints.http.endpoint import HttpEndpoint, HttpOptions
 from tritonnb.inference import Submitter
 from tritonnb.model_handle import ModelHandle
@@ -206,14 +206,14 @@ class Server:
         ...     server["digits"](image=images)
         >>> rec.batches[0].why  # doctest: +SKIP
         """
-        events: list[Event] = []
+        events: list[Packed] = []
         recording = Recording()
         self.call(self.engine.stream.attach, events.append)
         try:
             yield recording
         finally:
             self.call(self.engine.stream.detach, events.append)
-            recording.fill(events)
+            recording.fill(map(unpack, events))
 
     # --- the endpoint -------------------------------------------------------------------------
 

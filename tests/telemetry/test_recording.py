@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
-from tritonnb.core.events import BatchExecuted, BatchSent, ExecutedRequest, RequestRefused
-from tritonnb.scheduling.decisions import Reason
+from tritonnb.core.events import BatchExecuted, BatchSent, RequestRefused, pack, unpack
 from tritonnb.telemetry.recording import Recording
 from tritonnb.telemetry.stream import EventStream
 
@@ -13,12 +14,12 @@ MS = 1_000_000
 
 
 def sent(number: int, *members: int, size: int = 0, at: int = 0, model: str = "m") -> BatchSent:
-    reason = Reason("timed_out", {"waited_ns": 5 * MS, "timeout_ns": 5 * MS})
-    return BatchSent(at, model, 1, number, "m_0_0", members, size or len(members), reason, 3, None)
+    rule, facts = "timed_out", {"waited_ns": 5 * MS, "timeout_ns": 5 * MS}
+    return BatchSent(at, model, 1, number, "m_0_0", size or len(members), rule, 3, members, None, facts)
 
 
 def executed(number: int, *members: int, size: int = 0, at: int = 0, model: str = "m") -> BatchExecuted:
-    requests = tuple(ExecutedRequest(each, 1, at - 2 * MS, at - MS, "") for each in members)
+    requests = tuple((each, 1, at - 2 * MS, at - MS, "") for each in members)
     return BatchExecuted(
         at + 4 * MS,
         model,
@@ -36,9 +37,7 @@ def executed(number: int, *members: int, size: int = 0, at: int = 0, model: str 
 
 @pytest.fixture
 def recording() -> Recording:
-    return Recording(
-        [sent(1, 1, 2, 3), sent(2, 4, at=MS), executed(1, 1, 2, 3, at=MS), executed(2, 4, at=9 * MS)]
-    )
+    return Recording([sent(1, 1, 2, 3), sent(2, 4, at=MS), executed(1, 1, 2, 3, at=MS), executed(2, 4, at=9 * MS)])
 
 
 def test_batches_join_what_was_sent_with_how_it_ran(recording):
@@ -91,9 +90,9 @@ def test_the_stream_keeps_the_newest_events_and_counts_them_all():
     events = [sent(number) for number in range(3)]
     for event in events:
         stream.emit(event)
-    assert list(stream.recent) == events[1:]
+    assert [unpack(each) for each in stream.recent] == events[1:]
     assert stream.emitted == 3
-    assert seen == events
+    assert seen == [pack(each) for each in events]
 
 
 def test_a_detached_sink_hears_nothing_more():
@@ -103,3 +102,14 @@ def test_a_detached_sink_hears_nothing_more():
     stream.detach(seen.append)
     stream.emit(sent(1))
     assert seen == []
+
+
+def test_the_garbage_collector_loses_interest_in_packed_events_at_its_first_visit():
+    packed = [pack(sent(1, 2, 3)), pack(executed(1, 2, 3))]
+    gc.collect()
+    assert not any(map(gc.is_tracked, packed))
+
+
+@pytest.mark.parametrize("event", [sent(1, 2, None, 3), executed(1, 2, 3), RequestRefused(1, "m", 1, 2, 3, 4, "x", "")])
+def test_an_event_comes_out_as_it_was_packed(event):
+    assert unpack(pack(event)) == event

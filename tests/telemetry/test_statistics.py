@@ -10,14 +10,12 @@ MODEL = ("m", 1)
 
 def executed(*requests: ExecutedRequest, size: int, start: int = 100) -> BatchExecuted:
     """A batch that took 10 ns to gather, 20 to run, and 30 to scatter."""
-    return BatchExecuted(
-        start + 60, *MODEL, 1, "m_0_0", size, start, start + 10, start + 30, start + 60, requests
-    )
+    return BatchExecuted(start + 60, *MODEL, 1, "m_0_0", size, start, start + 10, start + 30, start + 60, requests)
 
 
 def request(serial: int, size: int = 1, failed: str = "") -> ExecutedRequest:
     """Received at 0, queued at 40."""
-    return ExecutedRequest(serial, size, received_ns=0, queued_ns=40, failed=failed)
+    return serial, size, 0, 40, failed
 
 
 def folded(*events) -> dict:

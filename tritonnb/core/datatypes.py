@@ -117,9 +117,7 @@ def decode_bytes(raw: bytes | memoryview) -> npt.NDArray[np.object_]:
         (length,) = unpack(view, position)
         position += 4
         if length > end - position:
-            raise InvalidArgumentError(
-                f"incomplete string data: expected {length} bytes, {end - position} left"
-            )
+            raise InvalidArgumentError(f"incomplete string data: expected {length} bytes, {end - position} left")
         elements.append(bytes(view[position : position + length]))
         position += length
     result = np.empty(len(elements), dtype=object)

@@ -1,13 +1,17 @@
 """The event stream: everything that happens to requests, batches and models, in order.
 
 Statistics, recordings, traces and views are folded from these events and from nothing else.
-Times are nanoseconds of the monotonic clock. Events hold numbers and names only, never tensors,
-so that keeping the recent ones costs little.
+Times are nanoseconds of the monotonic clock. Events hold numbers and names only, never tensors, and
+are kept packed (`pack`) as tuples of such: the garbage collector does not look into those, so that
+a long history costs no pauses.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from itertools import chain
+from operator import attrgetter
 from typing import Any
 
 
@@ -48,8 +52,8 @@ class RequestRefused:
 class BatchSent:
     """The scheduler sent a batch to an instance.
 
-    ``members`` are the serials of its requests, None for a null request; ``reason`` is the
-    scheduler's `Reason`; ``slots`` the batch slot of each member of a sequence batch.
+    ``members`` are the serials of its requests, None for a null request; ``rule`` and ``facts`` are
+    the scheduler's reason; ``slots`` the batch slot of each member of a sequence batch.
     """
 
     time_ns: int
@@ -57,22 +61,17 @@ class BatchSent:
     version: int
     batch: int
     instance: str
-    members: tuple[int | None, ...]
     size: int
-    reason: Any
+    rule: str
     queue_depth: int
+    members: tuple[int | None, ...]
     slots: tuple[int, ...] | None
+    facts: dict[str, Any]
 
 
-@dataclass(slots=True)
-class ExecutedRequest:
-    """One request of an executed batch; ``failed`` is the failure reason, empty for a success."""
-
-    serial: int
-    size: int
-    received_ns: int
-    queued_ns: int
-    failed: str
+#: One request of an executed batch: serial, rows, reception and acceptance in ns, and the failure
+#: reason of the statistics, empty for a success.
+ExecutedRequest = tuple[int, int, int, int, str]
 
 
 @dataclass(slots=True)
@@ -120,3 +119,53 @@ class ModelStateChanged:
 
 
 Event = RequestQueued | RequestRefused | BatchSent | BatchExecuted | ResponseSent | ModelStateChanged
+
+#: An event as one flat tuple: the name of its type, then its fields, those of variable length last.
+Packed = tuple[Any, ...]
+
+_TYPES: dict[str, type[Any]] = {
+    each.__name__: each
+    for each in (RequestQueued, RequestRefused, BatchSent, BatchExecuted, ResponseSent, ModelStateChanged)
+}
+_VARIABLE = {"members", "slots", "facts", "requests"}
+_FIXED: dict[type[Any], Callable[[Any], tuple[Any, ...]]] = {
+    each: attrgetter(*(field.name for field in fields(each) if field.name not in _VARIABLE)) for each in _TYPES.values()
+}
+_BATCH_SENT = 1 + len(fields(BatchSent)) - 3
+_BATCH_EXECUTED = 1 + len(fields(BatchExecuted)) - 1
+
+
+def pack(event: Event) -> Packed:
+    """An event as a flat tuple, in which the garbage collector loses interest at its first visit."""
+    kind = type(event)
+    fixed = _FIXED[kind](event)
+    if kind is BatchSent:
+        sent: Any = event
+        slots, facts = sent.slots or (), sent.facts
+        return ("BatchSent", *fixed, len(sent.members), *sent.members, len(slots), *slots, *facts, *facts.values())
+    if kind is BatchExecuted:
+        return ("BatchExecuted", *fixed, *chain.from_iterable(event.requests))  # type: ignore[union-attr]
+    return (kind.__name__, *fixed)
+
+
+def unpack(packed: Packed) -> Event:
+    """The event that was packed."""
+    name = packed[0]
+    if name == "BatchSent":
+        return _unpack_batch_sent(packed)
+    if name == "BatchExecuted":
+        flat = iter(packed[_BATCH_EXECUTED:])
+        return BatchExecuted(*packed[1:_BATCH_EXECUTED], tuple(zip(flat, flat, flat, flat, flat, strict=True)))
+    event: Event = _TYPES[name](*packed[1:])
+    return event
+
+
+def _unpack_batch_sent(packed: Packed) -> BatchSent:
+    at = _BATCH_SENT + 1
+    members = packed[at : at + packed[at - 1]]
+    at += len(members) + 1
+    slots = packed[at : at + packed[at - 1]]
+    rest = packed[at + len(slots) :]
+    half = len(rest) // 2
+    facts = dict(zip(rest[:half], rest[half:], strict=True))
+    return BatchSent(*packed[1:_BATCH_SENT], members, slots or None, facts)

@@ -57,9 +57,7 @@ class UndecodedTensor:
 
     __slots__ = ("datatype", "name", "raw", "shape")
 
-    def __init__(
-        self, name: str, datatype: DataType, shape: tuple[int, ...], raw: bytes | memoryview
-    ) -> None:
+    def __init__(self, name: str, datatype: DataType, shape: tuple[int, ...], raw: bytes | memoryview) -> None:
         self.name = name
         self.datatype = datatype
         self.shape = shape

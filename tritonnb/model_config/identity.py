@@ -77,13 +77,30 @@ def check_identity(config: Any) -> None:
     if not backend and platform != ENSEMBLE:
         raise InvalidArgumentError(f"unexpected platform type '{platform}' for {name}")
     if backend and platform == ENSEMBLE:
-        raise InvalidArgumentError(
-            f"Ensemble model '{name}' must have platform type 'ensemble' and empty backend type"
-        )
-    with_platform = set(_BACKEND_OF_PLATFORM.values())
-    wanted = backend if backend in with_platform else None
-    if _BACKEND_OF_PLATFORM.get(platform) != wanted:
+        raise InvalidArgumentError(f"Ensemble model '{name}' must have platform type 'ensemble' and empty backend type")
+    # Any platform goes with a backend that has none of its own.
+    if backend in _BACKEND_OF_PLATFORM.values() and _BACKEND_OF_PLATFORM.get(platform) != backend:
         raise InvalidArgumentError(f"unexpected 'platform' and 'backend' pair, got:{platform}, {backend}")
+
+
+def check_runtime(config: Any, directory: Path) -> None:
+    """Check that ``runtime``, if given, names the library of the backend.
+
+    Raises
+    ------
+    InvalidArgumentError
+    """
+    backend, runtime = config.backend, config.runtime
+    if runtime in ("", f"libtriton_{backend}.so"):
+        return
+    if runtime == "model.py":
+        raise InvalidArgumentError(
+            f"unable to find Python backend based backend library 'model.py' for model '{config.name}', "
+            f"searched: '{directory}'"
+        )
+    raise InvalidArgumentError(
+        f"unable to find backend library '{runtime}' for model '{config.name}', searched: '{directory}' "
+    )
 
 
 def _is(known: _Known, config: Any, content: dict[str, bool]) -> bool:

@@ -14,10 +14,11 @@ from typing import Any
 from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.core.errors import InternalError, InvalidArgumentError, Status, TritonError
-from tritonnb.model_config.identity import fill_in_identity
+from tritonnb.model_config.identity import check_runtime, fill_in_identity
+from tritonnb.model_config.model_files import check_initial_states, check_labels, check_warmup_data
 from tritonnb.model_config.normalize import normalize, normalize_instance_groups
 from tritonnb.model_config.parse import ConfigSyntaxError, Position, parse_json, parse_text
-from tritonnb.model_config.tensors import check_initial_states, check_labels, check_tensors
+from tritonnb.model_config.tensors import check_tensors
 from tritonnb.model_config.validate import validate
 
 __all__ = ["ConfigError", "LoadedConfig", "finish_config", "load_config"]
@@ -56,11 +57,7 @@ class ConfigError(TritonError):
     @classmethod
     def not_polled(cls, name: str, ambiguous: bool = False) -> ConfigError:
         """The model is in no repository, or in more than one."""
-        cause = (
-            "not unique across all model repositories"
-            if ambiguous
-            else "model not found in any model repository."
-        )
+        cause = "not unique across all model repositories" if ambiguous else "model not found in any model repository."
         return cls(name, cause, [f"failed to poll model '{name}': {cause}"])
 
     @classmethod
@@ -123,8 +120,7 @@ def load_config(
         validate(config)
         if config.name != name:
             raise InvalidArgumentError(
-                f"unexpected directory name '{name}' for model '{config.name}', directory name must equal "
-                "model name"
+                f"unexpected directory name '{name}' for model '{config.name}', directory name must equal model name"
             )
         if not auto_complete:
             check_tensors(config)
@@ -159,12 +155,14 @@ def finish_config(
     """
     finished = pb.ModelConfig()
     finished.CopyFrom(config)
+    check_runtime(finished, directory)
     normalize(finished)
     normalize_instance_groups(finished, gpus, default_instance_count)
     validate(finished)
     check_tensors(finished)
     check_labels(finished, directory)
     check_initial_states(finished, directory)
+    check_warmup_data(finished, directory)
     return finished
 
 
@@ -193,9 +191,7 @@ def _check_metric_tags(config: Any) -> None:
     """The real server does not survive a tag that is no Prometheus label."""
     for tag in config.metric_tags:
         if not (tag.isascii() and tag.isidentifier()):
-            raise InvalidArgumentError(
-                f"metric tag '{tag}' of model '{config.name}' is no legal metric label"
-            )
+            raise InvalidArgumentError(f"metric tag '{tag}' of model '{config.name}' is no legal metric label")
 
 
 def _check_agents(config: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tritonclient.grpc import model_config_pb2 as pb
 
-from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.errors import InternalError, InvalidArgumentError
 from tritonnb.model_config.identity import ENSEMBLE
 
 Kind = pb.ModelInstanceGroup.Kind
@@ -26,6 +26,8 @@ def normalize(config: Any) -> None:
             sequence.max_sequence_idle_microseconds = DEFAULT_SEQUENCE_IDLE_US
         if sequence.HasField("oldest"):
             _default_preferred(sequence.oldest.preferred_batch_size, config)
+    for step in config.ensemble_scheduling.step:
+        step.model_namespace = ""  # without --model-namespacing there is only one
     if config.platform != ENSEMBLE:
         optimization = config.optimization
         for pinned in ("input_pinned_memory", "output_pinned_memory"):
@@ -46,7 +48,7 @@ def normalize_instance_groups(config: Any, gpus: Sequence[int], default_count: C
 
     Raises
     ------
-    InvalidArgumentError
+    InvalidArgumentError, InternalError
     """
     if config.platform == ENSEMBLE:
         return
@@ -55,6 +57,11 @@ def normalize_instance_groups(config: Any, gpus: Sequence[int], default_count: C
     for index, group in enumerate(config.instance_group):
         if not group.name:
             group.name = f"{config.name}_{index}"
+        if group.kind not in Kind.values():
+            # Triton's text: the number, being unknown, is taken for the default.
+            raise InternalError(
+                f"instance group {group.name} of model {config.name} has unexpected kind KIND_AUTO"
+            )
         if group.kind == Kind.KIND_AUTO:
             available = bool(gpus) and all(each in gpus for each in group.gpus)
             group.kind = Kind.KIND_GPU if available else Kind.KIND_CPU
@@ -81,8 +88,7 @@ def _check_group(config: Any, group: Any, gpus: Sequence[int]) -> None:
                 )
     if group.profile and config.platform != "tensorrt_plan":
         raise InvalidArgumentError(
-            f"{what} and platform {config.platform}specifies profile field which is only supported for "
-            "TensorRT models"
+            f"{what} and platform {config.platform}specifies profile field which is only supported for TensorRT models"
         )
 
 

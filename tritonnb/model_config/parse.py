@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, ClassVar
 
 from google.protobuf import json_format
 from google.protobuf.descriptor import FieldDescriptor
@@ -128,11 +128,11 @@ class _Parser:
     def _field(self, message: Any, path: str) -> None:
         start = self._token
         if self._try("["):
-            self._extension(message)
+            raise self._extension_error(message)
         name = self._identifier()
         descriptor = message.DESCRIPTOR.fields_by_name.get(name)
         if descriptor is None:
-            self._fail(f'Message type "{message.DESCRIPTOR.full_name}" has no field named "{name}".')
+            raise self._error(f'Message type "{message.DESCRIPTOR.full_name}" has no field named "{name}".')
         self._check_not_set(message, descriptor)
         here = f"{path}.{name}" if path else name
         is_message = descriptor.type == FieldDescriptor.TYPE_MESSAGE
@@ -151,13 +151,13 @@ class _Parser:
         if not self._try(";"):
             self._try(",")
 
-    def _extension(self, message: Any) -> NoReturn:
+    def _extension_error(self, message: Any) -> ConfigSyntaxError:
         """``[full.name]``: the schema has no extensions, so it is refused, as C++ words it."""
         name = self._identifier()
         while self._try("."):
             name += f".{self._identifier()}"
         self._expect("]")
-        self._fail(
+        raise self._error(
             f'Extension "{name}" is not defined or is not an extension of "{message.DESCRIPTOR.full_name}".'
         )
 
@@ -167,16 +167,13 @@ class _Parser:
         name = descriptor.name
         oneof = descriptor.containing_oneof
         is_set = (
-            message.HasField(name)
-            if descriptor.has_presence
-            else getattr(message, name) != descriptor.default_value
+            message.HasField(name) if descriptor.has_presence else getattr(message, name) != descriptor.default_value
         )
         if is_set:
-            self._fail(f'Non-repeated field "{name}" is specified multiple times.')
+            raise self._error(f'Non-repeated field "{name}" is specified multiple times.')
         if oneof is not None and (other := message.WhichOneof(oneof.name)):
-            self._fail(
-                f'Field "{name}" is specified along with field "{other}", another member of oneof '
-                f'"{oneof.name}".'
+            raise self._error(
+                f'Field "{name}" is specified along with field "{other}", another member of oneof "{oneof.name}".'
             )
 
     def _value(self, message: Any, descriptor: Any, path: str, start: Token) -> None:
@@ -215,9 +212,9 @@ class _Parser:
         while not self._looking_at("}", ">"):
             name = self._identifier()
             if name not in entry.fields_by_name:
-                self._fail(f'Message type "{entry.full_name}" has no field named "{name}".')
+                raise self._error(f'Message type "{entry.full_name}" has no field named "{name}".')
             if name in given:
-                self._fail(f'Non-repeated field "{name}" is specified multiple times.')
+                raise self._error(f'Non-repeated field "{name}" is specified multiple times.')
             given.add(name)
             if name == "value" and of_messages:
                 self._try(":")
@@ -251,10 +248,10 @@ class _Parser:
     def _unsigned(self, limit: int) -> int:
         token = self._token
         if token.kind is not Kind.INTEGER:
-            self._fail(f"Expected integer, got: {token.text}")
+            raise self._error(f"Expected integer, got: {token.text}")
         number = _integer_value(token.text)
         if number > limit:
-            self._fail(f"Integer out of range ({token.text})")
+            raise self._error(f"Integer out of range ({token.text})")
         self._next()
         return number
 
@@ -263,7 +260,7 @@ class _Parser:
         token = self._token
         if token.kind is Kind.INTEGER:
             if token.text[0] == "0" and len(token.text) > 1:
-                self._fail(f"Expect a decimal number, got: {token.text}")
+                raise self._error(f"Expect a decimal number, got: {token.text}")
             value = float(token.text)
         elif token.kind is Kind.FLOAT:
             value = float(token.text.rstrip("fF"))
@@ -272,7 +269,7 @@ class _Parser:
         elif token.kind is Kind.IDENTIFIER and token.text.lower() == "nan":
             value = math.nan
         else:
-            self._fail(f"Expected double, got: {token.text}")
+            raise self._error(f"Expected double, got: {token.text}")
         self._next()
         return sign * value
 
@@ -284,29 +281,29 @@ class _Parser:
             return True
         if word in ("false", "False", "f"):
             return False
-        self._fail(f'Invalid value for boolean field "{descriptor.name}". Value: "{word}".')
+        raise self._error(f'Invalid value for boolean field "{descriptor.name}". Value: "{word}".')
 
     def _enum(self, descriptor: Any) -> int:
         if self._token.kind is Kind.IDENTIFIER:
             word = self._identifier()
             value = descriptor.enum_type.values_by_name.get(word)
             if value is None:
-                self._fail(f'Unknown enumeration value of "{word}" for field "{descriptor.name}".')
+                raise self._error(f'Unknown enumeration value of "{word}" for field "{descriptor.name}".')
             return int(value.number)
         if self._token.kind is Kind.INTEGER or self._looking_at("-"):
             return self._integer(32, True)
-        self._fail(f"Expected integer or identifier, got: {self._token.text}")
+        raise self._error(f"Expected integer or identifier, got: {self._token.text}")
 
     def _string(self, descriptor: Any) -> str:
         if self._token.kind is not Kind.STRING:
-            self._fail(f"Expected string, got: {self._token.text}")
+            raise self._error(f"Expected string, got: {self._token.text}")
         parts: list[bytes] = []
         while self._token.kind is Kind.STRING:
             parts.append(string_value(self._token.text))
             self._next()
         return b"".join(parts).decode("utf-8", "replace")
 
-    _SCALARS: dict[int, Callable[[_Parser, Any], Any]] = {
+    _SCALARS: ClassVar[dict[int, Callable[[_Parser, Any], Any]]] = {
         FieldDescriptor.CPPTYPE_FLOAT: _float,
         FieldDescriptor.CPPTYPE_DOUBLE: _float,
         FieldDescriptor.CPPTYPE_BOOL: _bool,
@@ -319,7 +316,7 @@ class _Parser:
     def _identifier(self) -> str:
         token = self._token
         if token.kind is not Kind.IDENTIFIER:
-            self._fail(f"Expected identifier, got: {token.text}")
+            raise self._error(f"Expected identifier, got: {token.text}")
         self._next()
         return token.text
 
@@ -340,13 +337,13 @@ class _Parser:
 
     def _expect(self, symbol: str) -> None:
         if not self._try(symbol):
-            self._fail(f'Expected "{symbol}", found "{self._token.text}".')
+            raise self._error(f'Expected "{symbol}", found "{self._token.text}".')
 
     def _next(self) -> None:
         self._token = self._tokenizer.next()
 
-    def _fail(self, detail: str) -> NoReturn:
-        raise ConfigSyntaxError(self._token.line, self._token.column, detail)
+    def _error(self, detail: str) -> ConfigSyntaxError:
+        return ConfigSyntaxError(self._token.line, self._token.column, detail)
 
 
 _INTEGER_BITS = {

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import Enum
-from typing import NoReturn
 
 from tritonnb.core.errors import InvalidArgumentError
 
@@ -100,9 +99,9 @@ class Tokenizer:
         if byte.isdigit() or (byte == b"." and text[at + 1 : at + 2].isdigit()):
             return self._number()
         if text[at] >= 0x80:
-            self._complain(f"Interpreting non ascii codepoint {text[at]}.")
+            raise self._error(f"Interpreting non ascii codepoint {text[at]}.")
         if text[at] < 0x20:
-            self._complain("Invalid control characters encountered in text.")
+            raise self._error("Invalid control characters encountered in text.")
         return self._token(Kind.SYMBOL, at + 1)
 
     def _number(self) -> Token:
@@ -130,7 +129,7 @@ class Tokenizer:
     def _check(self, ok: bool, end: int, complaint: str) -> None:
         if not ok:
             self._advance(end)
-            self._complain(complaint)
+            raise self._error(complaint)
 
     def _string_end(self) -> int:
         text, at = self._text, self._at
@@ -142,13 +141,13 @@ class Tokenizer:
                 return position + 1
             if byte == 0x0A:
                 self._advance(position)
-                self._complain("String literals cannot cross line boundaries.")
+                raise self._error("String literals cannot cross line boundaries.")
             if byte == 0x5C:
                 position = self._escape_end(position)
             else:
                 position += 1
         self._advance(position)
-        self._complain("Unexpected end of string.")
+        raise self._error("Unexpected end of string.")
 
     def _escape_end(self, position: int) -> int:
         escape = _ESCAPE.match(self._text, position)
@@ -157,12 +156,10 @@ class Tokenizer:
         introduction = self._text[position + 1 : position + 2].decode("latin-1")
         complaint = _BAD_ESCAPES.get(introduction, "Invalid escape sequence in string literal.")
         self._advance(position + 1 + (introduction in _BAD_ESCAPES))
-        self._complain(complaint)
+        raise self._error(complaint)
 
     def _token(self, kind: Kind, end: int) -> Token:
-        token = Token(
-            kind, self._text[self._at : end].decode("utf-8", "surrogateescape"), self._line, self._column
-        )
+        token = Token(kind, self._text[self._at : end].decode("utf-8", "surrogateescape"), self._line, self._column)
         self._advance(end)
         return token
 
@@ -189,8 +186,8 @@ class Tokenizer:
                 self._column += 1
         self._at = end
 
-    def _complain(self, detail: str) -> NoReturn:
-        raise ConfigSyntaxError(self._line, self._column, detail)
+    def _error(self, detail: str) -> ConfigSyntaxError:
+        return ConfigSyntaxError(self._line, self._column, detail)
 
 
 def string_value(literal: str) -> bytes:

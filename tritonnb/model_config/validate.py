@@ -32,12 +32,12 @@ def validate(config: Any) -> None:
     check_identity(config)
     if config.max_batch_size < 0:
         raise InvalidArgumentError(f"'max_batch_size' must be non-negative value for {config.name}")
-    if config.platform == ENSEMBLE or config.HasField("ensemble_scheduling"):
-        check_ensemble_scheduling(config)
     if config.HasField("dynamic_batching"):
         _check_dynamic_batching(config)
     if config.HasField("sequence_batching"):
         _check_sequence_batching(config)
+    if config.platform == ENSEMBLE or config.HasField("ensemble_scheduling"):
+        check_ensemble_scheduling(config)
     if config.response_cache.enable and config.model_transaction_policy.decoupled:
         raise InvalidArgumentError(
             f"Response Cache does not currently support model {config.name} with 'decoupled' transaction "
@@ -59,9 +59,7 @@ def _check_dynamic_batching(config: Any) -> None:
     if not batching.preserve_ordering:
         return
     if levels > 1:
-        raise InvalidArgumentError(
-            f"Only one priority level is allowed when 'preserve_ordering' is true for {name}"
-        )
+        raise InvalidArgumentError(f"Only one priority level is allowed when 'preserve_ordering' is true for {name}")
     for policy in (batching.default_queue_policy, *batching.priority_queue_policy.values()):
         if policy.default_timeout_microseconds and policy.timeout_action == pb.ModelQueuePolicy.DELAY:
             raise InvalidArgumentError(
@@ -84,6 +82,9 @@ def _check_sequence_batching(config: Any) -> None:
             f"Response Cache does not currently support model {name} with sequence batching scheduler. "
             "Please disable the response cache."
         )
+    for kind in _FLAG_KINDS:
+        _check_flag_control(config, kind)
+    _check_correlation_control(config)
     if sequence.HasField("oldest"):
         sizes = sequence.oldest.preferred_batch_size
         _check_preferred(sizes, config, "sequence batching preferred batch size")
@@ -93,9 +94,6 @@ def _check_sequence_batching(config: Any) -> None:
             raise InvalidArgumentError(
                 f"sequence batching minimum slot utilization must be in range (0.0, 1.0] for {name}"
             )
-    for kind in _FLAG_KINDS:
-        _check_flag_control(config, kind)
-    _check_correlation_control(config)
 
 
 def _controls(config: Any, kind: str) -> Iterator[Any]:
@@ -108,12 +106,11 @@ def _controls(config: Any, kind: str) -> Iterator[Any]:
             raise InvalidArgumentError(f"sequence batching control tensor must have a name for {name}")
         if tensor.name in seen:
             raise InvalidArgumentError(
-                f"sequence batching control tensor '{tensor.name}' is specified for multiple control kinds "
-                f"for {name}"
+                f"sequence batching control tensor '{tensor.name}' is specified for multiple control kinds for {name}"
             )
         seen.add(tensor.name)
         for control in tensor.control:
-            if Control.Kind.Name(control.kind) != kind:
+            if control.kind != Control.Kind.Value(kind):
                 continue
             if found:
                 raise InvalidArgumentError(f"sequence batching specifies multiple {kind} tensors for {name}")

@@ -24,9 +24,7 @@ def version_directories(directory: Path) -> list[int]:
         if _VERSION.fullmatch(entry.name) and int(entry.name) < 2**63:
             versions.append(int(entry.name))
         else:
-            logger.warning(
-                "ignoring version directory '%s' which fails to convert to integral number", entry.name
-            )
+            logger.warning("ignoring version directory '%s' which fails to convert to integral number", entry.name)
     return sorted(versions)
 
 

@@ -20,7 +20,6 @@ from tritonnb.core.events import (
     BatchExecuted,
     BatchSent,
     Event,
-    ExecutedRequest,
     RequestQueued,
     RequestRefused,
     ResponseSent,
@@ -32,8 +31,7 @@ from tritonnb.runtime.instance import Instance
 from tritonnb.runtime.sequences import SequenceInputs
 from tritonnb.runtime.validation import RequestValidator
 from tritonnb.scheduling.decisions import Decision, Execute, Scheduler
-from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
-from tritonnb.scheduling.from_config import dynamic_batcher_settings, make_scheduler
+from tritonnb.scheduling.from_config import make_scheduler, reconfigure_scheduler
 from tritonnb.scheduling.response_order import ResponseOrder
 from tritonnb.telemetry.statistics import ModelStatistics
 from tritonnb.telemetry.stream import EventStream
@@ -77,9 +75,7 @@ class ServedModel:
         self._backend_model = backend_model
         self._validator = RequestValidator(self.spec)
         self._sequences = (
-            SequenceInputs(context.config, context.directory)
-            if context.config.HasField("sequence_batching")
-            else None
+            SequenceInputs(context.config, context.directory) if context.config.HasField("sequence_batching") else None
         )
         self._labels = _read_labels(context)
         self._stream = stream
@@ -129,6 +125,7 @@ class ServedModel:
         if not request.received_ns:
             request.received_ns = now
         request.serial = next(_serials)
+        self._wake_if_due(now)
         try:
             decisions = self.scheduler.enqueue(request, now)
         except TritonError as error:
@@ -154,6 +151,7 @@ class ServedModel:
         """The client went away: drop the request if it still waits."""
         request.cancelled = True
         now = time.monotonic_ns()
+        self._wake_if_due(now)
         self._carry_out(self.scheduler.cancel(request, now), now)
 
     def begin(self, instances: list[Instance]) -> None:
@@ -167,8 +165,7 @@ class ServedModel:
     def reconfigure(self, config: Any) -> None:
         """Go on under other scheduling settings; no waiting request is lost."""
         now = time.monotonic_ns()
-        assert isinstance(self.scheduler, DynamicBatcher)
-        decisions = self.scheduler.reconfigure(dynamic_batcher_settings(config, os.environ), now)
+        decisions = reconfigure_scheduler(self.scheduler, config, now)
         self.config = config
         self._carry_out(decisions, now)
 
@@ -217,11 +214,12 @@ class ServedModel:
                 self.version,
                 number,
                 instance.spec.name,
-                members,
                 decision.size,
-                decision.reason,
+                decision.reason.rule,
                 self.scheduler.queue_depth(),
+                members,
                 decision.slots,
+                decision.reason.facts,
             )
         )
         order = self.scheduler.response_order(decision.instance)
@@ -233,6 +231,7 @@ class ServedModel:
     def executed(self, instance: Instance, execution: Execution, raised: TritonError | None) -> None:
         """An instance has run a batch: count it, start the next one, then answer."""
         now = time.monotonic_ns()
+        self._wake_if_due(now)
         failures = self._complete_answers(instance, execution, raised)
         self._emit_executed(instance, execution, failures)
         scheduler = self.scheduler
@@ -244,9 +243,7 @@ class ServedModel:
             if response is not None and not request.is_null:
                 self._answer(request, response)
 
-    def _complete_answers(
-        self, instance: Instance, execution: Execution, raised: TritonError | None
-    ) -> list[str]:
+    def _complete_answers(self, instance: Instance, execution: Execution, raised: TritonError | None) -> list[str]:
         """See to it that every request is answered; the failure reason of each, or "" for none."""
         failures: list[str] = []
         errors_fail = instance.backend_instance.error_responses_fail
@@ -280,9 +277,7 @@ class ServedModel:
                 execution.exec_end_ns,
                 tuple(
                     [
-                        ExecutedRequest(
-                            each.serial, each.batch_size, each.received_ns, each.queued_ns, failed
-                        )
+                        (each.serial, each.batch_size, each.received_ns, each.queued_ns, failed)
                         for each, failed in zip(execution.requests, failures, strict=True)
                         if not each.is_null
                     ]
@@ -334,6 +329,12 @@ class ServedModel:
         # finds that it is early and arms again: the loop turns until the time has come.
         delay = max(0, when_ns - time.monotonic_ns()) * 1e-9
         self._timer = self._loop.call_later(delay, self._wake)
+
+    def _wake_if_due(self, now: int) -> None:
+        """Timers come late; what was due before must happen before anything new does."""
+        due = self.scheduler.next_wake_ns
+        if due is not None and due <= now:
+            self._carry_out(self.scheduler.wake(now), now)
 
     def _wake(self) -> None:
         self._timer = None

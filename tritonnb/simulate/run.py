@@ -17,7 +17,6 @@ from tritonnb.core.events import (
     BatchExecuted,
     BatchSent,
     Event,
-    ExecutedRequest,
     RequestQueued,
     RequestRefused,
 )
@@ -67,9 +66,7 @@ class SimulatedRequest:
         return f"[request id: {self.id}] "
 
 
-def simulate(
-    config: pb.ModelConfig | str | os.PathLike[str], arrivals: Arrivals, service: Service
-) -> Recording:
+def simulate(config: pb.ModelConfig | str | os.PathLike[str], arrivals: Arrivals, service: Service) -> Recording:
     """Run a workload against a configuration in virtual time.
 
     Parameters
@@ -145,11 +142,7 @@ class _World:
 
     def recording(self) -> Recording:
         events: list[Event] = [
-            *(
-                event
-                for number, batch in enumerate(self._time.batches, 1)
-                for event in self._batch(number, batch)
-            ),
+            *(event for number, batch in enumerate(self._time.batches, 1) for event in self._batch(number, batch)),
             *map(self._refused, (each for each in self._time.answers if each.error is not None)),
         ]
         events.sort(key=lambda each: each.time_ns)
@@ -167,12 +160,7 @@ class _World:
         instance = f"{self._name}_0_{decision.instance}"
         real = [each for each in decision.requests if each is not None]
         members = tuple([None if each is None else each.serial for each in decision.requests])
-        told = tuple(
-            [
-                ExecutedRequest(each.serial, each.batch_size, each.received_ns, each.queued_ns, "")
-                for each in real
-            ]
-        )
+        told = tuple([(each.serial, each.batch_size, each.received_ns, each.queued_ns, "") for each in real])
         start, end = batch.start_ns, batch.end_ns
         queued = tuple(
             RequestQueued(
@@ -189,7 +177,17 @@ class _World:
             for each in real
         )
         sent = BatchSent(
-            start, self._name, 1, number, instance, members, decision.size, decision.reason, 0, decision.slots
+            start,
+            self._name,
+            1,
+            number,
+            instance,
+            decision.size,
+            decision.reason.rule,
+            0,
+            members,
+            decision.slots,
+            decision.reason.facts,
         )
         ran = BatchExecuted(end, self._name, 1, number, instance, decision.size, start, start, end, end, told)
         return (*queued, sent, ran)

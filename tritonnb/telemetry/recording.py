@@ -238,7 +238,7 @@ class Recording:
 
 
 def _batch(sent: BatchSent, executed: BatchExecuted) -> Batch:
-    waits = [executed.exec_start_ns - each.queued_ns for each in executed.requests]
+    waits = [executed.exec_start_ns - queued_ns for _, _, _, queued_ns, _ in executed.requests]
     return Batch(
         sent.batch,
         sent.model,
@@ -246,7 +246,7 @@ def _batch(sent: BatchSent, executed: BatchExecuted) -> Batch:
         sent.instance,
         sent.members,
         sent.size,
-        sent.reason,
+        Reason(sent.rule, sent.facts),
         sent.queue_depth,
         sent.time_ns,
         executed.exec_start_ns,
@@ -260,18 +260,18 @@ def _batch(sent: BatchSent, executed: BatchExecuted) -> Batch:
 def _requests(event: BatchExecuted) -> list[RequestRecord]:
     return [
         RequestRecord(
-            each.serial,
+            serial,
             event.model,
             event.version,
             event.batch,
-            each.size,
-            each.received_ns,
-            each.queued_ns,
+            size,
+            received_ns,
+            queued_ns,
             event.exec_start_ns,
             event.exec_end_ns,
-            each.failed,
+            failed,
         )
-        for each in event.requests
+        for serial, size, received_ns, queued_ns, failed in event.requests
     ]
 
 

@@ -125,12 +125,8 @@ class ModelStatistics:
                 "cache_hit": never,
                 "cache_miss": never,
             },
-            "response_stats": {
-                str(index): self.responses[index].to_dict() for index in sorted(self.responses)
-            },
-            "batch_stats": [
-                {"batch_size": size, **self.batches[size].to_dict()} for size in sorted(self.batches)
-            ],
+            "response_stats": {str(index): self.responses[index].to_dict() for index in sorted(self.responses)},
+            "batch_stats": [{"batch_size": size, **self.batches[size].to_dict()} for size in sorted(self.batches)],
             "memory_usage": [],
         }
 
@@ -143,14 +139,14 @@ class ModelStatistics:
         batch.add(event, 1)
         successes = 0
         total = queue = 0
-        for request in event.requests:
-            if request.failed:
-                self._failed(request.failed, event.exec_end_ns - request.received_ns)
+        for _, size, received_ns, queued_ns, failed in event.requests:
+            if failed:
+                self._failed(failed, event.exec_end_ns - received_ns)
                 continue
             successes += 1
-            self.inference_count += request.size
-            total += event.exec_end_ns - request.received_ns
-            queue += event.exec_start_ns - request.queued_ns
+            self.inference_count += size
+            total += event.exec_end_ns - received_ns
+            queue += event.exec_start_ns - queued_ns
         if successes:
             self.success.add(total, successes)
             self.queue.add(queue, successes)

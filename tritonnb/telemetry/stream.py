@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from tritonnb.core.events import Event
+from tritonnb.core.events import Event, Packed, pack
 
-Sink = Callable[[Event], None]
+Sink = Callable[[Packed], None]
 
 #: Recent events kept: a few seconds of full load, about 20 MB.
 RING_SIZE = 65_536
@@ -18,26 +18,27 @@ class EventStream:
 
     Attributes
     ----------
-    recent : collections.deque of Event
-        The newest `RING_SIZE` events.
+    recent : collections.deque
+        The newest `RING_SIZE` events, packed.
     emitted : int
         How many there were in all, so that a reader can tell what it missed.
     """
 
     def __init__(self, ring_size: int = RING_SIZE) -> None:
-        self.recent: deque[Event] = deque(maxlen=ring_size)
+        self.recent: deque[Packed] = deque(maxlen=ring_size)
         self.emitted = 0
         self._sinks: tuple[Sink, ...] = ()
 
     def emit(self, event: Event) -> None:
         """Append an event and hand it to every sink."""
-        self.recent.append(event)
+        packed = pack(event)
+        self.recent.append(packed)
         self.emitted += 1
         for sink in self._sinks:
-            sink(event)
+            sink(packed)
 
     def attach(self, sink: Sink) -> None:
-        """From now on, call ``sink(event)`` for every event; it must be quick and never raise."""
+        """From now on, call ``sink(packed)`` for every event; it must be quick and never raise."""
         self._sinks = (*self._sinks, sink)
 
     def detach(self, sink: Sink) -> None:

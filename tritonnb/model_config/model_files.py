@@ -1,0 +1,137 @@
+"""The files beside *config.pbtxt*: labels, initial states, and warm-up data.
+
+Checked when a version of the model is created; paths are relative to the model's directory.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from tritonnb.core.datatypes import BY_NUMBER, BYTES
+from tritonnb.core.errors import InternalError, InvalidArgumentError
+
+
+def check_labels(config: Any, directory: Path) -> None:
+    """Check that every label file can be read.
+
+    Raises
+    ------
+    InternalError
+    """
+    for output in config.output:
+        if output.label_filename:
+            _check_readable(directory, output.label_filename)
+
+
+def _check_readable(directory: Path, name: str) -> bytes:
+    path = f"{directory}/{name.lstrip('/')}"
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise InternalError(f"failed to open text file for read {path}: {error.strerror}") from error
+
+
+def check_initial_states(config: Any, directory: Path) -> None:
+    """Check the ``initial_state`` of every implicit state.
+
+    Raises
+    ------
+    InvalidArgumentError, InternalError
+    """
+    seen: set[str] = set()
+    for state in config.sequence_batching.state:
+        name = state.input_name
+        if len(state.initial_state) > 1:
+            raise InvalidArgumentError(
+                f"initial_state field for state input '{name}' must contain exactly one or zero element. "
+                f"Found '{len(state.initial_state)}' elements."
+            )
+        for initial in state.initial_state:
+            _check_initial_state(state, initial, seen, directory)
+            seen.add(name)
+
+
+def _check_initial_state(state: Any, initial: Any, seen: set[str], directory: Path) -> None:
+    name = state.input_name
+    if initial.data_type != state.data_type:
+        raise InvalidArgumentError(
+            f"The data type used for 'initial_state' field of state '{name}' does not match the state data type."
+        )
+    if not initial.name:
+        raise InvalidArgumentError(f"Field 'name' must be set when using initial_state for state input '{name}'.")
+    if name in seen:
+        raise InvalidArgumentError(f"State input name '{name}' specified more than once.")
+    if len(initial.dims) != len(state.dims):
+        raise InvalidArgumentError(
+            "Number of dimensions in 'initial_state' doesn't match the size of 'state' dimensions for state "
+            f"input '{name}'. {len(initial.dims)} != {len(state.dims)}"
+        )
+    for mine, theirs in zip(initial.dims, state.dims, strict=True):
+        if mine == -1:
+            raise InvalidArgumentError(
+                f"'initial_state' field for state input name '{name}' contains variable dimensions."
+            )
+        if theirs not in (-1, mine):
+            raise InvalidArgumentError(
+                f"'initial_state' dim for input name '{name}' doesn't match 'state' dim description. {mine} != {theirs}"
+            )
+    choice = initial.WhichOneof("state_data")
+    if choice is None:
+        raise InvalidArgumentError(f"initial_state setting expects state'{name}' to have state_data set")
+    if choice == "data_file":
+        _check_data_file(initial, directory)
+
+
+def _check_data_file(initial: Any, directory: Path) -> None:
+    content = _check_readable(directory, f"initial_state/{initial.data_file}")
+    wanted = _byte_size(initial)
+    if len(content) < wanted:
+        # The blank before "only" is missing in the original, too.
+        raise InvalidArgumentError(
+            f"initial_state setting expects {wanted} bytes, but the data provided from "
+            f"{initial.data_file}only has {len(content)} bytes."
+        )
+
+
+def check_warmup_data(config: Any, directory: Path) -> None:
+    """Check the shapes and the data files of every warm-up sample that runs.
+
+    Raises
+    ------
+    InvalidArgumentError, InternalError
+    """
+    for sample in config.model_warmup:
+        if not sample.batch_size:
+            continue  # skipped unseen, whatever it says
+        for name in sorted(sample.inputs):
+            if -1 in sample.inputs[name].dims:
+                raise InvalidArgumentError(
+                    f"warmup setting expects all variable-size dimensions are specified for input '{name}'"
+                )
+        for name in sorted(sample.inputs):
+            _check_warmup_input(name, sample.inputs[name], directory)
+
+
+def _check_warmup_input(name: str, given: Any, directory: Path) -> None:
+    choice = given.WhichOneof("input_data_type")
+    if choice is None:
+        raise InvalidArgumentError(
+            f"[request id: <id_unknown>] warmup setting expects input '{name}' to have input_data_type set"
+        )
+    if choice != "input_data_file":
+        return
+    content = _check_readable(directory, f"warmup/{given.input_data_file}")
+    wanted = _byte_size(given)
+    if len(content) < wanted:
+        raise InvalidArgumentError(
+            f"[request id: <id_unknown>] warmup setting expects {wanted} bytes, but the data provided from "
+            f"{given.input_data_file}only has {len(content)} bytes"
+        )
+
+
+def _byte_size(data: Any) -> int:
+    """Bytes of a tensor of fixed shape; none in particular for strings."""
+    datatype = BY_NUMBER.get(data.data_type)
+    return math.prod(data.dims) * datatype.itemsize if datatype is not None and datatype is not BYTES else 0
