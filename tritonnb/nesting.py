@@ -31,9 +31,7 @@ def allow_nested() -> str:
     else:
         name = "nest_asyncio"
         if _ipykernel_major() >= 7:
-            warnings.warn(
-                "nest_asyncio loses queued cells on ipykernel 7: pip install nest-asyncio2", stacklevel=2
-            )
+            warnings.warn("nest_asyncio loses queued cells on ipykernel 7: pip install nest-asyncio2", stacklevel=2)
     importlib.import_module(name).apply()
     return name
 

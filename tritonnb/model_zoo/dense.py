@@ -39,9 +39,7 @@ def write(path: Path) -> None:
         if not last:
             nodes.append(helper.make_node("Relu", [product], [f"layer_{layer}"]))
             previous = f"layer_{layer}"
-    tensors = (
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", WIDTH]) for name in ("INPUT", "OUTPUT")
-    )
+    tensors = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", WIDTH]) for name in ("INPUT", "OUTPUT"))
     given, produced = tensors
     graph = helper.make_graph(nodes, "dense", [given], [produced], weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)

@@ -49,6 +49,7 @@ class Instance:
         self._done = done
         self._work: SimpleQueue[Execution | None] = SimpleQueue()
         self._started: asyncio.Future[None] = loop.create_future()
+        self._ended: asyncio.Future[None] = loop.create_future()
         self._thread = threading.Thread(target=self._run, name=f"tritonnb {spec.name}", daemon=True)
 
     async def start(self) -> None:
@@ -69,7 +70,7 @@ class Instance:
     async def stop(self) -> None:
         """Finalize the instance after the work handed to it, and end its thread."""
         self._work.put(None)
-        await self._loop.run_in_executor(None, self._thread.join)
+        await self._ended
 
     def _run(self) -> None:
         started = self._started
@@ -89,6 +90,7 @@ class Instance:
             self.backend_instance.finalize()
         except Exception:
             logger.exception("finalizing instance '%s' failed", self.spec.name)
+        self._loop.call_soon_threadsafe(_settle, self._ended, None)
 
     def _execute(self, execution: Execution) -> None:
         raised: TritonError | None = None

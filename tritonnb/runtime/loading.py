@@ -24,6 +24,7 @@ from tritonnb.model_config.load import finish_config
 from tritonnb.model_config.support import check_supported
 from tritonnb.runtime.devices import cuda_devices
 from tritonnb.runtime.instance import Instance
+from tritonnb.runtime.loop import in_thread
 from tritonnb.runtime.served_model import ServedModel
 from tritonnb.telemetry.stream import EventStream
 
@@ -92,7 +93,7 @@ class ModelLoader:
         except BaseException:
             for instance in instances:
                 await instance.stop()
-            await self.in_thread(backend_model.finalize)
+            await in_thread(backend_model.finalize)
             raise
         served.begin(instances)
         return served

@@ -88,3 +88,26 @@ class BackgroundLoop:
 
 async def _as_coroutine(function: Callable[..., T], args: tuple[Any, ...]) -> T:
     return function(*args)
+
+
+async def in_thread(function: Callable[[], None]) -> None:
+    """Run something slow off the loop, in a thread of its own.
+
+    Executors refuse work once the interpreter is ending, and threads may; there it runs in place.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+
+    def work() -> None:
+        try:
+            function()
+        except BaseException as error:
+            loop.call_soon_threadsafe(done.set_exception, error)
+        else:
+            loop.call_soon_threadsafe(done.set_result, None)
+
+    try:
+        threading.Thread(target=work, name="tritonnb", daemon=True).start()
+    except RuntimeError:
+        work()
+    await done

@@ -28,6 +28,7 @@ from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.model_config.normalized import config_to_json
 from tritonnb.model_config.schema import ModelSpec
 from tritonnb.runtime.instance import Instance
+from tritonnb.runtime.loop import in_thread
 from tritonnb.runtime.sequences import SequenceInputs
 from tritonnb.runtime.validation import RequestValidator
 from tritonnb.scheduling.decisions import Decision, Execute, Scheduler
@@ -182,7 +183,7 @@ class ServedModel:
             self._timer.cancel()
         for instance in self.instances:
             await instance.stop()
-        await self._loop.run_in_executor(None, self._backend_model.finalize)
+        await in_thread(self._backend_model.finalize)
 
     @property
     def in_flight(self) -> int:

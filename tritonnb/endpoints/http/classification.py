@@ -39,9 +39,7 @@ def classify(
     InvalidArgumentError
     """
     if datatype in (BYTES, BOOL, FP16, BF16):
-        raise InvalidArgumentError(
-            f"class result not available for output due to unsupported type '{datatype.name}'"
-        )
+        raise InvalidArgumentError(f"class result not available for output due to unsupported type '{datatype.name}'")
     rows = array.reshape(array.shape[0], -1) if batching else array.reshape(1, -1)
     count = min(count, rows.shape[1])
     if rows.shape[0] * count > _MOST:

@@ -118,9 +118,7 @@ class HttpEndpoint(httputil.HTTPServerConnectionDelegate):
         host = "127.0.0.1" if self.host in ("", "0.0.0.0", "::") else self.host
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
 
-    def start_request(
-        self, server_conn: object, request_conn: httputil.HTTPConnection
-    ) -> httputil.HTTPMessageDelegate:
+    def start_request(self, server_conn: object, request_conn: httputil.HTTPConnection) -> httputil.HTTPMessageDelegate:
         """A request begins (Tornado's interface)."""
         return _Message(self, server_conn, cast(Exchange, request_conn))
 
@@ -188,18 +186,14 @@ class _Message(httputil.HTTPMessageDelegate):
         try:
             self._served = served = endpoint.engine.model(self._model, version_number(self._version))
             if served.decoupled:
-                raise UnsupportedError(
-                    "HTTP end point doesn't support models with decoupled transaction policy"
-                )
+                raise UnsupportedError("HTTP end point doesn't support models with decoupled transaction policy")
             body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
             encoding = headers.get("Content-Encoding")
             if encoding:
                 body = decompress(body, encoding, endpoint.options.max_body_size)
             length = header_length(headers.get("Inference-Header-Content-Length"), body)
             content_type = JSON
-            request, self._answer = endpoint.reader.read(
-                served.spec, served.version, body, length, self._answered
-            )
+            request, self._answer = endpoint.reader.read(served.spec, served.version, body, length, self._answered)
             self._request = request
             self.connection.set_close_callback(self._closed)
             served.submit(request)
@@ -211,6 +205,7 @@ class _Message(httputil.HTTPMessageDelegate):
             self._fail(_unexpected(error), content_type)
 
     def _answered(self, request: InferRequest, response: InferResponse) -> None:
+        self._request = None  # or request and message would keep each other alive
         if response.error is not None:
             self._fail(response.error, TEXT)
             return
@@ -239,9 +234,7 @@ class _Message(httputil.HTTPMessageDelegate):
         self.respond(200, content_type, compress(body, encoding), headers)
 
     def _fail(self, error: TritonError, content_type: str) -> None:
-        headers = (
-            ["Accept-Encoding: gzip, deflate"] if error.message == "Unsupported compression type" else []
-        )
+        headers = ["Accept-Encoding: gzip, deflate"] if error.message == "Unsupported compression type" else []
         self.respond(error.status.http, content_type, error_body(client_text(error)), headers)
 
     def respond(self, status: int, content_type: str, body: bytes, headers: list[str] | None = None) -> None:

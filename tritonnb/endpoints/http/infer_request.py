@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tritonnb.core.datatypes import BF16, BY_NAME, BYTES, FP16, DataType
+from tritonnb.core.datatypes import BF16, BY_NAME, BYTES, FP16, FP32, FP64, DataType
 from tritonnb.core.errors import InternalError, InvalidArgumentError, NotFoundError
 from tritonnb.core.messages import (
     SEQUENCE_END,
@@ -127,15 +127,19 @@ class RequestReader:
                 request.id = members.parsed("id", members.string, document["id"])
             if "parameters" in document:
                 _read_parameters(document["parameters"], request, answer)
-        self._inputs(members.parsed("inputs", members.of_object, document, "inputs"), request, body, length)
+        inputs = document.get("inputs") if type(document) is dict else None
+        if type(inputs) is not list:
+            inputs = members.parsed("inputs", _array_member, document, "inputs")
+        self._inputs(inputs, request, body, length)
         if "outputs" in document:
             _read_outputs(document["outputs"], request, answer)
         return request, answer
 
     # --- inputs -------------------------------------------------------------------------------
 
-    def _inputs(self, listed: Any, request: InferRequest, body: bytes, at: int) -> None:
-        for entry in members.parsed("inputs", members.array, listed):
+    def _inputs(self, listed: list[Any], request: InferRequest, body: bytes, length: int) -> None:
+        at = length
+        for entry in listed:
             parameters = entry.get("parameters") if type(entry) is dict else None
             if type(parameters) is not dict:
                 parameters = {}
@@ -146,15 +150,14 @@ class RequestReader:
             )
             if sum(given) != 1:
                 _refuse_choice(given)
-            name = members.parsed("name", _string_member, entry, "name")
-            datatype_name = members.parsed("datatype", _string_member, entry, "datatype")
-            shape = members.parsed("shape", _shape, entry)
-            datatype = BY_NAME.get(datatype_name, INVALID)
+            name, datatype, shape = _described(entry)
             if name in request.inputs:
                 raise InvalidArgumentError(f"{request.id_prefix}input '{name}' already exists in request")
             _check_overflow(name, datatype, shape)
             if given[1]:
-                size = members.parsed("binary_data_size", members.unsigned, parameters["binary_data_size"])
+                size = parameters["binary_data_size"]
+                if type(size) is not int or not 0 <= size <= _MAX_INT64:
+                    size = members.parsed("binary_data_size", members.unsigned, size)
                 if at + size > len(body):
                     missing = at + size - len(body)
                     raise InvalidArgumentError(
@@ -165,17 +168,15 @@ class RequestReader:
                 at += size
             elif given[0]:
                 request.inputs[name] = self._from_json(name, datatype, shape, entry["data"])
+                if datatype in (FP32, FP64) and _has_infinity(request.inputs[name]):
+                    rapidjson.check_numbers(memoryview(body)[:length])
             else:
-                region = members.parsed(
-                    "shared_memory_region", members.string, parameters["shared_memory_region"]
-                )
+                region = members.parsed("shared_memory_region", members.string, parameters["shared_memory_region"])
                 raise NotFoundError(f"Unable to find shared memory region: '{region}'")
         if at != len(body):
             raise InvalidArgumentError(f"unexpected additional input data for model '{request.model_name}'")
 
-    def _from_json(
-        self, name: str, datatype: DataType, shape: tuple[int, ...], data: Any
-    ) -> Tensor | UndecodedTensor:
+    def _from_json(self, name: str, datatype: DataType, shape: tuple[int, ...], data: Any) -> Tensor | UndecodedTensor:
         if datatype is INVALID:
             raise InvalidArgumentError(f"invalid datatype for input {name}")
         if datatype in (FP16, BF16):
@@ -250,8 +251,28 @@ def _binary(
     return UndecodedTensor(name, datatype, shape, memoryview(body)[at : at + size])
 
 
+def _described(entry: dict[str, Any]) -> tuple[str, DataType, tuple[int, ...]]:
+    """Name, datatype and shape of an input."""
+    name, datatype_name, shape = entry.get("name"), entry.get("datatype"), entry.get("shape")
+    if type(name) is not str:
+        name = members.parsed("name", _string_member, entry, "name")
+    if type(datatype_name) is not str:
+        datatype_name = members.parsed("datatype", _string_member, entry, "datatype")
+    if type(shape) is not list or any(type(dim) is not int or dim < 0 or dim > _MAX_INT64 for dim in shape):
+        return name, BY_NAME.get(datatype_name, INVALID), members.parsed("shape", _shape, entry)
+    return name, BY_NAME.get(datatype_name, INVALID), tuple(shape)
+
+
+def _has_infinity(tensor: Tensor | UndecodedTensor) -> bool:
+    return type(tensor) is Tensor and bool(np.isinf(tensor.array).any())
+
+
 def _string_member(entry: Any, name: str) -> str:
     return members.string(members.of_object(entry, name))
+
+
+def _array_member(entry: Any, name: str) -> list[Any]:
+    return members.array(members.of_object(entry, name))
 
 
 def _shape(entry: Any) -> tuple[int, ...]:
@@ -326,9 +347,7 @@ def _custom_parameter(name: str, value: Any) -> ParameterValue:
         return value if -(2**63) <= value < 2**63 else float(value)
     if type(value) in (str, bool, float):
         return value  # type: ignore[no-any-return]
-    raise InvalidArgumentError(
-        f"parameter '{name}' has invalid type. It should be either 'int', 'bool', or 'string'."
-    )
+    raise InvalidArgumentError(f"parameter '{name}' has invalid type. It should be either 'int', 'bool', or 'string'.")
 
 
 # --- outputs ------------------------------------------------------------------------------------
@@ -336,7 +355,9 @@ def _custom_parameter(name: str, value: Any) -> ParameterValue:
 
 def _read_outputs(listed: Any, request: InferRequest, answer: AnswerFormat) -> None:
     for entry in members.parsed("outputs", members.array, listed):
-        name = members.parsed("name", _string_member, entry, "name")
+        name = entry.get("name") if type(entry) is dict else None
+        if type(name) is not str:
+            name = members.parsed("name", _string_member, entry, "name")
         answer.outputs[name] = _output_format(entry.get("parameters"))
     if answer.outputs:
         request.requested_outputs = tuple(answer.outputs)

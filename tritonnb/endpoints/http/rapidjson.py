@@ -17,14 +17,25 @@ from tritonnb.core.errors import InternalError
 MAX_DEPTH = 500
 
 _BLANKS = " \n\r\t"
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)")
-_HUGE = re.compile(r"[eE]\+?\d{3}|\d{309}")
+_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
+_DIGITS = re.compile(r"[0-9]+")
+_PLAIN = re.compile(r'[^"\\\x00-\x1f]+')
+_PAIR = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
 _ESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _HEX = set("0123456789abcdefABCDEF")
 
+# To Python a number beyond all doubles is an infinity; RapidJSON refuses it. Such a number has three
+# digits in its exponent, or more than 308 digits: looked for with all digits made zeros.
+_ZEROED = bytes(ord("0") if chr(each).isdecimal() else ord("e") if each == ord("E") else each for each in range(256))
+_LARGE_EXPONENT = b"0e000"
+_LONG = b"0" * 309
+_MAX_EXPONENT = 308
 
-def parse(raw: bytes | memoryview) -> Any:
+
+def parse(raw: bytes) -> Any:
     """The value of a JSON document.
+
+    Of members with the same name the first counts.
 
     Parameters
     ----------
@@ -36,30 +47,51 @@ def parse(raw: bytes | memoryview) -> Any:
     InternalError
         ``failed to parse the request JSON buffer: <reason> at <offset>``.
     """
-    text = str(raw, "utf-8", "surrogateescape")
-    try:
-        # Python reads a number beyond all doubles as infinity, which RapidJSON refuses.
-        if _HUGE.search(text) is None:
-            return json.loads(text)
-    except (ValueError, RecursionError):
-        pass
+    text = raw.decode("utf-8", "surrogateescape")
+    if not _is_doubtful(raw):
+        try:
+            value, end = _python_reader.raw_decode(text)
+        except (ValueError, RecursionError):
+            pass
+        else:
+            if end == len(text):
+                return value
     return _Reader(text).document()
+
+
+def _is_doubtful(raw: bytes) -> bool:
+    """Whether Python might accept what RapidJSON refuses."""
+    zeroed = raw.translate(_ZEROED, b"+")
+    if _LARGE_EXPONENT in zeroed or (len(raw) > len(_LONG) and _LONG in zeroed):
+        return True
+    if b"\\" not in raw:
+        return False
+    unpaired = _PAIR.sub(b"", raw)
+    return b"\\ud" in unpaired or b"\\uD" in unpaired
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    return members if len(members) == len(pairs) else dict(reversed(pairs))
+
+
+_python_reader = json.JSONDecoder(object_pairs_hook=_members)
 
 
 class _Reader:
     def __init__(self, text: str) -> None:
-        # A NUL stands for the end, as in RapidJSON's memory stream.
+        # A NUL stands for the end, as in RapidJSON's memory stream; a byte order mark is skipped.
         self._text = text + "\0"
-        self._at = 0
+        self._at = 1 if text.startswith("\ufeff") else 0
         self._depth = 0
 
     def document(self) -> Any:
         self._skip()
-        if self._at == len(self._text) - 1:
+        if self._peek() == "\0":
             self._fail("The document is empty.")
         value = self._value()
         self._skip()
-        if self._at != len(self._text) - 1:
+        if self._peek() != "\0":
             self._fail("The document root must not be followed by other values.")
         return value
 
@@ -119,7 +151,7 @@ class _Reader:
             if self._take("]"):
                 return elements
             if not self._take(","):
-                self._fail("Missing a comma or ] after an array element.")
+                self._fail("Missing a comma or ']' after an array element.")
             self._skip()
 
     def _word(self, word: str) -> None:
@@ -137,13 +169,12 @@ class _Reader:
                 return "".join(parts)
             if character == "\\":
                 parts.append(self._escape())
-            elif character == "\0" and self._at == len(self._text) - 1:
+            elif character == "\0":
                 self._fail("Missing a closing quotation mark in string.")
             elif character < " ":
-                self._fail("Invalid encoding in string.")
+                self._fail("Invalid escape character in string.")
             else:
-                parts.append(character)
-                self._at += 1
+                parts.append(self._matched(_PLAIN))
 
     def _escape(self) -> str:
         start = self._at
@@ -173,22 +204,20 @@ class _Reader:
 
     def _number(self) -> int | float:
         start = self._at
-        found = _NUMBER.match(self._text, start)
-        if found is None:
+        if not self._matched(_INTEGER):
             return self._not_finite()
-        self._at = found.end()
         whole = True
+        fraction = ""
         if self._take("."):
             whole = False
-            if not self._digits():
-                self._fail("Miss fraction part in number.")
-        if self._peek() in "eE":
+            fraction = self._matched(_DIGITS) or self._fail("Miss fraction part in number.")
+        if self._take("e") or self._take("E"):
             whole = False
-            self._at += 1
-            if self._peek() in "+-":
-                self._at += 1
-            if not self._digits():
-                self._fail("Miss exponent in number.")
+            negative = self._take("-") or (self._take("+") and False)
+            exponent = self._matched(_DIGITS) or self._fail("Miss exponent in number.")
+            # Triton's reader looks at the exponent alone: 0e309 is too big for it.
+            if not negative and _beyond(exponent, _MAX_EXPONENT + len(fraction)):
+                self._fail("Number too big to be stored in double.", start)
         literal = self._text[start : self._at]
         value = float(literal)
         if math.isinf(value):
@@ -206,11 +235,13 @@ class _Reader:
             return sign * math.inf
         self._fail("Invalid value.")
 
-    def _digits(self) -> bool:
-        start = self._at
-        while self._peek().isdigit():
-            self._at += 1
-        return self._at > start
+    def _matched(self, pattern: re.Pattern[str]) -> str:
+        """What a pattern takes here, which may be nothing."""
+        found = pattern.match(self._text, self._at)
+        if found is None:
+            return ""
+        self._at = found.end()
+        return found.group()
 
     def _skip(self) -> None:
         while self._peek() in _BLANKS:
@@ -230,3 +261,8 @@ class _Reader:
         characters = self._text[: self._at if at is None else at]
         offset = len(characters.encode("utf-8", "surrogateescape"))
         raise InternalError(f"failed to parse the request JSON buffer: {reason} at {offset}")
+
+
+def _beyond(digits: str, limit: int) -> bool:
+    digits = digits.lstrip("0")
+    return len(digits) > len(str(limit)) or int(digits or "0") > limit

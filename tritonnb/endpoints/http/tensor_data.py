@@ -7,6 +7,7 @@ and types are strict. Writing follows RapidJSON's writer: shortest digits, fixed
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -57,7 +58,7 @@ def read_data(data: list[Any], datatype: DataType, count: int) -> npt.NDArray[An
         raise InternalError(_SHAPE_MISMATCH)
     if datatype in (FP32, FP64):
         with np.errstate(over="ignore"):
-            return np.array([float(each) for each in elements], np.float64).astype(datatype.numpy)
+            return np.array([_as_float(each) for each in elements], np.float64).astype(datatype.numpy)
     wide = {"BOOL": np.bool_}.get(datatype.name, np.uint64 if datatype.name in _UNSIGNED else np.int64)
     return np.array(elements, wide).astype(datatype.numpy)
 
@@ -127,6 +128,13 @@ def write_float(value: float) -> str:
 
 
 _NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+
+
+def _as_float(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
 
 
 def _flat(data: list[Any], depth: int = 1) -> Iterator[Any]:

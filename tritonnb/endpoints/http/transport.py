@@ -12,6 +12,7 @@ that cannot be parsed closes the connection without an answer, as Triton does.
 from __future__ import annotations
 
 import asyncio
+import functools
 import socket
 from collections import deque
 from collections.abc import Callable
@@ -38,6 +39,11 @@ _TOO_LARGE = (
 )
 
 
+@functools.lru_cache(maxsize=256)
+def _lower(name: str) -> bytes:
+    return name.lower().encode("latin-1")
+
+
 class LightHeaders:
     """Request headers, looked up by name in any case; made for few look-ups."""
 
@@ -48,7 +54,7 @@ class LightHeaders:
 
     def get(self, name: str, default: str | None = None) -> str | None:
         """The value of a header, or the default."""
-        value = self._by_name.get(name.lower().encode("latin-1"))
+        value = self._by_name.get(_lower(name))
         return default if value is None else value.decode("latin-1")
 
     def full(self) -> httputil.HTTPHeaders:
@@ -93,7 +99,7 @@ class Exchange(httputil.HTTPConnection):
     def respond(self, response: bytes) -> None:
         """Send a whole response: status line, headers, and body."""
         self.done = True
-        self.on_close = None
+        self.on_close = self.delegate = None  # nothing that is left may keep the exchange alive
         if self._http_1_0 and self.keep_alive:
             response = response.replace(b"\r\n", b"\r\nConnection: keep-alive\r\n", 1)
         elif not self.keep_alive and not self._http_1_0:
@@ -134,7 +140,7 @@ class Exchange(httputil.HTTPConnection):
     def finish(self) -> None:
         """The response is complete (Tornado's interface)."""
         self.done = True
-        self.on_close = None
+        self.on_close = self.delegate = None
         self._protocol.write(self, b"0\r\n\r\n" if self._chunked else b"")
 
     def _format(self, chunk: bytes) -> bytes:
@@ -426,9 +432,7 @@ def _respond(connection: httputil.HTTPConnection, response: bytes) -> None:
     """Send a ready-made response through Tornado, which wants its parts."""
     head, _, body = response.partition(b"\r\n\r\n")
     first, _, rest = head.decode("latin-1").partition("\r\n")
-    connection.write_headers(
-        httputil.parse_response_start_line(first), httputil.HTTPHeaders.parse(rest), body
-    )
+    connection.write_headers(httputil.parse_response_start_line(first), httputil.HTTPHeaders.parse(rest), body)
     connection.finish()
 
 
