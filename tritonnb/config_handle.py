@@ -118,4 +118,5 @@ def _copy(message: pb.ModelConfig) -> pb.ModelConfig:
 
 
 def _to_text(message: pb.ModelConfig) -> str:
-    return text_format.MessageToString(message)
+    text: str = text_format.MessageToString(message)
+    return text

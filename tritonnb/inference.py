@@ -77,6 +77,7 @@ class Collector:
         self._done = done
 
     def respond(self, request: InferRequest, response: InferResponse) -> None:
+        """Take one response."""
         if not response.empty:
             self.responses.append(response)
         if response.final:
@@ -203,4 +204,9 @@ def _nobody(request: InferRequest, response: InferResponse) -> None:
 def _wake(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
     # The caller's loop may be gone: nobody is left to wake then.
     if not loop.is_closed():
-        loop.call_soon_threadsafe(lambda: future.done() or future.set_result(None))
+        loop.call_soon_threadsafe(_finish, future)
+
+
+def _finish(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

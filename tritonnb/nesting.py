@@ -6,6 +6,7 @@ Nothing here needs it: the server has a loop and a thread of its own. It is for 
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import importlib.util
 import warnings
 
@@ -38,7 +39,6 @@ def allow_nested() -> str:
 
 def _ipykernel_major() -> int:
     try:
-        import ipykernel
-    except ImportError:
+        return int(importlib.metadata.version("ipykernel").partition(".")[0])
+    except importlib.metadata.PackageNotFoundError:
         return 0
-    return int(ipykernel.version_info[0])

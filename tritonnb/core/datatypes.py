@@ -43,7 +43,7 @@ class DataType:
 
 def _datatype(name: str, number: int, numpy: npt.DTypeLike, config_name: str = "") -> DataType:
     dtype = np.dtype(numpy)
-    itemsize = 0 if dtype == object else dtype.itemsize
+    itemsize = 0 if dtype.kind == "O" else dtype.itemsize
     return DataType(name, config_name or f"TYPE_{name}", number, dtype, itemsize)
 
 

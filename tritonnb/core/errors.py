@@ -30,7 +30,7 @@ class Status(enum.Enum):
         self.http = http
         self.label = label
 
-    # Two codes share an HTTP status; without this the second would become an alias of the first.
+    # Several codes share an HTTP status; without this the second would become an alias of the first.
     def __new__(cls, http: int, label: str) -> Status:
         member = object.__new__(cls)
         member._value_ = label

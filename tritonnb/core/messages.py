@@ -117,7 +117,7 @@ class InferRequest:
     id : str
         Client's own, may be empty.
     inputs : dict of str to Tensor
-        In the order in which the client gave them.
+        In the order in which the client gave them; until it is checked, some may be undecoded.
     requested_outputs : tuple of str or None
         None asks for all.
     parameters : dict

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 
-def held_out() -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+_Examples = tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]
+
+
+def held_out() -> _Examples:
     """The images and classes that the network has not seen.
 
     Returns
@@ -23,8 +25,8 @@ def held_out() -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
     classes : numpy.ndarray
         INT64 of shape [360].
     """
-    _, test = _split()
-    return test
+    _, (images, classes) = _split()
+    return images, classes
 
 
 def train(path: Path) -> float:
@@ -43,13 +45,13 @@ def train(path: Path) -> float:
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     network.eval()
-    torch.jit.script(network).save(str(path))
+    torch.jit.script(network).save(str(path))  # type: ignore[no-untyped-call]
     with torch.inference_mode():
         found = network(torch.from_numpy(test_images)).argmax(dim=1).numpy()
     return float((found == test_classes).mean())
 
 
-def _split() -> Any:
+def _split() -> tuple[_Examples, _Examples]:
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 

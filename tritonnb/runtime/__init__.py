@@ -1,0 +1,1 @@
+"""Real time: engine, model lifecycle, instance threads, sequences."""

@@ -24,10 +24,12 @@ class Duration:
         self.ns = 0
 
     def add(self, ns: int, count: int = 1) -> None:
+        """Take ``count`` more into account that took ``ns`` together."""
         self.count += count
         self.ns += ns
 
     def to_dict(self) -> dict[str, int]:
+        """As the statistics extension writes it."""
         return {"count": self.count, "ns": self.ns}
 
 

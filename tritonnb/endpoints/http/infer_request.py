@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tritonnb.core.datatypes import BF16, BY_NAME, BYTES, FP16, FP32, FP64, DataType
+from tritonnb.core.datatypes import BF16, BY_NAME, BYTES, FP16, DataType
 from tritonnb.core.errors import InternalError, InvalidArgumentError, NotFoundError
 from tritonnb.core.messages import (
     SEQUENCE_END,
@@ -119,7 +119,7 @@ class RequestReader:
                 f"request JSON size of {length} bytes exceeds the maximum allowed input size of {self._max} "
                 "bytes. Use --http-max-input-size to increase the limit."
             )
-        document = rapidjson.parse(body if length == len(body) else memoryview(body)[:length])
+        document = rapidjson.parse(body if length == len(body) else body[:length])
         request = InferRequest(spec.name, {}, respond, model_version=version)
         answer = AnswerFormat()
         if type(document) is dict:
@@ -168,8 +168,6 @@ class RequestReader:
                 at += size
             elif given[0]:
                 request.inputs[name] = self._from_json(name, datatype, shape, entry["data"])
-                if datatype in (FP32, FP64) and _has_infinity(request.inputs[name]):
-                    rapidjson.check_numbers(memoryview(body)[:length])
             else:
                 region = members.parsed("shared_memory_region", members.string, parameters["shared_memory_region"])
                 raise NotFoundError(f"Unable to find shared memory region: '{region}'")
@@ -261,10 +259,6 @@ def _described(entry: dict[str, Any]) -> tuple[str, DataType, tuple[int, ...]]:
     if type(shape) is not list or any(type(dim) is not int or dim < 0 or dim > _MAX_INT64 for dim in shape):
         return name, BY_NAME.get(datatype_name, INVALID), members.parsed("shape", _shape, entry)
     return name, BY_NAME.get(datatype_name, INVALID), tuple(shape)
-
-
-def _has_infinity(tensor: Tensor | UndecodedTensor) -> bool:
-    return type(tensor) is Tensor and bool(np.isinf(tensor.array).any())
 
 
 def _string_member(entry: Any, name: str) -> str:

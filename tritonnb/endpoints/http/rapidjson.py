@@ -50,12 +50,9 @@ def parse(raw: bytes) -> Any:
     text = raw.decode("utf-8", "surrogateescape")
     if not _is_doubtful(raw):
         try:
-            value, end = _python_reader.raw_decode(text)
+            return _python_reader.decode(text)
         except (ValueError, RecursionError):
             pass
-        else:
-            if end == len(text):
-                return value
     return _Reader(text).document()
 
 
