@@ -155,7 +155,8 @@ def unpack(packed: Packed) -> Event:
         return _unpack_batch_sent(packed)
     if name == "BatchExecuted":
         flat = iter(packed[_BATCH_EXECUTED:])
-        return BatchExecuted(*packed[1:_BATCH_EXECUTED], tuple(zip(flat, flat, flat, flat, flat, strict=True)))
+        requests = tuple(zip(flat, flat, flat, flat, flat, strict=True))
+        return BatchExecuted(*(*packed[1:_BATCH_EXECUTED], requests))
     event: Event = _TYPES[name](*packed[1:])
     return event
 
@@ -168,4 +169,4 @@ def _unpack_batch_sent(packed: Packed) -> BatchSent:
     rest = packed[at + len(slots) :]
     half = len(rest) // 2
     facts = dict(zip(rest[:half], rest[half:], strict=True))
-    return BatchSent(*packed[1:_BATCH_SENT], members, slots or None, facts)
+    return BatchSent(*(*packed[1:_BATCH_SENT], members, slots or None, facts))

@@ -29,11 +29,14 @@ class StepModel:
         Those that are loaded.
     failure : str
         Why there is none: Triton's text of the failed load.
+    is_valid : bool
+        False for an ensemble that does not go together with its own steps.
     """
 
     config: Any | None
     versions: tuple[int, ...] = ()
     failure: str = ""
+    is_valid: bool = True
 
 
 #: The model of a name, None where there is none or more than one of it.
@@ -143,14 +146,14 @@ def check_no_cycle(name: str, steps_of: Callable[[str], Iterable[str]]) -> None:
     ------
     InvalidArgumentError
     """
-    for step in sorted(set(steps_of(name))):
-        reached, ahead = {step}, [step]
-        while ahead:
-            for each in set(steps_of(ahead.pop())) - reached:
-                reached.add(each)
-                ahead.append(each)
-        if name in reached:
-            raise InvalidArgumentError(f"circular dependency between ensembles: {name} -> ... -> {step} -> {name}")
+    reached, ahead = {name}, [name]
+    while ahead:
+        model = ahead.pop()
+        steps = sorted(set(steps_of(model)))
+        if name in steps:
+            raise InvalidArgumentError(f"circular dependency between ensembles: {name} -> ... -> {model} -> {name}")
+        ahead += [each for each in steps if each not in reached]
+        reached.update(steps)
 
 
 def check_ensemble(config: Any, lookup: Lookup) -> bool:
@@ -192,6 +195,10 @@ def _step_models(config: Any, lookup: Lookup) -> dict[str, Any]:
         model = found[step.model_name]
         assert model is not None
         depends = f"ensemble '{config.name}' depends on '{step.model_name}'"
+        if not model.is_valid:
+            raise InvalidArgumentError(
+                f"{depends} which is not valid. Model '{step.model_name}' failed with error: {model.failure}"
+            )
         if model.config is None:
             raise InvalidArgumentError(
                 f"{depends} which has no loaded version. Model '{step.model_name}' loading failed with "

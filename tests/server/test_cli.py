@@ -1,0 +1,144 @@
+"""``tritonnb serve`` as a process: tritonserver's flags, signals, exit status."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tritonclient.http as httpclient
+
+from tests.server.conftest import EXAMPLES, python_model
+
+SLOW = """
+import time
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        pb_utils.Logger.log_info("executing")
+        time.sleep(0.5)
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", each.inputs()[0].as_numpy())]) for each in requests]
+"""
+
+
+class Process:
+    """A running ``tritonnb serve``."""
+
+    def __init__(self, *arguments: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tritonnb", "serve", "--http-port", "0", *arguments],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.log = ""
+
+    def wait_for(self, pattern: str) -> re.Match[str]:
+        """Read the log until a line matches."""
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            self.log += line
+            if found := re.search(pattern, line):
+                return found
+        raise AssertionError(f"{pattern!r} is not in the log:\n{self.log}")
+
+    def client(self) -> httpclient.InferenceServerClient:
+        """A client, as soon as the server listens."""
+        port = self.wait_for(r"Started HTTPService at 127\.0\.0\.1:(\d+)").group(1)
+        return httpclient.InferenceServerClient(f"127.0.0.1:{port}")
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        """Send a signal and wait for the exit status."""
+        self._process.send_signal(number)
+        return self.exit_status()
+
+    def exit_status(self) -> int:
+        """Wait for the exit status."""
+        _, rest = self._process.communicate(timeout=30)
+        self.log += rest
+        return self._process.returncode
+
+    def kill(self) -> None:
+        """Leave nothing behind."""
+        self._process.kill()
+        self._process.wait()
+
+
+@contextmanager
+def serving(*arguments: str) -> Iterator[Process]:
+    process = Process(*arguments)
+    try:
+        yield process
+    finally:
+        process.kill()
+
+
+def x_input() -> httpclient.InferInput:
+    given = httpclient.InferInput("X", [1, 1], "FP32")
+    given.set_data_from_numpy(np.ones((1, 1), np.float32))
+    return given
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_after_the_accepted_requests_are_answered(write_model: Callable[..., Path], number: int):
+    repository = write_model("slow", SLOW)
+    with serving("--model-repository", str(repository)) as process:
+        client = process.client()
+        answers: list = []
+        asking = threading.Thread(target=lambda: answers.append(client.infer("slow", [x_input()]).as_numpy("Y")))
+        asking.start()
+        process.wait_for("executing")
+        assert process.end(number) == 0
+        asking.join()
+    assert answers[0].tolist() == [[1.0]]
+
+
+def test_explicit_mode_loads_what_it_is_told_and_lets_clients_load():
+    with serving(
+        f"--model-repository={EXAMPLES}", "--model-control-mode=explicit", "--load-model=add_sub"
+    ) as process:
+        client = process.client()
+        assert client.is_model_ready("add_sub")
+        assert not client.is_model_ready("string_upper")
+        client.load_model("string_upper")
+        assert client.is_model_ready("string_upper")
+        client.unload_model("string_upper")
+        assert not client.is_model_ready("string_upper")
+
+
+def test_a_failing_model_ends_it_unless_told_otherwise(write_model: Callable[..., Path]):
+    write_model("good", python_model("x"))
+    repository = write_model("broken", "raise RuntimeError('not today')")
+    with serving("--model-repository", str(repository)) as process:
+        assert process.exit_status() == 1
+    assert "not today" in process.log
+    assert "failed to load all models" in process.log
+    with serving("--model-repository", str(repository), "--exit-on-error=false") as process:
+        assert process.client().infer("good", [x_input()]).as_numpy("Y").tolist() == [[1.0]]
+
+
+def test_a_missing_repository_is_an_error():
+    with serving("--model-repository=/nowhere") as process:
+        assert process.exit_status() == 1
+    assert "'/nowhere' is not a directory" in process.log
+
+
+def test_backend_settings_reach_the_backend(write_model: Callable[..., Path]):
+    with serving("--model-repository", str(write_model("m", python_model("x"))), "--backend-config=oops") as process:
+        assert process.exit_status() == 2
+    assert "expected [<backend>,]<setting>=<value>" in process.log
+
+
+def test_strict_configuration_requires_a_file(write_model: Callable[..., Path]):
+    repository = write_model("m", python_model("x"))
+    (repository / "m" / "config.pbtxt").unlink()
+    with serving("--model-repository", str(repository), "--disable-auto-complete-config") as process:
+        assert process.exit_status() == 1
+    assert "Poll failed for model directory 'm': failed to open text file for read" in process.log

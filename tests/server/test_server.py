@@ -1,0 +1,307 @@
+"""The server as a user holds it: in cells, in scripts, in event loops."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tritonclient.http as httpclient
+
+import tritonnb as tnb
+from tests.server.conftest import EXAMPLES, python_model
+from tritonnb.core.errors import InvalidArgumentError, NotFoundError, UnavailableError
+from tritonnb.server import Server
+
+X = np.array([[1, 2, 3, 4]], np.float32)
+
+
+def server_threads() -> set[str]:
+    return {thread.name for thread in threading.enumerate() if thread.name.startswith("tritonnb")}
+
+
+# --- inference ------------------------------------------------------------------------------------
+
+
+def test_in_process_inference_takes_and_gives_numpy_arrays(server: Server):
+    outputs = server["add_sub"](INPUT0=X, INPUT1=X)
+    np.testing.assert_array_equal(outputs["OUTPUT0"], 2 * X)
+    np.testing.assert_array_equal(outputs["OUTPUT1"], 0 * X)
+
+
+def test_lists_become_arrays_of_the_inputs_datatype(server: Server):
+    assert server["add_sub"](INPUT0=[[1, 2, 3, 4]], INPUT1=[[1, 1, 1, 1]])["OUTPUT0"].dtype == np.float32
+    assert server["string_upper"](TEXT=[["grüße"]])["UPPER"].tolist() == [["GRÜSSE".encode()]]
+
+
+def test_only_the_wanted_outputs_come(server: Server):
+    assert list(server["add_sub"]({"INPUT0": X, "INPUT1": X}, outputs=["OUTPUT1"])) == ["OUTPUT1"]
+
+
+def test_the_official_client_in_another_process_gets_the_same_answer(server: Server):
+    script = f"""
+import numpy as np, tritonclient.http as http
+client = http.InferenceServerClient("127.0.0.1:{server.port}")
+inputs = [http.InferInput(name, [1, 4], "FP32") for name in ("INPUT0", "INPUT1")]
+for each in inputs:
+    each.set_data_from_numpy(np.array([[1, 2, 3, 4]], np.float32))
+print(client.infer("add_sub", inputs).as_numpy("OUTPUT0").tolist())
+"""
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == str(server["add_sub"](INPUT0=X, INPUT1=X)["OUTPUT0"].tolist())
+
+
+def test_many_requests_of_one_event_loop_share_batches(server: Server):
+    async def ask() -> list:
+        return await asyncio.gather(*(server["add_sub"].infer_async(INPUT0=X * k, INPUT1=X) for k in range(50)))
+
+    with server.record() as rec:
+        answers = asyncio.run(ask())
+    for k, outputs in enumerate(answers):
+        np.testing.assert_array_equal(outputs["OUTPUT0"], X * k + X)
+    assert len(rec.requests) == 50
+    assert len(rec.batches) < 50
+    assert all(batch.why for batch in rec.batches)
+
+
+def test_many_threads_get_their_own_answers(server: Server):
+    wrong: list[int] = []
+
+    def ask(k: int) -> None:
+        for step in range(20):
+            value = np.full((1, 4), k * 100 + step, np.float32)
+            if not (server["add_sub"](INPUT0=value, INPUT1=0 * X)["OUTPUT0"] == value).all():
+                wrong.append(k)
+
+    threads = [threading.Thread(target=ask, args=(k,)) for k in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_a_cancelled_task_cancels_its_request(server: Server):
+    async def ask() -> None:
+        task = asyncio.create_task(server["add_sub"].infer_async(INPUT0=X, INPUT1=X))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(ask())
+    assert server["add_sub"](INPUT0=X, INPUT1=X)["OUTPUT0"].shape == (1, 4)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "complaint"),
+    [
+        ({"INPUT0": X.astype("f8"), "INPUT1": X}, "'INPUT0' of model 'add_sub' is FP32.*got an array of float64"),
+        ({"INPUT0": X, "OTHER": X}, "unexpected inference input 'OTHER' for model 'add_sub'"),
+        ({"INPUT0": X}, "missing required input.*'INPUT1'"),
+        ({"INPUT0": X[0], "INPUT1": X[0]}, r"Expected \[-1,4\], got \[4\]"),
+        ({"INPUT0": "a", "INPUT1": X}, "'INPUT0' of model 'add_sub' is FP32"),
+    ],
+)
+def test_a_bad_request_names_the_model_and_the_tensor(server: Server, inputs: dict, complaint: str):
+    with pytest.raises(InvalidArgumentError, match=complaint):
+        server["add_sub"](inputs)
+
+
+# --- models ---------------------------------------------------------------------------------------
+
+
+def test_an_unknown_model_is_not_found(server: Server):
+    with pytest.raises(NotFoundError, match="unknown model: 'nosuch' is not found"):
+        server["nosuch"]
+
+
+def test_a_failing_model_is_told_and_the_others_serve(write_model: Callable[..., Path], capsys):
+    write_model("good", python_model("x + 1"))
+    write_model("broken", "raise RuntimeError('not today')")
+    repository = write_model("misspelt", python_model("x"), config="max_batch_sise: 3")
+    server = tnb.serve(repository, port=0)
+    try:
+        assert set(server.load_errors) == {"broken", "misspelt"}
+        printed = capsys.readouterr().out
+        assert "not today" in printed
+        assert 'no field named "max_batch_sise"' in printed
+        assert server["good"](X=[[1.0]])["Y"].tolist() == [[2.0]]
+        reasons = {row["name"]: row.get("reason", "") for row in server.index()}
+        assert "not today" in reasons["broken"]
+        assert "max_batch_sise" in reasons["misspelt"]
+        assert not server.ready()
+    finally:
+        server.stop()
+
+
+def test_a_model_is_reloaded_while_it_serves(write_model: Callable[..., Path]):
+    repository = write_model("m", python_model("x + 1"))
+    with Server(repository, port=0) as server:
+        assert server["m"](X=[[1.0]])["Y"].tolist() == [[2.0]]
+        write_model("m", python_model("x + 10"))
+        server["m"].reload()
+        assert server["m"](X=[[1.0]])["Y"].tolist() == [[11.0]]
+
+
+def test_a_failed_reload_leaves_the_old_model_serving(write_model: Callable[..., Path]):
+    repository = write_model("m", python_model("x + 1"))
+    with Server(repository, port=0) as server:
+        write_model("m", "syntax error here")
+        with pytest.raises(InvalidArgumentError, match="load failed for model 'm'.*SyntaxError"):
+            server["m"].reload()
+        assert server["m"](X=[[1.0]])["Y"].tolist() == [[2.0]]
+        assert server.index() == [{"name": "m", "version": "1", "state": "READY"}]
+
+
+def test_every_version_of_the_policy_can_be_asked(write_model: Callable[..., Path]):
+    write_model("m", python_model("x + 1"), version=1)
+    repository = write_model("m", python_model("x + 2"), config="version_policy { all { } }", version=2)
+    with Server(repository, port=0) as server:
+        assert server["m"].metadata()["versions"] == ["1", "2"]
+        assert server["m"](X=[[0.0]])["Y"].tolist() == [[2.0]]
+        client = httpclient.InferenceServerClient(f"127.0.0.1:{server.port}")
+        given = httpclient.InferInput("X", [1, 1], "FP32")
+        given.set_data_from_numpy(np.zeros((1, 1), np.float32))
+        assert client.infer("m", [given], model_version="1").as_numpy("Y").tolist() == [[1.0]]
+
+
+# --- configuration --------------------------------------------------------------------------------
+
+
+def test_a_change_of_scheduling_is_applied_in_place(server: Server):
+    config = server["add_sub"].config
+    config.dynamic_batching.max_queue_delay_microseconds = 2000
+    assert "+  max_queue_delay_microseconds: 2000" in config.diff()
+    assert config.apply() == "in place"
+    assert server["add_sub"].config.dynamic_batching.max_queue_delay_microseconds == 2000
+    assert server["add_sub"](INPUT0=X, INPUT1=X)["OUTPUT0"].shape == (1, 4)
+
+
+def test_any_other_change_loads_the_model_anew(server: Server):
+    config = server["add_sub"].config
+    config.max_batch_size = 4
+    config.dynamic_batching.preferred_batch_size[:] = []
+    assert config.apply() == "reloaded"
+    with pytest.raises(InvalidArgumentError, match="batch-size must be <= 4"):
+        server["add_sub"](INPUT0=np.tile(X, (5, 1)), INPUT1=np.tile(X, (5, 1)))
+
+
+def test_a_refused_change_changes_nothing(server: Server):
+    config = server["add_sub"].config
+    config.dynamic_batching.preferred_batch_size[:] = [9]
+    with pytest.raises(InvalidArgumentError, match="preferred size must be <= max batch size for add_sub"):
+        config.apply()
+    config.revert()
+    assert config.diff() == ""
+    assert config.apply() == "unchanged"
+
+
+# --- life -----------------------------------------------------------------------------------------
+
+
+def test_stopping_frees_the_port_and_every_thread():
+    before = server_threads()
+    server = Server(EXAMPLES, port=0, model_control_mode="explicit", load_models=["add_sub"])
+    port = server.port
+    server.stop()
+    server.stop()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", port))
+    assert {name for name in server_threads() - before if "load" not in name} == set()
+    assert repr(server) == "<Server: stopped>"
+
+
+def test_serving_the_same_repository_again_replaces_the_server(write_model: Callable[..., Path]):
+    repository = write_model("m", python_model("x"))
+    first = tnb.serve(repository, port=0)
+    second = tnb.serve(repository, port=0)
+    try:
+        assert repr(first) == "<Server: stopped>"
+        assert second["m"](X=[[3.0]])["Y"].tolist() == [[3.0]]
+    finally:
+        second.stop()
+
+
+def test_a_server_that_nobody_holds_stops(write_model: Callable[..., Path]):
+    server = tnb.serve(write_model("m", python_model("x")), port=0)
+    port = server.port
+    del server
+    gc.collect()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", port))
+
+
+def test_a_taken_port_is_refused_when_it_was_asked_for():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(UnavailableError, match="in use"):
+            Server(port=taken.getsockname()[1])
+
+
+def test_the_next_free_port_is_taken_otherwise_and_said_aloud(monkeypatch: pytest.MonkeyPatch, capsys):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        monkeypatch.setattr("tritonnb.server.DEFAULT_PORT", port)
+        server = tnb.serve()
+        try:
+            assert port < server.port < port + 100
+            assert f"port {port} is taken" in capsys.readouterr().out
+        finally:
+            server.stop()
+
+
+def test_a_missing_repository_is_refused(tmp_path: Path):
+    with pytest.raises(InvalidArgumentError, match="nowhere"):
+        Server(tmp_path / "nowhere", port=0)
+
+
+def test_it_works_as_an_asynchronous_context_manager():
+    async def main() -> list:
+        async with Server(EXAMPLES, port=0, model_control_mode="explicit", load_models=["add_sub"]) as server:
+            return (await server["add_sub"].infer_async(INPUT0=X, INPUT1=X))["OUTPUT0"].tolist()
+
+    assert asyncio.run(main()) == (2 * X).tolist()
+
+
+def test_a_script_may_end_without_stopping_its_server():
+    script = f"""
+import tritonnb as tnb
+server = tnb.serve({str(EXAMPLES)!r}, port=0, model_control_mode="explicit", load_models=["add_sub"])
+print(server["add_sub"](INPUT0=[[1, 2, 3, 4]], INPUT1=[[1, 1, 1, 1]])["OUTPUT0"].tolist())
+"""
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (found.returncode, found.stderr) == (0, "")
+    assert found.stdout.strip() == "[[2.0, 3.0, 4.0, 5.0]]"
+
+
+# --- looking --------------------------------------------------------------------------------------
+
+
+def test_the_repr_shows_endpoint_models_and_counts(server: Server):
+    server["add_sub"](INPUT0=X, INPUT1=X)
+    assert server.url in repr(server)
+    assert "add_sub 1 READY 1 1" in repr(server)
+    assert "<td>add_sub</td>" in server._repr_html_()
+    assert "INPUT0: FP32 [-1, 4]" in repr(server["add_sub"])
+    assert "<li>" in server["add_sub"]._repr_html_()
+
+
+def test_statistics_are_those_of_the_endpoint(server: Server):
+    server["add_sub"](INPUT0=X, INPUT1=X)
+    client = httpclient.InferenceServerClient(f"127.0.0.1:{server.port}")
+    assert client.get_inference_statistics("add_sub")["model_stats"] == [server["add_sub"].stats()]
+
+
+def test_the_doctor_names_versions():
+    assert "tritonclient" in repr(tnb.doctor())
