@@ -329,9 +329,9 @@ def _stop(background: BackgroundLoop, engine: Engine, endpoints: list[HttpEndpoi
         return
 
     async def close() -> None:
-        for endpoint in endpoints:
-            await endpoint.stop(0)
-        await engine.stop()
+        # The engine answers what it accepted while the endpoints wait for those answers to leave.
+        draining = [endpoint.stop(engine.options.exit_timeout) for endpoint in endpoints]
+        await asyncio.gather(engine.stop(), *draining)
 
     try:
         background.run(close())

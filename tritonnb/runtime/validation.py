@@ -93,7 +93,7 @@ class RequestValidator:
                 raise InvalidArgumentError(f"unexpected inference input '{name}' for model '{spec.name}'")
 
     def _check_batch(self, request: InferRequest) -> None:
-        batch = -1
+        batch = 0
         for name, tensor in _hash_order(request):
             shape = tensor.shape
             if not shape:
@@ -101,7 +101,7 @@ class RequestValidator:
                     request,
                     f"input '{name}' has no shape but model requires batch dimension for '{self._spec.name}'",
                 )
-            if batch < 0:
+            if not batch:
                 batch = shape[0]
             elif batch != shape[0]:
                 self._refuse(
@@ -144,31 +144,29 @@ class RequestValidator:
         raw = memoryview(tensor.raw)
         length_of = struct.Struct("<I").unpack_from
         elements: list[bytes] = []
-        at = 0
-        while at < len(raw):
-            left = len(raw) - at
+        at, end, length = 0, len(raw), 0
+        while at < end:
+            if end - at < 4:
+                self._refuse(
+                    request,
+                    f"incomplete string length indicator {where}, expecting 4 bytes but only {end - at} bytes "
+                    "available. Please make sure the string length indicator is in one buffer.",
+                )
             if len(elements) == expected:
                 self._refuse(
                     request,
                     f"unexpected number of string elements {expected + 1} {where}, expecting {expected}",
                 )
-            if left < 4:
-                self._refuse(
-                    request,
-                    f"incomplete string length indicator {where}, expecting 4 bytes but only {left} bytes "
-                    "available. Please make sure the string length indicator is in one buffer.",
-                )
             (length,) = length_of(raw, at)
-            at += 4
-            if length > left - 4:
-                raise IncompleteStringError(
-                    f"incomplete string data for inference input '{tensor.name}', expecting string of length "
-                    f"{length} but only {left - 4} bytes available"
-                )
-            elements.append(bytes(raw[at : at + length]))
-            at += length
+            elements.append(bytes(raw[at + 4 : at + 4 + length]))
+            at += 4 + length
         if len(elements) != expected:
             self._refuse(request, f"expected {expected} string elements {where}, got {len(elements)}")
+        if at > end:
+            raise IncompleteStringError(
+                f"incomplete string data for inference input '{tensor.name}', expecting string of length "
+                f"{length} but only {len(elements[-1])} bytes available"
+            )
         array = np.empty(expected, dtype=object)
         array[:] = elements
         return array

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import re
 import zlib
 
 from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
 
+_LEADING_NUMBER = re.compile(r"\s*[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|inf)")
 #: Let zlib see from the data whether it has a zlib or a gzip header.
 _EITHER_HEADER = 32 + zlib.MAX_WBITS
 
@@ -28,7 +30,7 @@ def decompress(body: bytes, encoding: str | None, limit: int) -> bytes:
     ------
     UnsupportedError, InvalidArgumentError
     """
-    if not encoding or encoding == "identity":
+    if encoding is None or encoding == "identity":
         return body
     if encoding not in ("gzip", "deflate"):
         raise UnsupportedError("Unsupported compression type")
@@ -50,7 +52,8 @@ def decompress(body: bytes, encoding: str | None, limit: int) -> bytes:
 def choose_encoding(accepted: str | None) -> str:
     """What ``Accept-Encoding`` asks for: ``gzip``, ``deflate``, or ``identity``.
 
-    The highest weight wins, among equal ones the first; names that are not known do not count.
+    The highest weight wins, among equal ones the first. Names that are not known do not count, and
+    Triton knows none that is followed by a blank.
 
     Examples
     --------
@@ -59,10 +62,10 @@ def choose_encoding(accepted: str | None) -> str:
     """
     best, best_weight = "identity", 0.0
     for entry in (accepted or "").split(","):
-        name, _, parameter = entry.strip().partition(";")
-        weight = _weight(parameter.strip())
-        if name.strip() in ("identity", "deflate", "gzip") and weight > best_weight:
-            best, best_weight = name.strip(), weight
+        name, has_weight, given = entry.lstrip(" ").partition(";q=")
+        weight = _weight(given) if has_weight else 1.0
+        if name in ("identity", "deflate", "gzip") and weight > best_weight:
+            best, best_weight = name, weight
     return best
 
 
@@ -71,11 +74,6 @@ def compress(body: bytes, encoding: str) -> bytes:
     return gzip.compress(body, mtime=0) if encoding == "gzip" else zlib.compress(body)
 
 
-def _weight(parameter: str) -> float:
-    if not parameter:
-        return 1.0
-    key, _, value = parameter.partition("=")
-    try:
-        return float(value) if key.strip() == "q" else 0.0
-    except ValueError:
-        return 0.0
+def _weight(given: str) -> float:
+    found = _LEADING_NUMBER.match(given)
+    return float(found.group()) if found else 0.0

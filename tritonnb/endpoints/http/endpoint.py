@@ -189,8 +189,8 @@ class _Message(httputil.HTTPMessageDelegate):
                 raise UnsupportedError("HTTP end point doesn't support models with decoupled transaction policy")
             body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
             encoding = headers.get("Content-Encoding")
-            if encoding:
-                body = decompress(body, encoding, endpoint.options.max_body_size)
+            if encoding is not None:
+                body = decompress(body, encoding, endpoint.options.max_input_size)
             length = header_length(headers.get("Inference-Header-Content-Length"), body)
             content_type = JSON
             request, self._answer = endpoint.reader.read(served.spec, served.version, body, length, self._answered)

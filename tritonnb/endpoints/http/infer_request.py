@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
 from tritonnb.core.datatypes import BF16, BY_NAME, BYTES, FP16, DataType
-from tritonnb.core.errors import InternalError, InvalidArgumentError, NotFoundError
+from tritonnb.core.errors import InternalError, InvalidArgumentError, NotFoundError, UnsupportedError
 from tritonnb.core.messages import (
     SEQUENCE_END,
     SEQUENCE_START,
@@ -29,6 +30,7 @@ from tritonnb.endpoints.http import members, rapidjson
 from tritonnb.endpoints.http.tensor_data import read_data, read_strings
 from tritonnb.model_config.schema import INVALID, ModelSpec
 
+T = TypeVar("T")
 _LONGEST_ID = 128
 _MAX_INT64 = 2**63 - 1
 _LEADING_NUMBER = re.compile(r"\s*([+-]?\d+)")
@@ -169,12 +171,15 @@ class RequestReader:
             elif given[0]:
                 request.inputs[name] = self._from_json(name, datatype, shape, entry["data"])
             else:
-                region = members.parsed("shared_memory_region", members.string, parameters["shared_memory_region"])
-                raise NotFoundError(f"Unable to find shared memory region: '{region}'")
+                _refuse_region(parameters)
         if at != len(body):
             raise InvalidArgumentError(f"unexpected additional input data for model '{request.model_name}'")
 
     def _from_json(self, name: str, datatype: DataType, shape: tuple[int, ...], data: Any) -> Tensor | UndecodedTensor:
+        count = math.prod(shape) if shape else 0  # to Triton an empty shape has no elements
+        if not count:
+            return UndecodedTensor(name, datatype, shape, b"")
+        elements = members.parsed("data", members.array, data)
         if datatype is INVALID:
             raise InvalidArgumentError(f"invalid datatype for input {name}")
         if datatype in (FP16, BF16):
@@ -182,7 +187,6 @@ class RequestReader:
                 f"receiving {datatype.name} data via JSON is not supported. Please use the binary data format "
                 f"for input {name}"
             )
-        count = math.prod(shape) if shape else 0  # to Triton an empty shape has no elements
         size = count * datatype.itemsize
         if size > self._max:
             raise InvalidArgumentError(
@@ -190,12 +194,8 @@ class RequestReader:
                 f"{self._max} bytes. Use --http-max-input-size to increase the limit."
             )
         if datatype is BYTES:
-            strings = read_strings(members.parsed("data", members.array, data)) if count else b""
-            return UndecodedTensor(name, datatype, shape, strings)
-        elements = members.parsed("data", members.array, data) if count else []
+            return UndecodedTensor(name, datatype, shape, read_strings(elements))
         array = members.parsed("data", read_data, elements, datatype, count)
-        if not shape:
-            return UndecodedTensor(name, datatype, shape, b"")
         return Tensor(name, datatype, array.reshape(shape))
 
     def _raw(self, spec: ModelSpec, version: int, body: bytes, respond: Respond) -> InferRequest:
@@ -327,8 +327,8 @@ def _correlation_id(value: Any) -> int | str:
     if type(value) is int and 0 <= value < 2**64:
         return value
     text = members.string(value)
-    if len(text) > _LONGEST_ID:
-        raise InvalidArgumentError(f"string correlation ID cannot be longer than {_LONGEST_ID} characters")
+    if len(text.encode("utf-8", "surrogateescape")) > _LONGEST_ID:
+        raise UnsupportedError(f"string correlation ID cannot be longer than {_LONGEST_ID} characters")
     return text
 
 
@@ -349,32 +349,51 @@ def _custom_parameter(name: str, value: Any) -> ParameterValue:
 
 def _read_outputs(listed: Any, request: InferRequest, answer: AnswerFormat) -> None:
     for entry in members.parsed("outputs", members.array, listed):
+        parameters = entry.get("parameters") if type(entry) is dict else None
+        if type(parameters) is not dict:
+            parameters = {}
+        if "shared_memory_region" in parameters:
+            _check_region_alone(parameters)
         name = entry.get("name") if type(entry) is dict else None
         if type(name) is not str:
             name = members.parsed("name", _string_member, entry, "name")
-        answer.outputs[name] = _output_format(entry.get("parameters"))
+        output = _output_format(parameters) if parameters else OutputFormat()
+        answer.outputs.setdefault(name, output)
     if answer.outputs:
         request.requested_outputs = tuple(answer.outputs)
         answer.binary = False
 
 
-def _output_format(parameters: Any) -> OutputFormat:
-    if type(parameters) is not dict:
-        return OutputFormat()
-    classification = 0
+def _output_format(parameters: dict[str, Any]) -> OutputFormat:
+    output = OutputFormat()
     if "classification" in parameters:
-        try:
-            classification = members.unsigned(parameters["classification"])
-        except InternalError as error:
-            raise InternalError(f"Unable to set 'classification': {error}") from None
-    region = "shared_memory_region" in parameters
-    if region and classification:
-        raise InvalidArgumentError("Output can't set both 'shared_memory_region' and 'classification'")
-    binary = False
+        output.classification = _set("classification", members.unsigned, parameters)
+    if "shared_memory_region" in parameters:
+        _refuse_region(parameters)
     if "binary_data" in parameters:
-        binary = members.parsed("binary_data", members.boolean, parameters["binary_data"])
-    if region and binary:
+        output.binary = members.parsed("binary_data", members.boolean, parameters["binary_data"])
+    return output
+
+
+def _check_region_alone(parameters: dict[str, Any]) -> None:
+    """An output in shared memory is neither classes nor in the answer."""
+    if "classification" in parameters:
+        raise InvalidArgumentError("Output can't set both 'shared_memory_region' and 'classification'")
+    if "binary_data" in parameters and _set("binary_data", members.boolean, parameters):
         raise InvalidArgumentError("Output can't set both 'shared_memory_region' and 'binary_data'")
-    if region:
-        raise NotFoundError(f"Unable to find shared memory region: '{parameters['shared_memory_region']}'")
-    return OutputFormat(binary, classification)
+
+
+def _set(name: str, read: Callable[[Any], T], parameters: dict[str, Any]) -> T:
+    try:
+        return read(parameters[name])
+    except InternalError as error:
+        raise InternalError(f"Unable to set '{name}': {error}") from None
+
+
+def _refuse_region(parameters: dict[str, Any]) -> NoReturn:
+    """No shared memory is registered: there is no region to be found."""
+    region = members.parsed("shared_memory_region", members.string, parameters["shared_memory_region"])
+    for name in ("shared_memory_offset", "shared_memory_byte_size"):
+        if name in parameters:
+            members.parsed(name, members.unsigned, parameters[name])
+    raise NotFoundError(f"Unable to find shared memory region: '{region}'")

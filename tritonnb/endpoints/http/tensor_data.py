@@ -7,9 +7,9 @@ and types are strict. Writing follows RapidJSON's writer: shortest digits, fixed
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,7 @@ def read_data(data: list[Any], datatype: DataType, count: int) -> npt.NDArray[An
     InternalError
         If an element is of another type, or there are more or fewer than ``count``.
     """
-    elements = list(_flat(data)) if any(type(each) is list for each in data) else data
+    elements = _flattened(data, "Unable to parse 'data': ")
     checked = elements[:count]
     types = set(map(type, checked))
     if datatype is BOOL:
@@ -58,7 +58,7 @@ def read_data(data: list[Any], datatype: DataType, count: int) -> npt.NDArray[An
         raise InternalError(_SHAPE_MISMATCH)
     if datatype in (FP32, FP64):
         with np.errstate(over="ignore"):
-            return np.array([_as_float(each) for each in elements], np.float64).astype(datatype.numpy)
+            return np.array(elements, np.float64).astype(datatype.numpy)
     wide = {"BOOL": np.bool_}.get(datatype.name, np.uint64 if datatype.name in _UNSIGNED else np.int64)
     return np.array(elements, wide).astype(datatype.numpy)
 
@@ -71,7 +71,7 @@ def read_strings(data: list[Any]) -> bytes:
     InternalError
         If an element is no string.
     """
-    elements = list(_flat(data))
+    elements = _flattened(data, "")
     if any(type(each) is not str for each in elements):
         raise InternalError("Unable to parse JSON bytes array: attempt to access JSON non-string as string")
     array = np.empty(len(elements), dtype=object)
@@ -96,8 +96,11 @@ def write_data(array: npt.NDArray[Any], datatype: DataType) -> bytes:
     if datatype is BOOL:
         return b",".join([b"true" if each else b"false" for each in array.ravel().view(np.uint8).tolist()])
     if datatype in (FP32, FP64):
-        return ",".join(map(write_float, array.ravel().astype(np.float64).tolist())).encode()
-    return ",".join(map(str, array.ravel().tolist())).encode()
+        values = array.ravel().astype(np.float64).tolist()
+        text = _listed(values)
+        # Python's digits are RapidJSON's, unless it writes an exponent, NaN, or an infinity.
+        return (",".join(map(write_float, values)) if "e" in text or "n" in text else text).encode()
+    return _listed(array.ravel().tolist()).encode()
 
 
 def write_string(value: bytes) -> bytes:
@@ -127,26 +130,37 @@ def write_float(value: float) -> str:
     return f"{sign}{digits.ljust(power + 1, '0')}.0"
 
 
+def _listed(values: list[Any]) -> str:
+    return repr(values)[1:-1].replace(" ", "")
+
+
 _NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
-def _as_float(value: float) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf
+def _flattened(data: list[Any], prefix: str) -> list[Any]:
+    """The elements of a list of lists, nested in any way; ``prefix`` is for the complaint."""
+    depth = 1
+    types = set(map(type, data))
+    while types == {list}:
+        data = list(chain.from_iterable(data))
+        depth += 1
+        _check_nesting(depth, prefix)
+        types = set(map(type, data))
+    return list(_flat(data, depth, prefix)) if list in types else data
 
 
-def _flat(data: list[Any], depth: int = 1) -> Iterator[Any]:
-    if depth > _MAX_NESTING:
-        raise InvalidArgumentError(
-            f"Unable to parse 'data': JSON nesting depth exceeds maximum allowed limit ({_MAX_NESTING})"
-        )
+def _flat(data: list[Any], depth: int, prefix: str) -> Iterator[Any]:
+    _check_nesting(depth, prefix)
     for each in data:
         if type(each) is list:
-            yield from _flat(each, depth + 1)
+            yield from _flat(each, depth + 1, prefix)
         else:
             yield each
+
+
+def _check_nesting(depth: int, prefix: str) -> None:
+    if depth > _MAX_NESTING:
+        raise InvalidArgumentError(f"{prefix}JSON nesting depth exceeds maximum allowed limit ({_MAX_NESTING})")
 
 
 def _require(holds: bool, kind: str, wanted: str) -> None:
