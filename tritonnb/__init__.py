@@ -5,6 +5,21 @@
 >>> server["digits"](image=images)  # doctest: +SKIP
 """
 
+from tritonnb.backends.annotations import (
+    BOOL,
+    BYTES,
+    FP16,
+    FP32,
+    FP64,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    UINT8,
+    UINT16,
+    UINT32,
+    UINT64,
+)
 from tritonnb.core.errors import TritonError
 from tritonnb.core.version import VERSION as __version__
 from tritonnb.doctor import doctor
@@ -13,6 +28,19 @@ from tritonnb.server import Server, serve
 from tritonnb.telemetry.recording import Recording
 
 __all__ = [
+    "BOOL",
+    "BYTES",
+    "FP16",
+    "FP32",
+    "FP64",
+    "INT8",
+    "INT16",
+    "INT32",
+    "INT64",
+    "UINT8",
+    "UINT16",
+    "UINT32",
+    "UINT64",
     "Recording",
     "Server",
     "TritonError",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import functools
 import html
 import weakref
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
@@ -17,12 +18,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
+from tritonnb.backends.functions import Function, FunctionBackend, config_of
 from tritonnb.core.errors import InvalidArgumentError, TritonError, UnavailableError
 from tritonnb.core.events import Packed, unpack
 from tritonnb.endpoints.http.endpoint import HttpEndpoint, HttpOptions
 from tritonnb.inference import Submitter
 from tritonnb.model_handle import ModelHandle
 from tritonnb.runtime.engine import Engine
+from tritonnb.runtime.loading import ModelSource
 from tritonnb.runtime.loop import BackgroundLoop
 from tritonnb.runtime.options import EngineOptions
 from tritonnb.telemetry.recording import Recording
@@ -169,6 +172,37 @@ class Server:
         """
         self.run(self.engine.load(name, None if config is None else {"config": config}))
         return self[name]
+
+    def model(self, function: Function | None = None, **fields: Any) -> Any:
+        """Serve a Python function as a model; a decorator, with or without arguments.
+
+        Defining the function again, as rerunning a cell does, replaces the model.
+
+        Parameters
+        ----------
+        function : callable
+            Its annotated parameters are the inputs, its return annotation the output ``OUTPUT`` or a dict of
+            outputs; it is called with whole batches, ``[rows, dims...]``.
+        **fields
+            Fields of the model configuration: ``max_batch_size``, ``dynamic_batching``, ``name``, …
+
+        Returns
+        -------
+        callable
+            The function itself.
+
+        Examples
+        --------
+        >>> @server.model(max_batch_size=8, dynamic_batching={})  # doctest: +SKIP
+        ... def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+        ...     return X * 2
+        >>> server["double"](X=[[1.0], [2.0]])["OUTPUT"]  # doctest: +SKIP
+        """
+        if function is None:
+            return functools.partial(self.model, **fields)
+        config = config_of(function, fields)
+        self.run(self.engine.load_source(ModelSource(config.name, Path(), config, (1,), FunctionBackend(function))))
+        return function
 
     def unload(self, name: str) -> None:
         """Stop taking requests for a model; what it accepted is answered."""

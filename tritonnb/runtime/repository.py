@@ -8,6 +8,7 @@ texts are those of Triton's model lifecycle and repository index.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import enum
 import logging
 import time
@@ -19,6 +20,7 @@ from typing import Any
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
 from tritonnb.core.events import ModelStateChanged
 from tritonnb.model_config.load import ConfigError, finish_config, load_config
+from tritonnb.model_config.parse import parse_json
 from tritonnb.model_config.versions import select_versions, version_directories
 from tritonnb.runtime.devices import cuda_devices
 from tritonnb.runtime.loading import ModelLoader, ModelSource
@@ -163,6 +165,9 @@ class ModelRepository:
             If a version could not be created.
         """
         model = self._models.setdefault(name, _Model())
+        if model.source is not None and model.source.backend is not None:
+            await self.load_source(_with_config(model.source, override))
+            return
         async with model.lock:
             try:
                 source = await self._loader.in_thread(self._read_source, name, override)
@@ -316,3 +321,8 @@ class ModelRepository:
 
     def _changed(self, name: str, version: int, state: State, reason: str = "") -> None:
         self._stream.emit(ModelStateChanged(time.monotonic_ns(), name, version, state.value, reason))
+
+
+def _with_config(source: ModelSource, override: str | None) -> ModelSource:
+    """A model that is no directory, with another configuration."""
+    return source if override is None else dataclasses.replace(source, config=parse_json(override))

@@ -1,0 +1,105 @@
+"""``@server.model``: a Python function becomes a served model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import tritonclient.http as httpclient
+
+import tritonnb as tnb
+from tritonnb.core.errors import InternalError, InvalidArgumentError
+from tritonnb.server import Server
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server(port=0) as server:
+        yield server
+
+
+def test_a_decorated_function_is_served_and_stays_a_function(server: Server):
+    @server.model(max_batch_size=8, dynamic_batching={"max_queue_delay_microseconds": 100})
+    def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+        return X * 2
+
+    assert double(21) == 42
+    assert server["double"](X=[[1.0], [2.0]])["OUTPUT"].tolist() == [[2.0], [4.0]]
+    assert server["double"].config.dynamic_batching.preferred_batch_size == [8]
+
+
+def test_it_answers_over_http_too(server: Server):
+    @server.model
+    def shout(TEXT: tnb.BYTES[1]) -> tnb.BYTES[1]:
+        return [each.upper() for each in TEXT]
+
+    client = httpclient.InferenceServerClient(f"127.0.0.1:{server.port}")
+    given = httpclient.InferInput("TEXT", [1], "BYTES")
+    given.set_data_from_numpy(np.array([b"hello"], object))
+    assert client.infer("shout", [given]).as_numpy("OUTPUT").tolist() == [b"HELLO"]
+
+
+def test_it_may_have_several_inputs_and_outputs(server: Server):
+    @server.model(max_batch_size=4)
+    def both(A: tnb.INT32[2], B: tnb.INT32[2]) -> {"SUM": tnb.INT32[2], "PRODUCT": tnb.INT32[2]}:
+        return {"SUM": A + B, "PRODUCT": A * B}
+
+    outputs = server["both"](A=[[1, 2]], B=[[3, 4]])
+    assert outputs["SUM"].tolist() == [[4, 6]]
+    assert outputs["PRODUCT"].tolist() == [[3, 8]]
+
+
+def test_defining_it_again_replaces_it(server: Server):
+    for factor in (2, 3):
+
+        @server.model(name="scale")
+        def scale(X: tnb.FP64[1], factor=factor) -> tnb.FP64[1]:
+            return X * factor
+
+    assert server["scale"](X=[1.0])["OUTPUT"].tolist() == [3.0]
+
+
+def test_its_configuration_can_be_changed(server: Server):
+    @server.model(max_batch_size=2)
+    def same(X: tnb.FP32[1]) -> tnb.FP32[1]:
+        return X
+
+    config = server["same"].config
+    config.max_batch_size = 3
+    assert config.apply() == "reloaded"
+    assert server["same"](X=[[1.0]] * 3)["OUTPUT"].shape == (3, 1)
+
+
+def test_what_it_raises_is_the_answer(server: Server):
+    @server.model
+    def refuse(X: tnb.FP32[1]) -> tnb.FP32[1]:
+        raise ValueError("no")
+
+    with pytest.raises(InternalError, match="ValueError: no"):
+        server["refuse"](X=[1.0])
+
+
+def test_an_output_of_the_wrong_shape_is_told(server: Server):
+    @server.model
+    def flat(X: tnb.FP32[2]) -> tnb.FP32[2]:
+        return X.sum()
+
+    with pytest.raises(InternalError, match=r"output 'OUTPUT' has the shape \[\], expected \[2\]"):
+        server["flat"](X=[1.0, 2.0])
+
+
+def test_a_parameter_needs_a_tensor_type(server: Server):
+    with pytest.raises(InvalidArgumentError, match="the parameter 'x' needs a tensor type"):
+
+        @server.model
+        def untyped(x) -> tnb.FP32[1]:
+            return x
+
+
+def test_an_unknown_field_is_refused(server: Server):
+    with pytest.raises(InvalidArgumentError, match="max_batch_sise"):
+
+        @server.model(max_batch_sise=3)
+        def same(X: tnb.FP32[1]) -> tnb.FP32[1]:
+            return X
