@@ -74,9 +74,7 @@ def load(repository: Path, name: str, override: str | None = None) -> Outcome:
         return Outcome(f"{prefix}{error.message}\n", is_valid=False)
     versions = select_versions(config, version_directories(directory))
     if not versions:
-        return Outcome(
-            f"{prefix}at least one version must be available under the version policy of model '{name}'\n"
-        )
+        return Outcome(f"{prefix}at least one version must be available under the version policy of model '{name}'\n")
     if config.platform != "ensemble" and config.backend != "python":
         cause = (
             f"Invalid argument: unable to find backend library for backend '{config.backend}', try specifying "

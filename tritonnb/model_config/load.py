@@ -46,7 +46,8 @@ class ConfigError(TritonError):
         super().__init__(f"{self._client_message(name)}: {cause}")
         self.cause = cause
         self.client_message = self._client_message(name)
-        self.log_lines = log_lines or [f"Poll failed for model directory '{name}': {cause}"]
+        one_line = cause.replace("\\", "\\\\").replace("\n", "\\n")
+        self.log_lines = log_lines or [f"Poll failed for model directory '{name}': {one_line}"]
         self.line: int | None = None
         self.column: int | None = None
 

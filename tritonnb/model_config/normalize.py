@@ -59,9 +59,7 @@ def normalize_instance_groups(config: Any, gpus: Sequence[int], default_count: C
             group.name = f"{config.name}_{index}"
         if group.kind not in Kind.values():
             # Triton's text: the number, being unknown, is taken for the default.
-            raise InternalError(
-                f"instance group {group.name} of model {config.name} has unexpected kind KIND_AUTO"
-            )
+            raise InternalError(f"instance group {group.name} of model {config.name} has unexpected kind KIND_AUTO")
         if group.kind == Kind.KIND_AUTO:
             available = bool(gpus) and all(each in gpus for each in group.gpus)
             group.kind = Kind.KIND_GPU if available else Kind.KIND_CPU

@@ -33,9 +33,7 @@ def config_to_dict(config: Any) -> dict[str, Any]:
     Scalars, lists and maps are always there, messages and members of a oneof only when set.
     """
     # Triton writes what is set of a oneof of scalars behind the other fields.
-    fields = sorted(
-        config.DESCRIPTOR.fields, key=lambda each: bool(each.containing_oneof and not each.message_type)
-    )
+    fields = sorted(config.DESCRIPTOR.fields, key=lambda each: bool(each.containing_oneof and not each.message_type))
     return {
         field.name: _value(getattr(config, field.name), field)
         for field in fields

@@ -7,22 +7,21 @@ field stands, which an editor needs.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from google.protobuf import json_format
 from google.protobuf.descriptor import FieldDescriptor
 from tritonclient.grpc import model_config_pb2 as pb
 
-from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.model_config.json_config import parse_json
 from tritonnb.model_config.tokens import ConfigSyntaxError, Kind, Token, Tokenizer, string_value
 
 __all__ = ["ConfigSyntaxError", "ParsedConfig", "parse_json", "parse_text"]
 
 Position = tuple[int, int]
+_MAX_DIGITS = 1000  # far more than any integer has, and fewer than Python refuses to convert
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,64 +50,6 @@ def parse_text(text: str | bytes) -> ParsedConfig:
     raw = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
     parser = _Parser(raw)
     return ParsedConfig(parser.config(), parser.positions)
-
-
-def parse_json(text: str) -> pb.ModelConfig:
-    """Parse a configuration given as JSON (the ``config`` parameter of the load API).
-
-    Field names may be snake_case or camelCase, integers may be strings, and the case of enum names
-    does not matter.
-
-    Raises
-    ------
-    InvalidArgumentError
-        ``Invalid config override: …``.
-    """
-    try:
-        value = json.loads(text)
-        if not isinstance(value, dict):
-            raise ValueError(": Root element must be a message.")
-        return json_format.ParseDict(_canonical(value, pb.ModelConfig.DESCRIPTOR, ""), pb.ModelConfig())
-    except (ValueError, json_format.ParseError) as error:
-        raise InvalidArgumentError(f"Invalid config override: {error}") from error
-
-
-def _canonical(value: Any, message: Any, path: str) -> Any:
-    """JSON for a message with enum names as the schema writes them; complaints as Triton words them."""
-    if not isinstance(value, dict):
-        return value
-    fields = {name: each for each in message.fields for name in (each.name, each.json_name)}
-    canonical: dict[str, Any] = {}
-    for name, member in value.items():
-        field = fields.get(name)
-        here = f"{path}.{name}" if path else name
-        if field is None:
-            raise ValueError(f"{here}: Cannot find field.")
-        if isinstance(member, list) and not field.is_repeated:
-            raise ValueError(f"{here}: Proto field is not repeating, cannot start list.")
-        if isinstance(member, list):
-            canonical[field.name] = [
-                _canonical_member(each, field, f"{here}[{index}]") for index, each in enumerate(member)
-            ]
-        elif _is_map(field) and isinstance(member, dict):
-            of = field.message_type.fields_by_name["value"]
-            canonical[field.name] = {key: _canonical_member(each, of, here) for key, each in member.items()}
-        else:
-            canonical[field.name] = _canonical_member(member, field, here)
-    return canonical
-
-
-def _canonical_member(value: Any, field: Any, path: str) -> Any:
-    if field.message_type is not None:
-        return _canonical(value, field.message_type, path)
-    if field.enum_type is not None and isinstance(value, str):
-        name = value.upper()
-        if name not in field.enum_type.values_by_name:
-            raise ValueError(
-                f'({path}): invalid value "{value}" for type type.googleapis.com/{field.enum_type.full_name}'
-            )
-        return name
-    return value
 
 
 class _Parser:
@@ -249,7 +190,7 @@ class _Parser:
         token = self._token
         if token.kind is not Kind.INTEGER:
             raise self._error(f"Expected integer, got: {token.text}")
-        number = _integer_value(token.text)
+        number = _integer_value(token.text) if len(token.text) < _MAX_DIGITS else limit + 1
         if number > limit:
             raise self._error(f"Integer out of range ({token.text})")
         self._next()

@@ -1,0 +1,226 @@
+"""A configuration given as JSON: the ``config`` parameter of the load API.
+
+Protobuf's JSON mapping as the C++ library of Triton applies it: names in snake_case or camelCase,
+integers also as strings, enum names in any case, a single value for a list of one, ``null`` for
+nothing. Python's own mapping is stricter and words its complaints differently.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from google.protobuf.descriptor import FieldDescriptor
+from tritonclient.grpc import model_config_pb2 as pb
+
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.model_config.json_text import JsonObject, JsonSyntaxError, read_json
+
+_RANGES = {
+    FieldDescriptor.TYPE_INT32: ("TYPE_INT32", -(2**31), 2**31),
+    FieldDescriptor.TYPE_UINT32: ("TYPE_UINT32", 0, 2**32),
+    FieldDescriptor.TYPE_INT64: ("TYPE_INT64", -(2**63), 2**63),
+    FieldDescriptor.TYPE_UINT64: ("TYPE_UINT64", 0, 2**64),
+}
+_BOOLEANS = dict.fromkeys(("true", "t", "yes", "y", "1"), True) | dict.fromkeys(("false", "f", "no", "n", "0"), False)
+_FLOATS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+_INTEGER = re.compile(r"-?[0-9]+")
+
+
+def parse_json(text: str) -> pb.ModelConfig:
+    """Parse a configuration given as JSON.
+
+    Raises
+    ------
+    InvalidArgumentError
+        ``Invalid config override: …``, in the words of protobuf's C++ library.
+    """
+    try:
+        value = read_json(text)
+    except JsonSyntaxError as error:
+        raise InvalidArgumentError(f"Invalid config override: {error}") from error
+    config = pb.ModelConfig()
+    writer = _Writer()
+    if isinstance(value, JsonObject):
+        writer.message(config, value, "")
+    else:
+        writer.complaint = ": Root element must be a message."
+    if writer.complaint:
+        raise InvalidArgumentError(f"Invalid config override: {writer.complaint}")
+    return config
+
+
+class _Unfit(Exception):
+    """A value does not go with the type of its field."""
+
+    def __init__(self, type_name: str) -> None:
+        super().__init__(type_name)
+        self.type_name = type_name
+
+
+class _Writer:
+    """Writes JSON into a message; of several complaints the last one stays, as in C++."""
+
+    def __init__(self) -> None:
+        self.complaint = ""
+
+    def message(self, message: Any, value: JsonObject, path: str) -> None:
+        fields = {name: each for each in message.DESCRIPTOR.fields for name in (each.json_name, each.name)}
+        for name, member in value.members:
+            field = fields.get(name)
+            if field is None:
+                self.complaint = f"{_at(path)}{name}: Cannot find field."
+            elif member is not None and self._fits(message, field, name, member, path):
+                self._field(message, field, member, f"{path}.{name}" if path else name)
+
+    def _fits(self, message: Any, field: Any, name: str, member: Any, path: str) -> bool:
+        """Whether a value of this shape may be set, and no other member of its oneof is."""
+        where = f"({path})" if path else ""
+        oneof = field.containing_oneof
+        already = message.WhichOneof(oneof.name) if oneof is not None else None
+        if already is not None and already != field.name:
+            self.complaint = (
+                f"{where}: invalid value oneof field '{oneof.name}' is already set. Cannot set '{name}' for type oneof"
+            )
+        elif isinstance(member, list) and _is_map(field):
+            self.complaint = f"{where}: invalid value Cannot bind a list to map for field '{name}'. for type Map"
+        elif isinstance(member, list) and not field.is_repeated:
+            self.complaint = f"{_at(path)}{name}: Proto field is not repeating, cannot start list."
+        elif isinstance(member, JsonObject) and field.message_type is None:
+            self.complaint = f"{where}: invalid value Starting an object on a scalar field for type {name}"
+        else:
+            return True
+        return False
+
+    def _field(self, message: Any, field: Any, member: Any, path: str) -> None:
+        if _is_map(field):
+            self._map(getattr(message, field.name), field, member, path)
+        elif field.is_repeated:
+            elements = _flat(member) if isinstance(member, list) else [member]
+            for index, each in enumerate(elements):
+                here = f"{path}[{index}]" if isinstance(member, list) else path
+                self._element(getattr(message, field.name), field, each, here)
+        elif field.message_type is not None:
+            child = getattr(message, field.name)
+            child.SetInParent()
+            self._child(child, field, member, path)
+        else:
+            scalar = self._scalar(field, member, path)
+            if scalar is not None:
+                setattr(message, field.name, scalar)
+
+    def _element(self, container: Any, field: Any, value: Any, path: str) -> None:
+        if value is None:
+            return
+        if field.message_type is not None:
+            self._child(container.add(), field, value, path)
+        elif (scalar := self._scalar(field, value, path)) is not None:
+            container.append(scalar)
+
+    def _child(self, child: Any, field: Any, value: Any, path: str) -> None:
+        if isinstance(value, JsonObject):
+            self.message(child, value, path)
+        else:
+            self._refuse(value, f"type.googleapis.com/{field.message_type.full_name}", path)
+
+    def _map(self, container: Any, field: Any, member: Any, path: str) -> None:
+        entry = field.message_type
+        key_field, value_field = entry.fields_by_name["key"], entry.fields_by_name["value"]
+        if not isinstance(member, JsonObject):
+            self._refuse(member, f"type.googleapis.com/{entry.full_name}", path)
+            return
+        seen: set[str] = set()
+        for name, value in member.members:
+            here = f"{path}[{len(seen)}]"
+            if name in seen:
+                self.complaint = f"({path}[{len(seen) - 1}]) {name}: Repeated map key: '{name}' is already set."
+                continue
+            seen.add(name)
+            key = self._scalar(key_field, name, f"{here}.key")
+            if key is None:
+                continue
+            if value_field.message_type is not None:
+                container[key].SetInParent()
+                if value is not None:
+                    self._child(container[key], value_field, value, f"{here}.value")
+            else:
+                scalar = (
+                    value_field.default_value if value is None else self._scalar(value_field, value, f"{here}.value")
+                )
+                if scalar is not None:
+                    container[key] = scalar
+
+    def _scalar(self, field: Any, value: Any, path: str) -> Any:
+        try:
+            return _scalar(field, value)
+        except _Unfit as unfit:
+            self._refuse(value, unfit.type_name, path)
+            return None
+
+    def _refuse(self, value: Any, type_name: str, path: str) -> None:
+        self.complaint = f"({path}): invalid value {_shown(value)} for type {type_name}"
+
+
+def _scalar(field: Any, value: Any) -> Any:
+    if field.type in _RANGES:
+        return _integer(value, *_RANGES[field.type])
+    if field.type == FieldDescriptor.TYPE_ENUM:
+        return _enum(value, field.enum_type)
+    if field.type == FieldDescriptor.TYPE_BOOL:
+        found = _BOOLEANS.get(value.lower()) if isinstance(value, str) else value
+        if isinstance(found, bool):
+            return found
+        raise _Unfit("TYPE_BOOL")
+    if field.type == FieldDescriptor.TYPE_STRING:
+        if isinstance(value, str):
+            return value
+        raise _Unfit("TYPE_STRING")
+    return _float(value, "TYPE_FLOAT" if field.type == FieldDescriptor.TYPE_FLOAT else "TYPE_DOUBLE")
+
+
+def _integer(value: Any, type_name: str, smallest: int, end: int) -> int:
+    if isinstance(value, str) and _INTEGER.fullmatch(value):
+        value = int(value)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and smallest <= value < end:
+        return value
+    raise _Unfit(type_name)
+
+
+def _float(value: Any, type_name: str) -> float:
+    if isinstance(value, str):
+        try:
+            return _FLOATS[value] if value in _FLOATS else float(value)
+        except ValueError:
+            raise _Unfit(type_name) from None
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    raise _Unfit(type_name)
+
+
+def _enum(value: Any, enum: Any) -> int:
+    type_name = f"type.googleapis.com/{enum.full_name}"
+    if isinstance(value, str):
+        name = value if value in enum.values_by_name else value.upper().replace("-", "_")
+        if name in enum.values_by_name:
+            return int(enum.values_by_name[name].number)
+    return _integer(value, type_name, -(2**31), 2**31)
+
+
+def _flat(elements: list[Any]) -> list[Any]:
+    return [leaf for each in elements for leaf in (_flat(each) if isinstance(each, list) else [each])]
+
+
+def _is_map(field: Any) -> bool:
+    return bool(field.message_type and field.message_type.GetOptions().map_entry)
+
+
+def _at(path: str) -> str:
+    return f"({path}) " if path else ""
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f'"{value}"' if isinstance(value, str) else f"{value:g}" if isinstance(value, float) else str(value)

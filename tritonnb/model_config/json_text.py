@@ -1,0 +1,184 @@
+"""JSON as protobuf's C++ parser reads it, with its complaints.
+
+It is more lenient than the standard (single quotes, names without quotes, a comma after the last
+member), and what it has to say goes to Triton's log.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+_BLANK = re.compile(r"[ \t\r\n]*")
+_NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
+_NUMBER = re.compile(r"-?[0-9]*(?:\.[0-9]*)?(?:[eE][+-]?[0-9]*)?")
+_TOKEN = re.compile(r"[-0-9\"'{}\[\]:,A-Za-z_$]")
+_ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+_WORDS = {"true": True, "false": False, "null": None}
+_CONTEXT = 20
+_MAX_DEPTH = 100
+
+
+class JsonSyntaxError(ValueError):
+    """What is wrong, and where: the surrounding text, and a caret below it."""
+
+
+@dataclass(frozen=True, slots=True)
+class JsonObject:
+    """The members of an object in order, those of the same name included."""
+
+    members: list[tuple[str, Any]]
+
+
+def read_json(text: str) -> Any:
+    """The value that a text holds: `JsonObject`, list, str, int, float, bool, or None.
+
+    Raises
+    ------
+    JsonSyntaxError
+    """
+    reader = _Reader(text)
+    value = reader.value("Expected a value.")
+    if reader.peek():
+        raise reader.error("Parsing terminated before end of input.")
+    return value
+
+
+class _Reader:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+        self._depth = 0
+        self._shown_from = 0  # the C++ parser forgets what it had read when it had to start anew
+
+    def peek(self) -> str:
+        """The next character that is not blank; empty at the end."""
+        blank = _BLANK.match(self._text, self._at)
+        assert blank is not None
+        self._at = blank.end()
+        return self._text[self._at : self._at + 1]
+
+    def error(self, complaint: str) -> JsonSyntaxError:
+        begin = max(self._at - _CONTEXT, self._shown_from)
+        segment = self._text[begin : self._at + _CONTEXT]
+        return JsonSyntaxError(f"{complaint}\n{segment}\n{' ' * (self._at - begin)}^")
+
+    def value(self, expected: str) -> Any:
+        character = self.peek()
+        if character and character in "{[":
+            return self._nested(character)
+        if character and character in "\"'":
+            return self._string()
+        if character.isdigit() or character == "-":
+            return self._number()
+        for word, value in _WORDS.items():
+            if self._text.startswith(word, self._at):
+                return self._step(len(word), value)
+        if not _TOKEN.match(self._text, self._at):
+            raise self._unexpected(expected)
+        if len(self._text) - self._at < len("false"):
+            self._shown_from = self._at
+        raise self.error("Unexpected token.")
+
+    def _nested(self, opening: str) -> Any:
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            raise self.error("Message too deep. Max recursion depth reached.")
+        value = JsonObject(self._members()) if opening == "{" else self._elements()
+        self._depth -= 1
+        return value
+
+    def _members(self) -> list[tuple[str, Any]]:
+        members: list[tuple[str, Any]] = []
+        self._at += 1
+        while self.peek() != "}":
+            name = self._name()
+            if self.peek() != ":":
+                raise self._unexpected("Expected : between key:value pair.")
+            self._at += 1
+            members.append((name, self.value("Expected a value.")))
+            if self.peek() == ",":
+                self._at += 1
+            elif self.peek() != "}":
+                raise self._unexpected("Expected , or } after key:value pair.")
+        self._at += 1
+        return members
+
+    def _elements(self) -> list[Any]:
+        elements: list[Any] = []
+        self._at += 1
+        while self.peek() != "]":
+            elements.append(self.value("Expected a value or ] within an array."))
+            if self.peek() == ",":
+                self._at += 1
+            elif self.peek() != "]":
+                raise self._unexpected("Expected , or ] after array value.")
+        self._at += 1
+        return elements
+
+    def _name(self) -> str:
+        character = self.peek()
+        if character and character in "\"'":
+            return self._string()
+        name = _NAME.match(self._text, self._at)
+        if name is None:
+            raise self._unexpected("Expected an object key or }.")
+        self._at = name.end()
+        if name.group() in _WORDS:
+            raise self.error("Expected an object key or }.")
+        return name.group()
+
+    def _string(self) -> str:
+        text = self._text
+        quote = text[self._at]
+        self._at += 1
+        parts: list[str] = []
+        while self._at < len(text) and text[self._at] != quote:
+            if text[self._at] != "\\":
+                parts.append(self._step(1, text[self._at]))
+                continue
+            following = text[self._at + 1 : self._at + 2]
+            if following != "u":
+                parts.append(self._step(2, _ESCAPES.get(following, following)))
+                continue
+            digits = re.compile(r"[0-9a-fA-F]{4}").match(text, self._at + 2)
+            if digits is None:
+                raise self.error("Invalid escape sequence.")
+            parts.append(self._step(6, chr(int(digits.group(), 16))))
+        if self._at >= len(text):
+            self._shown_from = self._at = len(text)
+            raise self.error("Closing quote expected in string.")
+        self._at += 1
+        return "".join(parts).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+    def _number(self) -> int | float:
+        found = _NUMBER.match(self._text, self._at)
+        assert found is not None
+        digits = found.group()
+        if re.match(r"-?0[0-9xX]", self._text[self._at :]):
+            raise self.error("Octal/hex numbers are not valid JSON values.")
+        try:
+            number: int | float = int(digits) if digits.lstrip("-").isdigit() else float(digits)
+        except ValueError:
+            raise self.error("Unable to parse number.") from None
+        if isinstance(number, float) and math.isinf(number):
+            raise self.error("Number exceeds the range of double.")
+        if found.end() == len(self._text):
+            self._shown_from = self._at
+        self._at = found.end()
+        if isinstance(number, int) and not -(2**63) <= number < 2**64:
+            return float(number)
+        return number
+
+    def _unexpected(self, complaint: str) -> JsonSyntaxError:
+        if self._at >= len(self._text):
+            complaint = f"Unexpected end of string. {complaint}"
+        if not self._shown_from and not _TOKEN.match(self._text, self._at):
+            self._shown_from = self._at
+        return self.error(complaint)
+
+    def _step(self, length: int, value: Any) -> Any:
+        self._at += length
+        return value
