@@ -100,9 +100,7 @@ class GatedBackend(Backend):
         return GatedModel(context, self._gate)
 
 
-def gated_config(
-    name: str = "m", extra: str = "dynamic_batching { }", max_batch_size: int = 8
-) -> pb.ModelConfig:
+def gated_config(name: str = "m", extra: str = "dynamic_batching { }", max_batch_size: int = 8) -> pb.ModelConfig:
     """A model with one INT32 input X and output Y of one element."""
     return text_format.Parse(
         f"""

@@ -69,9 +69,7 @@ def test_a_cancelled_request_leaves_the_queue(driver: Driver, gate: Gate):
 
 
 def test_a_full_queue_refuses_and_counts_nothing(driver: Driver, gate: Gate):
-    driver.serve(
-        gate, extra="dynamic_batching { default_queue_policy { max_queue_size: 1 } }", max_batch_size=1
-    )
+    driver.serve(gate, extra="dynamic_batching { default_queue_policy { max_queue_size: 1 } }", max_batch_size=1)
     accepted = [driver.send(1)]
     gate.wait_begun()
     accepted.append(driver.send(2))

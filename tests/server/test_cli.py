@@ -101,9 +101,7 @@ def test_a_signal_ends_it_after_the_accepted_requests_are_answered(write_model: 
 
 
 def test_explicit_mode_loads_what_it_is_told_and_lets_clients_load():
-    with serving(
-        f"--model-repository={EXAMPLES}", "--model-control-mode=explicit", "--load-model=add_sub"
-    ) as process:
+    with serving(f"--model-repository={EXAMPLES}", "--model-control-mode=explicit", "--load-model=add_sub") as process:
         client = process.client()
         assert client.is_model_ready("add_sub")
         assert not client.is_model_ready("string_upper")

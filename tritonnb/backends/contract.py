@@ -141,6 +141,7 @@ class Execution:
         "exec_start_ns",
         "number",
         "requests",
+        "rescheduled",
         "responses",
         "senders",
         "size",
@@ -151,6 +152,7 @@ class Execution:
         self.size = size
         self.number = number
         self.responses: list[InferResponse | None] = [None] * len(requests)
+        self.rescheduled: set[int] = set()
         self.senders: dict[int, ResponseSender] = {}
         self.exec_start_ns = self.compute_start_ns = self.compute_end_ns = self.exec_end_ns = 0
         self._deliver = deliver
@@ -178,6 +180,13 @@ class Execution:
     def fail(self, index: int, error: TritonError) -> None:
         """Answer request number ``index`` of the batch with an error."""
         self._answer(index, InferResponse(error=error))
+
+    def reschedule(self, index: int) -> None:
+        """Have request number ``index`` executed again instead of answered (iterative sequences).
+
+        ``TRITONSERVER_REQUEST_RELEASE_RESCHEDULE`` of the backend API.
+        """
+        self.rescheduled.add(index)
 
     def sender(self, index: int) -> ResponseSender:
         """The response sender of request number ``index`` (decoupled models)."""

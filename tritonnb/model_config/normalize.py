@@ -12,6 +12,8 @@ from tritonnb.model_config.identity import ENSEMBLE
 
 Kind = pb.ModelInstanceGroup.Kind
 DEFAULT_SEQUENCE_IDLE_US = 1_000_000
+#: What a backend asks for where the configuration names no instance group.
+_PREFERRED_KIND = {"python": Kind.KIND_CPU}
 
 
 def normalize(config: Any) -> None:
@@ -53,7 +55,7 @@ def normalize_instance_groups(config: Any, gpus: Sequence[int], default_count: C
     if config.platform == ENSEMBLE:
         return
     if not config.instance_group:
-        config.instance_group.add(name=config.name)
+        config.instance_group.add(name=config.name, kind=_PREFERRED_KIND.get(config.backend, Kind.KIND_AUTO))
     for index, group in enumerate(config.instance_group):
         if not group.name:
             group.name = f"{config.name}_{index}"

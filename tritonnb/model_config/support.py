@@ -18,10 +18,6 @@ _UNSUPPORTED: dict[str, Callable[[Any], bool]] = {
     "batch_input": lambda config: bool(config.batch_input) and config.backend != "python",
     "batch_output": lambda config: bool(config.batch_output) and config.backend != "python",
     "model_metrics": lambda config: config.HasField("model_metrics"),
-    "instance_group.secondary_devices": lambda config: any(each.secondary_devices for each in config.instance_group),
-    "sequence_batching.state.use_growable_memory": lambda config: any(
-        each.use_growable_memory for each in config.sequence_batching.state
-    ),
 }
 
 

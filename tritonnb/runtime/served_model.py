@@ -236,21 +236,36 @@ class ServedModel:
         failures = self._complete_answers(instance, execution, raised)
         self._emit_executed(instance, execution, failures)
         scheduler = self.scheduler
-        for request in execution.requests:
-            if decisions := scheduler.released(request, now):
+        for index, request in enumerate(execution.requests):
+            decisions = (
+                self._reschedule(execution, index, now)
+                if index in execution.rescheduled
+                else scheduler.released(request, now)
+            )
+            if decisions:
                 self._carry_out(decisions, now)
         self._carry_out(scheduler.instance_idle(instance.spec.index, now), now)
         for request, response in zip(execution.requests, execution.responses, strict=True):
             if response is not None and not request.is_null:
                 self._answer(request, response)
 
+    def _reschedule(self, execution: Execution, index: int, now: int) -> Sequence[Decision]:
+        request = execution.requests[index]
+        try:
+            return self.scheduler.reschedule(request, now)
+        except TritonError as error:
+            execution.responses[index] = InferResponse(error=error)
+            return self.scheduler.released(request, now)
+
     def _complete_answers(self, instance: Instance, execution: Execution, raised: TritonError | None) -> list[str]:
-        """See to it that every request is answered; the failure reason of each, or "" for none."""
+        """See to it that every request is answered or runs again; the failure reason of each, or ""."""
         failures: list[str] = []
         errors_fail = instance.backend_instance.error_responses_fail
         for index, response in enumerate(execution.responses):
             failed = response is not None and response.error is not None and errors_fail
-            if response is None and (raised is not None or not self.decoupled):
+            if index in execution.rescheduled and raised is None:
+                failed = False
+            elif response is None and (raised is not None or not self.decoupled):
                 failed = True
                 error = raised or InternalError(
                     f"model '{self.name}', instance '{instance.spec.name}': no response to the request"

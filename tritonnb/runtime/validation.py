@@ -104,9 +104,7 @@ class RequestValidator:
             if not batch:
                 batch = shape[0]
             elif batch != shape[0]:
-                self._refuse(
-                    request, f"input '{name}' batch size does not match other inputs for '{self._spec.name}'"
-                )
+                self._refuse(request, f"input '{name}' batch size does not match other inputs for '{self._spec.name}'")
         if batch > self._spec.max_batch_size:
             self._refuse(
                 request,
@@ -196,9 +194,7 @@ class RequestValidator:
         spec = self._spec
         got = ",".join(f"'{name}'" for name, _ in _hash_order(request))
         missing = ",".join(
-            f"'{each.name}'"
-            for each in spec.inputs.values()
-            if not each.optional and each.name not in request.inputs
+            f"'{each.name}'" for each in spec.inputs.values() if not each.optional and each.name not in request.inputs
         )
         number = (
             f"number of inputs between {self._required} and {len(spec.inputs)}"
@@ -229,9 +225,7 @@ def _hash_order(request: InferRequest) -> list[tuple[str, Any]]:
     return items
 
 
-def resolve_reshape(
-    dims: tuple[int, ...], configured: tuple[int, ...], reshape: tuple[int, ...]
-) -> tuple[int, ...]:
+def resolve_reshape(dims: tuple[int, ...], configured: tuple[int, ...], reshape: tuple[int, ...]) -> tuple[int, ...]:
     """A ``reshape`` with the actual sizes of the variable dimensions, in order.
 
     Examples

@@ -24,7 +24,13 @@ from tritonnb.backends.contract import (
 )
 from tritonnb.backends.python import modules
 from tritonnb.backends.python.model_config import ModelConfig
-from tritonnb.backends.python.pb_utils import InferenceRequest, InferenceResponse, to_core, to_core_tensor
+from tritonnb.backends.python.pb_utils import (
+    TRITONSERVER_REQUEST_RELEASE_RESCHEDULE,
+    InferenceRequest,
+    InferenceResponse,
+    to_core,
+    to_core_tensor,
+)
 from tritonnb.core.errors import InternalError, UnsupportedError
 from tritonnb.core.messages import InferRequest
 from tritonnb.model_config.normalized import config_to_dict, config_to_json
@@ -115,6 +121,9 @@ class PythonInstance(BackendModelInstance):
         except Exception as error:
             raise self._failed(self._describe(error)) from error
         execution.compute_ended()
+        for index, request in enumerate(requests):
+            if request.release_flags == TRITONSERVER_REQUEST_RELEASE_RESCHEDULE:
+                execution.reschedule(index)
         if not self._decoupled:
             self._answer(execution, responses)
 
@@ -136,13 +145,15 @@ class PythonInstance(BackendModelInstance):
                 f"InferenceRequest(s) size is:{len(execution.requests)}, and InferenceResponse(s) size "
                 f"is:{len(responses)}\n"
             )
-        for response in responses:
-            if type(response) is not InferenceResponse:
+        for index, response in enumerate(responses):
+            if type(response) is not InferenceResponse and index not in execution.rescheduled:
                 raise self._failed(
                     "Expected an 'InferenceResponse' object in the execute function return list, found type "
                     f"'{type(response)}'."
                 )
         for index, response in enumerate(responses):
+            if index in execution.rescheduled:
+                continue
             request = execution.requests[index]
             if self._states and not response.has_error():
                 self._publish_states(request, response)

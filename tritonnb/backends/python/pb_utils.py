@@ -244,7 +244,7 @@ class InferenceResponseSender:
 class InferenceRequest:
     """A request, as a model sees it. Made by the server; making one is for BLS."""
 
-    __slots__ = ("_outputs", "_request", "_sender")
+    __slots__ = ("_outputs", "_request", "_sender", "release_flags")
 
     def __init__(
         self,
@@ -258,6 +258,11 @@ class InferenceRequest:
         self._request = request
         self._outputs = outputs
         self._sender = sender
+        self.release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
+
+    def set_release_flags(self, flags: int) -> None:
+        """Say with ``TRITONSERVER_REQUEST_RELEASE_RESCHEDULE`` that the request is to run again."""
+        self.release_flags = flags
 
     def inputs(self) -> list[Tensor]:
         """The inputs, controls and states of the sequence batcher included."""

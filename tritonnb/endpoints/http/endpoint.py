@@ -16,6 +16,7 @@ from tornado import httputil, web
 from tritonnb.core.errors import InternalError, TritonError, UnsupportedError
 from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.endpoints.http.compression import choose_encoding, compress, decompress
+from tritonnb.endpoints.http.connection import Exchange, LightHeaders
 from tritonnb.endpoints.http.guard import Guard
 from tritonnb.endpoints.http.handlers import (
     JSON,
@@ -27,7 +28,7 @@ from tritonnb.endpoints.http.handlers import (
 )
 from tritonnb.endpoints.http.infer_request import RequestReader, header_length
 from tritonnb.endpoints.http.infer_response import write_response
-from tritonnb.endpoints.http.transport import Exchange, LightHeaders, make_server
+from tritonnb.endpoints.http.transport import make_server
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.validation import IncompleteStringError
 
@@ -43,10 +44,10 @@ _STATUS_LINES = {
     501: b"HTTP/1.1 501 Not Implemented\r\n",
     503: b"HTTP/1.1 503 Service Unavailable\r\n",
 }
-_PLAIN = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
+_PLAIN = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 _BINARY = (
     b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\n"
-    b"Inference-Header-Content-Length: %d\r\nContent-Length: %d\r\n\r\n%s"
+    b"Inference-Header-Content-Length: %d\r\nContent-Length: %d\r\n\r\n"
 )
 
 
@@ -210,7 +211,7 @@ class _Message(httputil.HTTPMessageDelegate):
             self._fail(response.error, TEXT)
             return
         try:
-            body, length = write_response(self._served, request, response, self._answer)
+            body, json_length = write_response(self._served, request, response, self._answer)
         except TritonError as error:
             self._fail(error, TEXT)
             return
@@ -220,18 +221,18 @@ class _Message(httputil.HTTPMessageDelegate):
         accepted = self._headers.get("Accept-Encoding")
         encoding = choose_encoding(accepted) if accepted else "identity"
         if encoding != "identity":
-            self._respond_compressed(body, length, encoding)
-        elif length:
-            self.connection.respond(_BINARY % (length, len(body), body))
-        else:
-            self.connection.respond(_PLAIN % (len(body), body))
+            self._respond_compressed(body, json_length, encoding)
+            return
+        length = sum(map(len, body))
+        head = _BINARY % (json_length, length) if json_length else _PLAIN % length
+        self.connection.respond(b"".join((head, *body)))
 
-    def _respond_compressed(self, body: bytes, length: int, encoding: str) -> None:
+    def _respond_compressed(self, body: list[bytes | memoryview], json_length: int, encoding: str) -> None:
         headers = [f"Content-Encoding: {encoding}"]
-        if length:
-            headers.append(f"Inference-Header-Content-Length: {length}")
-        content_type = "application/octet-stream" if length else JSON
-        self.respond(200, content_type, compress(body, encoding), headers)
+        if json_length:
+            headers.append(f"Inference-Header-Content-Length: {json_length}")
+        content_type = "application/octet-stream" if json_length else JSON
+        self.respond(200, content_type, compress(b"".join(body), encoding), headers)
 
     def _fail(self, error: TritonError, content_type: str) -> None:
         headers = ["Accept-Encoding: gzip, deflate"] if error.message == "Unsupported compression type" else []

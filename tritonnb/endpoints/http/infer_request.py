@@ -141,6 +141,7 @@ class RequestReader:
 
     def _inputs(self, listed: list[Any], request: InferRequest, body: bytes, length: int) -> None:
         at = length
+        inputs: dict[str, Any] = request.inputs
         for entry in listed:
             parameters = entry.get("parameters") if type(entry) is dict else None
             if type(parameters) is not dict:
@@ -153,7 +154,7 @@ class RequestReader:
             if sum(given) != 1:
                 _refuse_choice(given)
             name, datatype, shape = _described(entry)
-            if name in request.inputs:
+            if name in inputs:
                 raise InvalidArgumentError(f"{request.id_prefix}input '{name}' already exists in request")
             _check_overflow(name, datatype, shape)
             if given[1]:
@@ -166,10 +167,10 @@ class RequestReader:
                         f"unexpected size for input '{name}', expecting {missing} additional bytes for model "
                         f"'{request.model_name}'"
                     )
-                request.inputs[name] = _binary(name, datatype, shape, body, at, size)
+                inputs[name] = _binary(name, datatype, shape, body, at, size)
                 at += size
             elif given[0]:
-                request.inputs[name] = self._from_json(name, datatype, shape, entry["data"])
+                inputs[name] = self._from_json(name, datatype, shape, entry["data"])
             else:
                 _refuse_region(parameters)
         if at != len(body):
@@ -234,7 +235,8 @@ class RequestReader:
                 f"{request.id_prefix}input byte size mismatch for input 'raw_input' for model '{spec.name}'. "
                 f"Expected {expected}, got {len(body)}"
             )
-        request.inputs[tensor.name] = _binary(tensor.name, tensor.datatype, batch + dims, body, 0, len(body))
+        inputs: dict[str, Any] = request.inputs
+        inputs[tensor.name] = _binary(tensor.name, tensor.datatype, batch + dims, body, 0, len(body))
         return request
 
 

@@ -21,8 +21,8 @@ _JSON = OutputFormat()
 
 def write_response(
     served: ServedModel, request: InferRequest, response: InferResponse, answer: AnswerFormat
-) -> tuple[bytes, int]:
-    """The body of an answer, and how many bytes of it are JSON (0 if there is nothing else).
+) -> tuple[list[bytes | memoryview], int]:
+    """The body of an answer in parts, and how many bytes of it are JSON (0 if there is nothing else).
 
     Members stand in Triton's order: ``id``, ``model_name``, ``model_version``, ``parameters``, ``outputs``;
     outputs in the order in which the model gave them, binary contents in the order of the outputs.
@@ -40,16 +40,14 @@ def write_response(
         if wanted.classification:
             tensor = _classified(served, tensor, wanted.classification)
         outputs.append(_write_output(tensor, wanted.binary, tail))
-    head = [b"{"]
+    head: list[bytes | memoryview] = [b"{"]
     if request.id:
         head += (b'"id":', write_string(request.id.encode("utf-8", "surrogateescape")), b",")
     head += (_identity(served.name, served.version), b'"outputs":[', b",".join(outputs), b"]}")
     if response.parameters:
         head.insert(-3, b'"parameters":' + write_parameters(response.parameters) + b",")
-    if not tail or not any(map(len, tail)):
-        return b"".join(head), 0
-    length = sum(map(len, head))
-    return b"".join((*head, *tail)), length
+    length = sum(map(len, head)) if any(map(len, tail)) else 0
+    return head + tail, length
 
 
 def write_parameters(parameters: dict[str, Any]) -> bytes:
@@ -92,7 +90,7 @@ def _contents(tensor: Tensor) -> bytes | memoryview:
     if array.nbytes < 65_536:
         return array.tobytes()
     # A large array is joined into the answer from where it lies.
-    return memoryview(np.ascontiguousarray(array)).cast("B")
+    return np.ascontiguousarray(array).data.cast("B")
 
 
 def _classified(served: ServedModel, tensor: Tensor, count: int) -> Tensor:

@@ -1,0 +1,88 @@
+"""An ensemble against the models of its steps."""
+
+from __future__ import annotations
+
+import pytest
+
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.model_config.ensemble import StepModel, check_ensemble, check_no_cycle
+from tritonnb.model_config.parse import parse_text
+
+
+def model(name, inputs="X", decoupled=False):
+    tensors = " ".join(f'input {{ name: "{each}" data_type: TYPE_FP32 dims: 4 }}' for each in inputs)
+    policy = "model_transaction_policy { decoupled: true }" if decoupled else ""
+    text = f'name: "{name}" {tensors} output {{ name: "Y" data_type: TYPE_FP32 dims: 4 }} {policy}'
+    return StepModel(parse_text(text).config, (1,))
+
+
+def ensemble(*steps):
+    """Steps such as ``"a: in -> mid"``; tensors ``in`` and ``out`` are the ensemble's own."""
+    written = ""
+    for step in steps:
+        name, read, write = step.replace(":", " ").replace("->", " ").split()
+        maps = " ".join(
+            f'input_map {{ key: "{key}" value: "{each}" }}' for key, each in zip("XZ", read.split(","), strict=False)
+        )
+        written += (
+            f'step {{ model_name: "{name}" model_version: -1 {maps} output_map {{ key: "Y" value: "{write}" }} }}'
+        )
+    return parse_text(f"""
+        name: "e" platform: "ensemble"
+        input {{ name: "in" data_type: TYPE_FP32 dims: 4 }}
+        output {{ name: "out" data_type: TYPE_FP32 dims: 4 }}
+        ensemble_scheduling {{ {written} }}
+    """).config
+
+
+def test_an_ensemble_is_decoupled_when_one_of_its_steps_is():
+    config = ensemble("a: in -> mid", "b: mid -> out")
+    assert not check_ensemble(config, {"a": model("a"), "b": model("b")}.get)
+    assert check_ensemble(config, {"a": model("a"), "b": model("b", decoupled=True)}.get)
+
+
+def test_streams_of_different_decoupled_steps_may_not_meet():
+    config = ensemble("a: in -> left", "b: in -> right", "join: left,right -> out")
+    plain = {"a": model("a"), "b": model("b"), "join": model("join", inputs="XZ")}
+    assert not check_ensemble(config, plain.get)
+    with pytest.raises(
+        InvalidArgumentError, match="step of model 'e' receives inputs originated from different decoupled"
+    ):
+        check_ensemble(config, {**plain, "a": model("a", decoupled=True)}.get)
+
+
+def test_a_step_that_did_not_load_says_why():
+    failed = StepModel(None, (), "version 1 is at UNAVAILABLE state: Internal: no;")
+    with pytest.raises(InvalidArgumentError) as caught:
+        check_ensemble(ensemble("a: in -> out"), {"a": failed}.get)
+    assert str(caught.value) == (
+        "ensemble 'e' depends on 'a' which has no loaded version. Model 'a' loading failed with error: "
+        "version 1 is at UNAVAILABLE state: Internal: no;"
+    )
+
+
+def test_all_missing_models_are_named():
+    with pytest.raises(InvalidArgumentError, match=r"not available or ambiguous: a, b$"):
+        check_ensemble(ensemble("b: in -> mid", "a: mid -> out"), {}.get)
+
+
+@pytest.mark.parametrize(
+    ("steps", "complaint"),
+    [
+        ({"e": ["e"]}, "e -> ... -> e -> e"),
+        ({"e": ["f"], "f": ["e"]}, "e -> ... -> f -> e"),
+        ({"e": ["x", "f"], "f": ["g"], "g": ["x", "e"]}, "e -> ... -> g -> e"),
+        ({"e": ["f"], "f": ["g"], "g": ["f"]}, ""),
+        ({"e": ["f", "g"], "f": ["x"], "g": ["x"]}, ""),
+    ],
+)
+def test_an_ensemble_may_not_contain_itself(steps, complaint):
+    def check():
+        check_no_cycle("e", lambda name: steps.get(name, []))
+
+    if not complaint:
+        check()
+        return
+    with pytest.raises(InvalidArgumentError) as caught:
+        check()
+    assert str(caught.value) == f"circular dependency between ensembles: {complaint}"

@@ -1,0 +1,147 @@
+"""Laws that hold for every configuration."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from typing import Any
+
+import pytest
+from google.protobuf import json_format, text_format
+from google.protobuf.descriptor import FieldDescriptor
+from hypothesis import given
+from hypothesis import strategies as st
+from tritonclient.grpc import model_config_pb2 as pb
+
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.model_config.json_config import parse_json
+from tritonnb.model_config.normalize import normalize
+from tritonnb.model_config.normalized import config_to_json
+from tritonnb.model_config.parse import ConfigSyntaxError, parse_text
+
+INTEGERS = {
+    FieldDescriptor.CPPTYPE_INT32: st.integers(-(2**31), 2**31 - 1),
+    FieldDescriptor.CPPTYPE_UINT32: st.integers(0, 2**32 - 1),
+    FieldDescriptor.CPPTYPE_INT64: st.integers(-(2**63), 2**63 - 1),
+    FieldDescriptor.CPPTYPE_UINT64: st.integers(0, 2**64 - 1),
+}
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+
+
+def scalars(field: Any) -> st.SearchStrategy[Any]:
+    if field.enum_type is not None:
+        return st.sampled_from([each.number for each in field.enum_type.values])
+    if field.cpp_type in INTEGERS:
+        return INTEGERS[field.cpp_type]
+    if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
+        return TEXTS
+    if field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
+        return st.booleans()
+    return st.floats(width=32, allow_nan=False)
+
+
+@st.composite
+def messages(draw: st.DrawFn, kind: Any = pb.ModelConfig) -> Any:
+    """Messages with a few fields set, whatever the rules of a configuration say."""
+    message = kind()
+    known = {each.name: each for each in kind.DESCRIPTOR.fields}
+    fields = draw(st.lists(st.sampled_from(sorted(known)), max_size=4, unique=True)) if known else []
+    for field in map(known.get, fields):
+        value = getattr(message, field.name)
+        if field.message_type is None:
+            if field.is_repeated:
+                value.extend(draw(st.lists(scalars(field), max_size=3)))
+            else:
+                setattr(message, field.name, draw(scalars(field)))
+        elif field.message_type.GetOptions().map_entry:
+            key, of = field.message_type.fields_by_name["key"], field.message_type.fields_by_name["value"]
+            for each in draw(st.lists(scalars(key), max_size=2, unique=True)):
+                if of.message_type is None:
+                    value[each] = draw(scalars(of))
+                else:
+                    value[each].CopyFrom(draw(messages(of.message_type._concrete_class)))
+        elif field.is_repeated:
+            value.extend(draw(st.lists(messages(field.message_type._concrete_class), max_size=2)))
+        else:
+            value.CopyFrom(draw(messages(field.message_type._concrete_class)))
+            value.SetInParent()
+    return message
+
+
+@given(messages(), st.booleans(), st.booleans(), st.booleans())
+def test_what_is_printed_parses_to_the_same(config, one_line, pointed, short):
+    text = text_format.MessageToString(
+        config, as_one_line=one_line, pointy_brackets=pointed, use_short_repeated_primitives=short
+    )
+    assert parse_text(text).config == config
+
+
+@given(messages())
+def test_every_position_points_at_the_name_of_its_field(config):
+    text = text_format.MessageToString(config)
+    lines = text.split("\n")
+    for path, (line, column) in parse_text(text).positions.items():
+        name = path.rpartition(".")[2].partition("[")[0] if not path.endswith("]") else _last_name(path)
+        assert lines[line - 1][column - 1 :].startswith(name), path
+
+
+def _last_name(path: str) -> str:
+    """``a[0].b['.'][1]`` → ``b``: names hold no brackets, keys of maps may hold anything."""
+    depth, name = 0, ""
+    for character in path:
+        if depth == 0 and character == ".":
+            name = ""
+        elif character == "[":
+            depth += 1
+        elif character == "]":
+            depth -= 1
+        elif depth == 0:
+            name += character
+    return name
+
+
+@given(messages())
+def test_json_says_the_same_as_text(config):
+    assert parse_json(json_format.MessageToJson(config)) == config
+    assert parse_json(json_format.MessageToJson(config, preserving_proto_field_name=True)) == config
+
+
+@given(messages())
+def test_normalising_twice_changes_nothing_more(config):
+    normalize(config)
+    once = config_to_json(config)
+    normalize(config)
+    assert config_to_json(config) == once
+
+
+@given(st.floats(width=32, allow_nan=False, allow_infinity=False))
+def test_a_float_is_shown_so_that_it_reads_back_as_the_same(value):
+    config = parse_text("sequence_batching { direct { } }").config
+    config.sequence_batching.direct.minimum_slot_utilization = value
+    again = parse_json(config_to_json(config))
+    assert math.isclose(again.sequence_batching.direct.minimum_slot_utilization, value, rel_tol=0, abs_tol=0)
+
+
+WORDS = [
+    "input", "dims", "max_batch_size", "parameters", "key", "value", "TYPE_FP32", "nan", "true", "null",
+    "{", "}", "[", "]", "<", ">", ":", ",", ";", '"', "'", "\\", "\\u00", ".", "-", "#", "\n", "\t", " ",
+    "1", "0x", "08", "1e", "e", "é",
+]  # fmt: skip
+SNIPPETS = st.lists(st.sampled_from(WORDS), max_size=30).map("".join)
+
+
+@given(SNIPPETS | st.binary(max_size=40))
+def test_any_text_is_either_a_configuration_or_a_syntax_error(text):
+    with contextlib.suppress(ConfigSyntaxError):
+        parse_text(text)
+
+
+@given(SNIPPETS | st.text(max_size=40))
+def test_any_json_is_either_a_configuration_or_refused(text):
+    with contextlib.suppress(InvalidArgumentError):
+        parse_json(text)
+
+
+def test_json_nested_too_deeply_is_refused():
+    with pytest.raises(InvalidArgumentError, match="Message too deep"):
+        parse_json("[" * 10_000)

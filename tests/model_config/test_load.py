@@ -1,0 +1,150 @@
+"""From a model's directory to its configuration."""
+
+from __future__ import annotations
+
+import pytest
+
+from tritonnb.core.errors import InternalError, InvalidArgumentError, Status
+from tritonnb.model_config.load import ConfigError, finish_config, load_config
+
+TENSORS = """
+input { name: "X" data_type: TYPE_FP32 dims: 4 }
+output { name: "Y" data_type: TYPE_FP32 dims: 4 }
+"""
+
+
+@pytest.fixture
+def model(tmp_path):
+    (tmp_path / "m" / "1").mkdir(parents=True)
+    return tmp_path / "m"
+
+
+def write(path, text):
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+
+
+def test_without_a_file_the_backend_is_told_by_the_model_file(model):
+    (model / "1" / "model.onnx").touch()
+    config = load_config(model, "m").config
+    assert (config.name, config.backend, config.platform) == ("m", "onnxruntime", "onnxruntime_onnx")
+
+
+def test_a_syntax_error_tells_where_it_is_and_hides_it_from_clients(model):
+    write(model / "config.pbtxt", 'backend: "python"\nmax_batch_size: many\n')
+    with pytest.raises(ConfigError) as caught:
+        load_config(model, "m")
+    error = caught.value
+    assert error.status is Status.INTERNAL
+    assert error.client_message == "failed to load 'm', failed to poll from model repository"
+    assert (error.line, error.column) == (2, 17)
+    assert error.log_lines == [
+        "Error parsing text-format inference.ModelConfig: 2:17: Expected integer, got: many",
+        f"Poll failed for model directory 'm': failed to read text proto from {model}/config.pbtxt",
+    ]
+
+
+def test_a_broken_rule_tells_its_cause_and_hides_it_from_clients(model):
+    write(model / "config.pbtxt", 'backend: "python"\nmax_batch_size: -1\n')
+    with pytest.raises(ConfigError, match="'max_batch_size' must be non-negative value for m") as caught:
+        load_config(model, "m")
+    assert caught.value.client_message == "failed to load 'm', failed to poll from model repository"
+    assert caught.value.line is None
+
+
+def test_positions_of_the_file_come_with_the_configuration(model):
+    write(model / "config.pbtxt", 'backend: "python"\nmax_batch_size: 8\n')
+    assert load_config(model, "m").positions["max_batch_size"] == (2, 1)
+
+
+def test_an_override_replaces_the_file_which_is_not_even_read(model):
+    write(model / "config.pbtxt", "broken {")
+    config = load_config(model, "m", override='{"backend": "python", "maxBatchSize": "3"}').config
+    assert config.max_batch_size == 3
+
+
+def test_a_custom_configuration_is_taken_where_it_exists(model):
+    write(model / "config.pbtxt", 'backend: "python"')
+    write(model / "configs" / "wide.pbtxt", 'backend: "python" max_batch_size: 64')
+    assert load_config(model, "m", custom_name="wide").config.max_batch_size == 64
+    assert load_config(model, "m", custom_name="other").config.max_batch_size == 0
+
+
+def test_strict_mode_needs_a_file(model):
+    (model / "1" / "model.py").touch()
+    with pytest.raises(ConfigError) as caught:
+        load_config(model, "m", auto_complete=False)
+    assert caught.value.cause == f"failed to open text file for read {model}/config.pbtxt: No such file or directory"
+
+
+def test_strict_mode_checks_tensors_at_once(model):
+    write(model / "config.pbtxt", 'backend: "python" input { name: "X" data_type: TYPE_FP32 }')
+    with pytest.raises(ConfigError, match="model input 'X' must specify 'dims' for m"):
+        load_config(model, "m", auto_complete=False)
+    load_config(model, "m")
+
+
+@pytest.mark.parametrize("tag", ["", "1st", "a-b", "ä"])
+def test_a_metric_tag_must_be_a_legal_label(model, tag):
+    write(model / "config.pbtxt", f'backend: "python" metric_tags {{ key: "{tag}" value: "x" }}')
+    with pytest.raises(ConfigError, match="no legal metric label"):
+        load_config(model, "m")
+
+
+def test_a_batch_output_needs_a_target(model):
+    write(model / "config.pbtxt", f'backend: "python" {TENSORS} batch_output {{ source_input: "X" }}')
+    with pytest.raises(InvalidArgumentError, match="batch output must specify 'target_name' for m"):
+        finish(model)
+
+
+def test_a_label_file_may_not_be_a_directory(model):
+    output = 'output { name: "Y" data_type: TYPE_FP32 dims: 4 label_filename: "1" }'
+    write(model / "config.pbtxt", f'backend: "python" {output}')
+    with pytest.raises(InternalError, match=r"failed to open text file for read .*/m/1: Is a directory"):
+        finish(model)
+
+
+def finish(model, gpus=(), count=1):
+    return finish_config(load_config(model, "m").config, model, gpus=gpus, default_instance_count=lambda kind: count)
+
+
+def groups(model, text, gpus, backend="pytorch"):
+    write(model / "config.pbtxt", f'backend: "{backend}" {TENSORS} {text}')
+    return [(each.name, each.kind, each.count, list(each.gpus)) for each in finish(model, gpus, 2).instance_group]
+
+
+CPU, GPU = 2, 1
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", [("m", GPU, 2, [0, 1])]),
+        ("instance_group { }", [("m_0", GPU, 2, [0, 1])]),
+        ("instance_group { gpus: 1 }", [("m_0", GPU, 2, [1])]),
+        ("instance_group { kind: KIND_CPU count: 3 }", [("m_0", CPU, 3, [])]),
+        ('instance_group [ { name: "a" kind: KIND_CPU }, { kind: KIND_GPU gpus: 0 } ]',
+         [("a", CPU, 2, []), ("m_1", GPU, 2, [0])]),
+    ],
+)  # fmt: skip
+def test_instance_groups_on_a_machine_with_two_gpus(model, text, expected):
+    assert groups(model, text, gpus=(0, 1)) == expected
+
+
+def test_python_models_stay_on_the_cpu_unless_told_otherwise(model):
+    assert groups(model, "", gpus=(0,), backend="python") == [("m", CPU, 2, [])]
+    assert groups(model, "instance_group { }", gpus=(0,), backend="python") == [("m_0", GPU, 2, [0])]
+
+
+@pytest.mark.parametrize(
+    ("text", "gpus", "complaint"),
+    [
+        ("kind: KIND_GPU", (), "has kind KIND_GPU but no GPUs are available"),
+        ("kind: KIND_GPU gpus: 5", (0, 1), "compatibility of 6.000000 are: 0, 1"),
+        ("gpus: 5", (0, 1), "has kind KIND_CPU but specifies one or more GPUs"),
+        ("kind: KIND_MODEL gpus: 0", (0,), "has kind KIND_MODEL but specifies one or more GPUs"),
+    ],
+)
+def test_instance_groups_that_cannot_be(model, text, gpus, complaint):
+    with pytest.raises(InvalidArgumentError, match=f"instance group m_0 of model m .*{complaint}"):
+        groups(model, f"instance_group {{ {text} }}", gpus)

@@ -1,0 +1,35 @@
+"""Version directories, and which of them the version policy serves."""
+
+from __future__ import annotations
+
+import pytest
+
+from tritonnb.model_config.parse import parse_text
+from tritonnb.model_config.versions import select_versions, version_directories
+
+
+@pytest.mark.parametrize(
+    ("policy", "served"),
+    [
+        ("latest { num_versions: 1 }", [10]),
+        ("latest { num_versions: 2 }", [3, 10]),
+        ("latest { num_versions: 9 }", [1, 3, 10]),
+        ("latest { }", []),
+        ("all { }", [1, 3, 10]),
+        ("", [1, 3, 10]),
+        ("specific { versions: [ 3, 3, 4, 1 ] }", [1, 3]),
+        ("specific { versions: 4 }", []),
+    ],
+)
+def test_what_a_policy_serves_of_versions_1_3_10(policy, served):
+    config = parse_text(f"version_policy {{ {policy} }}").config
+    assert select_versions(config, [10, 1, 3]) == served
+
+
+def test_only_plain_decimal_numbers_are_versions(tmp_path, caplog):
+    for name in ("1", "0", "10", "01", "2x", "-1", "abc", "9223372036854775807", "9223372036854775808", "warmup"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "5").touch()
+    assert version_directories(tmp_path) == [0, 1, 10, 9223372036854775807]
+    assert "'01'" in caplog.text
+    assert "warmup" not in caplog.text

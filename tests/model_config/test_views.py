@@ -1,0 +1,96 @@
+"""Other views of a configuration: as JSON, as tensors, as the difference to another, as what is supported."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tritonnb.core.errors import UnsupportedError
+from tritonnb.model_config.diff import changed_fields, only_scheduling_changed
+from tritonnb.model_config.normalized import config_to_json
+from tritonnb.model_config.parse import parse_text
+from tritonnb.model_config.schema import INVALID, ModelSpec
+from tritonnb.model_config.support import check_supported
+
+
+def config(text):
+    return parse_text(text).config
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("0.1", 0.1), ("1", 1), ("3.4e38", 3.4e38), ("16777217", 16777216), ("nan", "NaN"), ("inf", "Infinity")],
+)
+def test_floats_are_shown_as_triton_shows_them(text, shown):
+    message = config(f"sequence_batching {{ direct {{ minimum_slot_utilization: {text} }} }}")
+    direct = json.loads(config_to_json(message))["sequence_batching"]["direct"]
+    assert direct["minimum_slot_utilization"] == shown
+    assert type(direct["minimum_slot_utilization"]) is type(shown)
+
+
+def test_only_dims_of_initial_states_are_strings():
+    message = config('sequence_batching { state { dims: 2 initial_state { dims: 2 zero_data: true name: "s" } } }')
+    (state,) = json.loads(config_to_json(message))["sequence_batching"]["state"]
+    assert state["dims"] == [2]
+    assert state["initial_state"][0] == {"data_type": "TYPE_INVALID", "dims": ["2"], "name": "s", "zero_data": True}
+
+
+def test_an_unknown_enum_number_stays_a_number():
+    (tensor,) = json.loads(config_to_json(config("input { data_type: 99 }")))["input"]
+    assert tensor["data_type"] == 99
+
+
+def test_of_two_inputs_of_one_name_the_first_counts():
+    spec = ModelSpec.from_config(
+        config("""
+        name: "m" max_batch_size: 4
+        input [ { name: "A" data_type: TYPE_FP32 dims: [ 1 ] reshape { shape: [ ] } },
+                { name: "A" data_type: TYPE_INT8 dims: [ 2 ] optional: true },
+                { name: "B" data_type: 99 dims: [ -1, 3 ] allow_ragged_batch: true } ]
+        output { name: "C" data_type: TYPE_STRING dims: 1 }
+        """)
+    )
+    assert (spec.inputs["A"].datatype.name, spec.inputs["A"].reshape) == ("FP32", ())
+    assert (spec.inputs["B"].datatype, spec.inputs["B"].dims, spec.inputs["B"].ragged) == (INVALID, (-1, 3), True)
+    assert spec.outputs["C"].datatype.name == "BYTES"
+
+
+def test_a_message_that_comes_or_goes_is_a_change():
+    assert changed_fields(config(""), config("dynamic_batching { }")) == {"dynamic_batching"}
+    assert changed_fields(config('name: "a"'), config('name: "b" max_batch_size: 1')) == {"name", "max_batch_size"}
+    assert changed_fields(config('name: "a"'), config('name: "a"')) == set()
+
+
+def test_a_running_batcher_can_take_new_settings_but_not_come_or_go():
+    plain, delayed = config("dynamic_batching { }"), config("dynamic_batching { max_queue_delay_microseconds: 5 }")
+    assert only_scheduling_changed(plain, delayed)
+    assert not only_scheduling_changed(config(""), delayed)
+    assert not only_scheduling_changed(plain, config("dynamic_batching { } max_batch_size: 4"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ensemble_scheduling { }",
+        "model_warmup { batch_size: 1 }",
+        "batch_input { }",
+        "model_metrics { }",
+    ],
+)
+def test_what_is_not_built_yet_is_refused_by_name(text):
+    with pytest.raises(UnsupportedError, match=f"'{text.split()[0]}' of model 'm' is not supported yet"):
+        check_supported(config(f'name: "m" backend: "onnxruntime" {text}'))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "model_warmup { batch_size: 0 }",
+        "dynamic_batching { priority_levels: 2 }",
+        "sequence_batching { state { use_growable_memory: true } }",
+        "instance_group { rate_limiter { priority: 2 } secondary_devices { device_id: 1 } }",
+    ],
+)
+def test_what_is_built_or_what_triton_ignores_is_taken(text):
+    check_supported(config(f'name: "m" backend: "onnxruntime" {text}'))

@@ -1,0 +1,152 @@
+"""Stateful models, live: the sequence batcher in front of real backends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.server import Server
+
+MODELS = Path(__file__).parents[1] / "models"
+
+STATEFUL = """
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        answers = []
+        for request in requests:
+            x = pb_utils.get_input_tensor_by_name(request, "X").as_numpy()
+            total = pb_utils.get_input_tensor_by_name(request, "TOTAL_IN").as_numpy() + x
+            answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("TOTAL_OUT", total), pb_utils.Tensor("Y", total)]))
+        return answers
+"""
+STATE = 'state { input_name: "TOTAL_IN" output_name: "TOTAL_OUT" data_type: TYPE_FP32 dims: 1 }'
+
+
+@pytest.fixture
+def accumulate() -> Iterator[Server]:
+    with Server(MODELS, port=0, model_control_mode="explicit", load_models=["accumulate"]) as server:
+        yield server
+
+
+def add(server: Server, value: int, sequence_id: int | str, **flags: bool) -> int:
+    outputs = server["accumulate"](INPUT0=[[value]], sequence_id=sequence_id, **flags)
+    return int(outputs["TOTAL"][0, 0])
+
+
+def test_sequences_keep_their_own_totals(accumulate: Server):
+    assert add(accumulate, 1, 7, sequence_start=True) == 1
+    assert add(accumulate, 10, 8, sequence_start=True) == 10
+    assert add(accumulate, 2, 7) == 3
+    assert add(accumulate, 20, 8, sequence_end=True) == 30
+    assert add(accumulate, 3, 7, sequence_end=True) == 6
+
+
+def test_a_request_of_an_unknown_sequence_needs_the_start_flag(accumulate: Server):
+    with pytest.raises(InvalidArgumentError, match="sequence 9 to model 'accumulate' must specify the START flag"):
+        add(accumulate, 1, 9)
+    with pytest.raises(InvalidArgumentError, match="non-zero or non-empty correlation ID"):
+        add(accumulate, 1, 0, sequence_start=True)
+    assert accumulate["accumulate"].stats()["inference_stats"]["fail"]["count"] == 0
+
+
+@pytest.mark.parametrize("strategy", ["direct { }", "oldest { max_candidate_sequences: 4 }"])
+def test_implicit_state_of_a_python_model(write_model: Callable[..., Path], strategy: str):
+    repository = write_model("m", STATEFUL, f"sequence_batching {{ {strategy} {STATE} }}")
+    with Server(repository, port=0) as server:
+
+        def step(value: float, sequence: int, **flags: bool) -> float:
+            return server["m"](X=[[value]], sequence_id=sequence, **flags)["Y"].item()
+
+        assert step(1, 1, sequence_start=True) == 1
+        assert step(5, 2, sequence_start=True) == 5
+        assert step(1, 1) == 2
+        assert step(5, 2) == 10
+        assert step(1, 1, sequence_start=True) == 1
+
+
+def test_implicit_state_of_an_onnx_model(tmp_path: Path):
+    from onnx import TensorProto, helper, save_model
+
+    def value(name: str):
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 1])
+
+    add_node = helper.make_node("Add", ["X", "TOTAL_IN"], ["TOTAL_OUT"])
+    same = helper.make_node("Identity", ["TOTAL_OUT"], ["Y"])
+    graph = helper.make_graph([add_node, same], "g", [value("X"), value("TOTAL_IN")], [value("Y"), value("TOTAL_OUT")])
+    (tmp_path / "m" / "1").mkdir(parents=True)
+    save_model(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m/1/model.onnx"
+    )
+    (tmp_path / "m" / "config.pbtxt").write_text(
+        f"""
+        backend: "onnxruntime" max_batch_size: 4
+        input {{ name: "X" data_type: TYPE_FP32 dims: 1 }}
+        output {{ name: "Y" data_type: TYPE_FP32 dims: 1 }}
+        sequence_batching {{ direct {{ }} {STATE} }}
+        instance_group {{ count: 1 }}
+        """
+    )
+    with Server(tmp_path, port=0) as server:
+        assert not server.load_errors
+        totals = [
+            server["m"](X=[[k]], sequence_id=s, sequence_start=k == 1)["Y"].item()
+            for k in (1, 2, 3)
+            for s in ("a", "b")
+        ]
+    assert totals == [1, 1, 3, 3, 6, 6]
+
+
+ITERATIVE = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.steps = {}
+
+    def execute(self, requests):
+        answers = []
+        for request in requests:
+            wanted = int(pb_utils.get_input_tensor_by_name(request, "X").as_numpy()[0, 0])
+            key = request.correlation_id()
+            self.steps[key] = self.steps.get(key, 0) + 1
+            if self.steps[key] < wanted:
+                request.set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
+                answers.append(None)
+            else:
+                done = pb_utils.Tensor("Y", np.array([[self.steps[key]]], np.float32))
+                answers.append(pb_utils.InferenceResponse([done]))
+        return answers
+"""
+
+
+def test_an_iterative_sequence_runs_until_the_model_lets_it_go(write_model: Callable[..., Path]):
+    repository = write_model("m", ITERATIVE, "sequence_batching { iterative_sequence: true }")
+    with Server(repository, port=0) as server:
+        with server.record() as rec:
+            assert server["m"](X=[[4.0]])["Y"].item() == 4
+        assert len(rec.batches) == 4
+        assert server["m"].stats()["inference_count"] == 4
+        assert server["m"](X=[[1.0]])["Y"].item() == 1
+
+
+def test_only_an_iterative_model_may_reschedule(write_model: Callable[..., Path]):
+    with Server(write_model("m", ITERATIVE, "dynamic_batching { }"), port=0) as server:
+        with pytest.raises(InvalidArgumentError, match="TRITONSERVER_REQUEST_RELEASE_RESCHEDULE"):
+            server["m"](X=[[4.0]])
+
+
+def test_a_recording_shows_the_slot_of_every_request(accumulate: Server):
+    add(accumulate, 1, 1, sequence_start=True)
+    with accumulate.record() as rec:
+        add(accumulate, 1, 2, sequence_start=True)
+    (batch,) = rec.batches
+    assert (batch.requests[0], batch.size) == (None, 2)
+    assert batch.why
+    assert np.isfinite(batch.queue_ns)

@@ -1,0 +1,451 @@
+"""One client's HTTP/1.1 connection: httptools parses, Tornado's interfaces are spoken above it.
+
+A connection (`Connection`) is an asyncio protocol. Each request on it is an `Exchange`, which is what
+Tornado calls an ``HTTPConnection``: the request's delegate is fed the body and answers through it.
+
+- Pipelined requests are taken as they come and answered in order; when many wait, or the client does
+  not read its answers, reading pauses.
+- A request line, header or length that cannot be parsed closes the connection without an answer, as
+  Triton does. A method nobody knows is none of these: it is handed on, for the route to refuse.
+- A client that stops sending still gets the answers to what it sent whole; one that goes away has its
+  requests cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol, cast
+
+from tornado import httputil
+from tornado.iostream import StreamClosedError
+
+try:
+    import httptools
+except ImportError:  # no wheel for this platform
+    httptools = None  # type: ignore[assignment]
+
+#: Whether connections of this kind can be had here.
+AVAILABLE = httptools is not None
+
+#: Requests of one connection that may wait for their answers before reading pauses.
+_PIPELINED = 32
+#: Bytes of a request line and headers.
+_MAX_HEAD = 65_536
+#: Letters of a method that the parser does not know.
+_LONGEST_METHOD = 64
+#: Triton's limit on the parts of a chunked body.
+_MAX_CHUNKS = 65_536
+#: Seconds that a client is given to read why its request was refused before the end of its body.
+_LINGER = 2.0
+#: What stands for methods that the parser does not know: no route has it.
+_NO_ROUTES_METHOD = b"OPTIONS"
+
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_UNKNOWN_METHOD = re.compile(rb"[A-Z]+(?= )")
+
+
+def _refusal(line: bytes, reason: bytes) -> bytes:
+    body = b'{"error":"%s"}' % reason
+    return b"HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (line, len(body), body)
+
+
+_TOO_LARGE = _refusal(b"413 Request Entity Too Large", b"request body exceeds the limit")
+_TOO_MANY_CHUNKS = _refusal(
+    b"400 Bad Request",
+    b"Chunked request body exceeds maximum of 65536 non-empty chunks. Send fewer or larger HTTP chunks.",
+)
+
+
+class LightHeaders:
+    """Request headers, looked up by name in any case; made for few look-ups."""
+
+    __slots__ = ("_by_name",)
+
+    def __init__(self, by_name: dict[bytes, bytes]) -> None:
+        self._by_name = by_name
+
+    def get(self, name: str, default: str | None = None) -> str | None:
+        """The value of a header, or the default."""
+        value = self._by_name.get(name.lower().encode("latin-1"))
+        return default if value is None else value.decode("latin-1")
+
+    def full(self) -> httputil.HTTPHeaders:
+        """The same as Tornado's headers."""
+        headers = httputil.HTTPHeaders()
+        for name, value in self._by_name.items():
+            headers[name.decode("latin-1")] = value.decode("latin-1")
+        return headers
+
+
+class Context:
+    """What Tornado's requests ask of a connection's context."""
+
+    __slots__ = ("protocol", "remote_ip")
+
+    def __init__(self, remote_ip: str) -> None:
+        self.remote_ip = remote_ip
+        self.protocol = "http"
+
+
+class ConnectionOwner(Protocol):
+    """What a connection needs of its server."""
+
+    delegate: httputil.HTTPServerConnectionDelegate
+    max_body_size: int
+    connections: set[Connection]
+    loop: asyncio.AbstractEventLoop
+    written: asyncio.Future[None]
+
+
+class Exchange(httputil.HTTPConnection):
+    """One request and its response.
+
+    Attributes
+    ----------
+    keep_alive : bool
+        Whether the connection stays open after the response.
+    received, done : bool
+        The request is here whole; the response is complete.
+    expects_continue : bool
+        The client waits for ``100 Continue`` before it sends the body.
+    waiting : list of bytes
+        The response so far, while an earlier one is not complete.
+    """
+
+    def __init__(self, connection: Connection, http_1_0: bool, keep_alive: bool) -> None:
+        self.context = connection.context
+        self.keep_alive = keep_alive
+        self.done = False
+        self.received = False
+        self.expects_continue = False
+        self.delegate: httputil.HTTPMessageDelegate | None = None
+        self.on_close: Callable[[], None] | None = None
+        self.waiting: list[bytes] = []
+        self._connection = connection
+        self._http_1_0 = http_1_0
+        self._chunked = False
+
+    def respond(self, response: bytes) -> None:
+        """Send a whole response: status line, headers, and body."""
+        self.done = True
+        self.on_close = self.delegate = None  # nothing that is left may keep the exchange alive
+        if self._http_1_0 and self.keep_alive:
+            response = response.replace(b"\r\n", b"\r\nConnection: keep-alive\r\n", 1)
+        elif not self.keep_alive and not self._http_1_0:
+            response = response.replace(b"\r\n", b"\r\nConnection: close\r\n", 1)
+        self._connection.write(self, response)
+
+    def set_close_callback(self, callback: Callable[[], None] | None) -> None:
+        """Have something called when the client goes away before the response is complete."""
+        self.on_close = callback
+
+    def write_headers(
+        self,
+        start_line: httputil.RequestStartLine | httputil.ResponseStartLine,
+        headers: httputil.HTTPHeaders,
+        chunk: bytes | None = None,
+    ) -> asyncio.Future[None]:
+        """Send the beginning of a response (Tornado's interface)."""
+        line = cast(httputil.ResponseStartLine, start_line)
+        if "Content-Length" not in headers and line.code not in (204, 304):
+            # Tornado leaves it to the connection to say where such a body ends.
+            if self._http_1_0:
+                self.keep_alive = False
+            else:
+                self._chunked = True
+                headers["Transfer-Encoding"] = "chunked"
+        if self._http_1_0 and self.keep_alive:
+            headers["Connection"] = "keep-alive"
+        elif not self.keep_alive and not self._http_1_0:
+            headers["Connection"] = "close"
+        lines = [
+            f"HTTP/1.1 {line.code} {line.reason}",
+            *(f"{name}: {value}" for name, value in headers.get_all()),
+        ]
+        head = "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n"
+        return self._connection.write(self, head + self._format(chunk or b""))
+
+    def write(self, chunk: bytes) -> asyncio.Future[None]:
+        """Send a part of the body (Tornado's interface)."""
+        return self._connection.write(self, self._format(chunk))
+
+    def finish(self) -> None:
+        """The response is complete (Tornado's interface)."""
+        self.done = True
+        self.on_close = self.delegate = None
+        self._connection.write(self, b"0\r\n\r\n" if self._chunked else b"")
+
+    def _format(self, chunk: bytes) -> bytes:
+        return b"%x\r\n%s\r\n" % (len(chunk), chunk) if self._chunked and chunk else chunk
+
+
+class Connection(asyncio.Protocol):
+    """One client's connection."""
+
+    def __init__(self, server: ConnectionOwner) -> None:
+        self.context = Context("")
+        self._server = server
+        self._exchanges: deque[Exchange] = deque()
+        self._parser: Any = httptools.HttpRequestParser(self)
+        self._transport: asyncio.Transport
+        self._writable: asyncio.Future[None] | None = None
+        self._reading = True
+        self._closing = False  # nothing more is read
+        self._in_head = False
+        self._head_size = 0
+        self._body_size = 0
+        self._chunks = 0
+        self._held = b""  # the beginning of a request with a method that the parser does not know
+        self._url = b""
+        self._headers: dict[bytes, bytes] = {}
+
+    # --- asyncio ------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client is here."""
+        self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        self.context.remote_ip = peer[0] if isinstance(peer, tuple) else ""
+        self._server.connections.add(self)
+        self._active_since = self._server.loop.time()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of one request, of a part of one, or of several."""
+        self._active_since = self._server.loop.time()
+        if self._closing:
+            return
+        if self._held:
+            data, self._held = self._held + data, b""
+        in_head, between = self._in_head, not self._in_head and not self._exchanges
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._closing = True  # another protocol is not spoken here: answer, then close
+        except httptools.HttpParserInvalidMethodError:
+            if between and not self._exchanges:
+                self._feed_unknown_method(data)
+            else:
+                self._stop_reading()
+        except httptools.HttpParserError:
+            self._stop_reading()
+        if in_head and self._in_head:
+            self._head_size += len(data)
+            if self._head_size > _MAX_HEAD:
+                self._stop_reading()
+        self._balance()
+
+    def eof_received(self) -> bool:
+        """The client sends no more, but may still read."""
+        self._drop_incomplete()
+        self._closing = True
+        return bool(self._exchanges)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The client is gone, and with it who waited for answers."""
+        self._closing = True
+        self._server.connections.discard(self)
+        self.resume_writing()
+        for exchange in self._exchanges:
+            if exchange.on_close is not None:
+                exchange.on_close()
+            elif exchange.delegate is not None and not exchange.received:
+                exchange.delegate.on_connection_close()
+        self._exchanges.clear()
+
+    def pause_writing(self) -> None:
+        """The client does not read as fast as it is answered."""
+        self._writable = self._server.loop.create_future()
+        self._balance()
+
+    def resume_writing(self) -> None:
+        """The client has caught up."""
+        if self._writable is not None:
+            if not self._writable.done():
+                self._writable.set_result(None)
+            self._writable = None
+            if not self._closing:
+                self._balance()
+
+    # --- httptools ----------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        self._url = b""
+        self._headers = {}
+        self._body_size = self._chunks = 0
+        self._in_head = True
+        self._head_size = 0
+
+    def on_url(self, url: bytes) -> None:
+        """A part of the request's target."""
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header; one that is repeated is a list."""
+        key = name.lower()
+        known = self._headers.get(key)
+        self._headers[key] = value if known is None else known + b"," + value
+
+    def on_headers_complete(self) -> None:
+        """The head of a request is here."""
+        parser, headers = self._parser, self._headers
+        self._in_head = False
+        http_1_0 = parser.get_http_version() == "1.0"
+        exchange = Exchange(self, http_1_0, parser.should_keep_alive())
+        self._exchanges.append(exchange)
+        length = headers.get(b"content-length")
+        if length is not None and int(length) > self._server.max_body_size:
+            self._refuse(exchange, _TOO_LARGE)
+            return
+        if b"expect" in headers and headers[b"expect"].lower() == b"100-continue":
+            exchange.expects_continue = True
+            if len(self._exchanges) == 1:
+                self._transport.write(_CONTINUE)
+        exchange.delegate = self._server.delegate.start_request(self, exchange)
+        line = httputil.RequestStartLine(
+            parser.get_method().decode("latin-1"),
+            self._url.decode("latin-1"),
+            "HTTP/1.0" if http_1_0 else "HTTP/1.1",
+        )
+        exchange.delegate.headers_received(line, LightHeaders(headers))  # type: ignore[arg-type]
+
+    def on_body(self, chunk: bytes) -> None:
+        """A part of a request's body."""
+        if self._closing:
+            return
+        exchange = self._exchanges[-1]
+        self._body_size += len(chunk)
+        if self._body_size > self._server.max_body_size:
+            self._refuse(exchange, _TOO_LARGE)
+        elif exchange.delegate is not None:
+            exchange.delegate.data_received(chunk)
+
+    def on_chunk_header(self) -> None:
+        """A part of a chunked body begins."""
+        self._chunks += 1
+        if self._chunks > _MAX_CHUNKS + 1 and not self._closing:  # the empty one that ends it does not count
+            self._refuse(self._exchanges[-1], _TOO_MANY_CHUNKS)
+
+    def on_message_complete(self) -> None:
+        """A request is here whole."""
+        if self._closing or not self._exchanges:
+            return
+        exchange = self._exchanges[-1]
+        exchange.received = True
+        if exchange.delegate is not None:
+            exchange.delegate.finish()
+
+    # --- answers ------------------------------------------------------------------------------
+
+    def write(self, exchange: Exchange, data: bytes) -> asyncio.Future[None]:
+        """Send what an exchange has to say, when it is its turn; done when more may be written."""
+        if self._transport.is_closing():
+            return self._failed()
+        if not self._exchanges or exchange is not self._exchanges[0]:
+            exchange.waiting.append(data)
+            return self._server.written
+        if data:
+            self._transport.write(data)
+        if exchange.done:
+            self._next(exchange)
+        return self._writable or self._server.written
+
+    def _next(self, exchange: Exchange) -> None:
+        exchanges = self._exchanges
+        while exchange.done:
+            exchanges.popleft()
+            if not exchange.received:
+                self._linger()
+                return
+            if not exchange.keep_alive or (self._closing and not exchanges):
+                self._closing = True
+                self._transport.close()
+                return
+            if not exchanges:
+                break
+            exchange = exchanges[0]
+            if exchange.expects_continue and not exchange.received:
+                self._transport.write(_CONTINUE)
+            if exchange.waiting:
+                self._transport.write(b"".join(exchange.waiting))
+                exchange.waiting.clear()
+        if not self._reading:
+            self._balance()
+
+    def _failed(self) -> asyncio.Future[None]:
+        future = self._server.loop.create_future()
+        future.set_exception(StreamClosedError())
+        future.exception()  # nobody has to look at it
+        return future
+
+    # --- the end of reading ---------------------------------------------------------------------
+
+    def _feed_unknown_method(self, data: bytes) -> None:
+        """Read a request whose method the parser refuses as one with a method that no route has."""
+        self._parser = httptools.HttpRequestParser(self)
+        self._in_head = False
+        method = _UNKNOWN_METHOD.match(data)
+        if method is not None:
+            self.data_received(_NO_ROUTES_METHOD + data[method.end() :])
+        elif len(data) < _LONGEST_METHOD and data.isalpha() and data.isupper():
+            self._held = data
+        else:
+            self._stop_reading()
+
+    def _refuse(self, exchange: Exchange, response: bytes) -> None:
+        """Answer a request whose end is not awaited."""
+        self._closing = True
+        if exchange.delegate is not None:
+            exchange.delegate.on_connection_close()
+        exchange.keep_alive = False
+        exchange.respond(response)
+
+    def _linger(self) -> None:
+        """Let the client read its answer: closing on what it still sends would take that away."""
+        self._closing = True
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        self._server.loop.call_later(_LINGER, self._transport.close)
+
+    def _stop_reading(self) -> None:
+        """What comes is not understood: give the answers that are due, then close."""
+        self._drop_incomplete()
+        self._closing = True
+        if not self._exchanges:
+            self._transport.close()
+
+    def _drop_incomplete(self) -> None:
+        if self._exchanges and not self._exchanges[-1].received and not self._closing:
+            exchange = self._exchanges.pop()
+            if exchange.delegate is not None:
+                exchange.delegate.on_connection_close()
+
+    def _balance(self) -> None:
+        """Read on only while answers leave: that is the back-pressure on a client."""
+        wanted = self._writable is None and len(self._exchanges) < _PIPELINED
+        if wanted != self._reading and not self._transport.is_closing():
+            self._reading = wanted
+            if wanted:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+
+    # --- what the server asks -------------------------------------------------------------------
+
+    def close_if_idle(self, before: float) -> None:
+        """Close the connection when nothing came since a time and no answer is due."""
+        if self._active_since <= before and not any(each.received for each in self._exchanges):
+            self.close()
+
+    def close(self) -> None:
+        """End the connection; a request in progress is cancelled."""
+        self._closing = True
+        self._transport.abort() if self._exchanges else self._transport.close()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request has no complete answer yet."""
+        return bool(self._exchanges)
