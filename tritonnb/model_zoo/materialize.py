@@ -59,9 +59,7 @@ def materialize(directory: str | os.PathLike[str]) -> Report:
     """
     target = Path(directory)
     lines: list[str] = []
-    source = _bundled()
-    if source.resolve() != target.resolve():
-        shutil.copytree(source, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    _copy_missing(_bundled(), target)
     for each in _MADE:
         path = target / each.path
         if path.is_file() and _digest(path) == each.sha256:
@@ -80,6 +78,16 @@ def _bundled() -> Path:
     """The repository that comes with the package, or that of the checkout."""
     installed = Path(__file__).parent / "repository"
     return installed if installed.is_dir() else Path(__file__).parents[2] / "model_repository"
+
+
+def _copy_missing(source: Path, target: Path) -> None:
+    made = {each.path for each in _MADE}
+    for file in source.rglob("*"):
+        relative = file.relative_to(source)
+        wanted = file.is_file() and "__pycache__" not in relative.parts and relative.as_posix() not in made
+        if wanted and not (target / relative).exists():
+            (target / relative).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, target / relative)
 
 
 def _write(path: Path, made: _Made) -> None:

@@ -15,15 +15,15 @@ from tornado import httputil, web
 
 from tritonnb.core.errors import InternalError, TritonError, UnsupportedError
 from tritonnb.core.messages import InferRequest, InferResponse
+from tritonnb.endpoints.http.application import make_application
 from tritonnb.endpoints.http.compression import choose_encoding, compress, decompress
-from tritonnb.endpoints.http.connection import Exchange, LightHeaders
+from tritonnb.endpoints.http.exchange import Exchange, LightHeaders
 from tritonnb.endpoints.http.guard import Guard
 from tritonnb.endpoints.http.handlers import (
     JSON,
     TEXT,
     client_text,
     error_body,
-    make_application,
     version_number,
 )
 from tritonnb.endpoints.http.infer_request import RequestReader, header_length
@@ -96,7 +96,7 @@ class HttpEndpoint(httputil.HTTPServerConnectionDelegate):
         self.options = options
         self.reader = RequestReader(options.max_input_size)
         self.guard = None if options.allow_foreign else Guard(host, options.allowed_hosts)
-        self.application = make_application(engine)
+        self.application = make_application(engine, options.max_input_size)
 
     async def start(self) -> None:
         """Listen.

@@ -1,17 +1,15 @@
-"""The routes of the v2 protocol other than inference, as a Tornado application.
+"""What the routes of the v2 protocol do, inference left aside.
 
-Paths are matched whole and not percent-decoded, the method is checked before the model, and answers
-carry the content types that Triton gives them.
+The method is checked before the model, and answers carry the content types that Triton gives them.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-import re
 from typing import Any
 
-from tornado import httputil, routing, web
+from tornado import httputil, web
 
 from tritonnb.core.errors import (
     InternalError,
@@ -57,12 +55,13 @@ def version_number(text: str | None) -> int:
     return int(text)
 
 
-class _Handler(web.RequestHandler):
+class Handler(web.RequestHandler):
     """What all routes share; `content_type` is that of answers and errors alike."""
 
     content_type = JSON
 
     def initialize(self, engine: Engine) -> None:
+        """Take what the routes give (Tornado's interface)."""
         self.engine = engine
 
     def clear(self) -> None:
@@ -76,6 +75,7 @@ class _Handler(web.RequestHandler):
         """No conditional requests."""
 
     def write_error(self, status_code: int, **details: Any) -> None:
+        """Answer with what was raised (Tornado's interface)."""
         error = details.get("exc_info", (None, None, None))[1]
         if isinstance(error, TritonError):
             self.fail(error)
@@ -108,7 +108,7 @@ class _Handler(web.RequestHandler):
         return rapidjson.parse(self.request.body) if self.request.body else {}
 
 
-class Live(_Handler):
+class Live(Handler):
     """``/v2/health/live``."""
 
     content_type = TEXT
@@ -118,7 +118,7 @@ class Live(_Handler):
         self.set_status(200 if self.engine.is_live() else 400)
 
 
-class Ready(_Handler):
+class Ready(Handler):
     """``/v2/health/ready``."""
 
     content_type = TEXT
@@ -128,7 +128,7 @@ class Ready(_Handler):
         self.set_status(200 if self.engine.is_ready() else 400)
 
 
-class ModelReady(_Handler):
+class ModelReady(Handler):
     """``/v2/models/M[/versions/V]/ready``."""
 
     content_type = TEXT
@@ -139,7 +139,7 @@ class ModelReady(_Handler):
             raise InvalidArgumentError("Model version not ready")
 
 
-class ServerMetadata(_Handler):
+class ServerMetadata(Handler):
     """``/v2``."""
 
     def get(self) -> None:
@@ -147,7 +147,7 @@ class ServerMetadata(_Handler):
         self.answer(self.engine.metadata())
 
 
-class ModelMetadata(_Handler):
+class ModelMetadata(Handler):
     """``/v2/models/M[/versions/V]``."""
 
     def get(self, model: str, version: str | None = None) -> None:
@@ -155,7 +155,7 @@ class ModelMetadata(_Handler):
         self.answer(self.engine.model_metadata(model, version_number(version)))
 
 
-class ModelConfiguration(_Handler):
+class ModelConfiguration(Handler):
     """``/v2/models/M[/versions/V]/config``."""
 
     def get(self, model: str, version: str | None = None) -> None:
@@ -163,7 +163,7 @@ class ModelConfiguration(_Handler):
         self.finish(self.engine.model(model, version_number(version)).config_json())
 
 
-class Statistics(_Handler):
+class Statistics(Handler):
     """``/v2/models/M[/versions/V]/stats`` and ``/v2/models/stats``."""
 
     def get(self, model: str = "", version: str | None = None) -> None:
@@ -171,7 +171,7 @@ class Statistics(_Handler):
         self.answer(self.engine.statistics(model, version_number(version)))
 
 
-class RepositoryIndex(_Handler):
+class RepositoryIndex(Handler):
     """``/v2/repository[/R]/index``."""
 
     def post(self, repository: str | None = None) -> None:
@@ -181,7 +181,7 @@ class RepositoryIndex(_Handler):
         self.answer(self.engine.index(ready))
 
 
-class RepositoryLoad(_Handler):
+class RepositoryLoad(Handler):
     """``/v2/repository[/R]/models/M/load``."""
 
     async def post(self, model: str, repository: str | None = None) -> None:
@@ -191,7 +191,7 @@ class RepositoryLoad(_Handler):
         await self.engine.load(model, _load_parameters(self.body()))
 
 
-class RepositoryUnload(_Handler):
+class RepositoryUnload(Handler):
     """``/v2/repository[/R]/models/M/unload``."""
 
     async def post(self, model: str, repository: str | None = None) -> None:
@@ -204,21 +204,28 @@ class RepositoryUnload(_Handler):
         await self.engine.unload(model, dependents)
 
 
-class NotYet(_Handler):
+class NotYet(Handler):
     """Extensions that later versions bring."""
+
+    def initialize(self, engine: Engine, methods: tuple[str, ...]) -> None:  # type: ignore[override]
+        """Take what the routes give (Tornado's interface)."""
+        super().initialize(engine)
+        self._methods = methods
 
     def prepare(self) -> None:
         """Say so."""
+        if self.request.method not in self._methods:
+            raise web.HTTPError(405)
         raise UnsupportedError(f"{self.request.path} is not supported yet")
 
 
-class Infer(_Handler):
+class Infer(Handler):
     """``/v2/models/M[/versions/V]/infer`` with a wrong method; POST takes the fast path."""
 
     content_type = TEXT
 
 
-class Unknown(_Handler):
+class Unknown(Handler):
     """Every other path."""
 
     content_type = TEXT
@@ -226,52 +233,6 @@ class Unknown(_Handler):
     def prepare(self) -> None:
         """There is nothing here."""
         raise web.HTTPError(404)
-
-
-_MODEL = r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>\d+))?"
-_REPOSITORY = r"/v2/repository(?:/(?P<repository>[^/]+))?"
-_ROUTES: list[tuple[str, type[_Handler]]] = [
-    (r"/v2/health/live", Live),
-    (r"/v2/health/ready", Ready),
-    (r"/v2", ServerMetadata),
-    (r"/v2/models/stats", Statistics),
-    (_MODEL, ModelMetadata),
-    (f"{_MODEL}/ready", ModelReady),
-    (f"{_MODEL}/config", ModelConfiguration),
-    (f"{_MODEL}/stats", Statistics),
-    (f"{_MODEL}/infer", Infer),
-    (f"{_MODEL}/generate(?:_stream)?", NotYet),
-    (f"{_REPOSITORY}/index", RepositoryIndex),
-    (rf"{_REPOSITORY}/models/(?P<model>[^/]+)/load", RepositoryLoad),
-    (rf"{_REPOSITORY}/models/(?P<model>[^/]+)/unload", RepositoryUnload),
-    (r"/v2/(?:models/[^/]+/)?trace/setting", NotYet),
-    (r"/v2/logging", NotYet),
-    (r"/v2/(?:system|cuda)sharedmemory(?:/region/[^/]+)?/(?:status|register|unregister)", NotYet),
-]
-
-
-class _RawPath(routing.Matcher):
-    """Matches the path as it came; Tornado's own matcher would percent-decode what it captures."""
-
-    def __init__(self, pattern: str) -> None:
-        self._pattern = re.compile(pattern)
-
-    def match(self, request: httputil.HTTPServerRequest) -> dict[str, Any] | None:
-        found = self._pattern.fullmatch(request.path)
-        if found is None:
-            return None
-        return {"path_kwargs": {key: each for key, each in found.groupdict().items() if each is not None}}
-
-
-def make_application(engine: Engine) -> web.Application:
-    """The application for everything but inference."""
-    rules = [routing.Rule(_RawPath(pattern), handler, {"engine": engine}) for pattern, handler in _ROUTES]
-    return web.Application(
-        rules,
-        default_handler_class=Unknown,
-        default_handler_args={"engine": engine},
-        log_function=lambda handler: None,
-    )
 
 
 def _refuse_repository(name: str | None) -> None:

@@ -13,9 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeVar
 
-import numpy as np
-
-from tritonnb.core.datatypes import BF16, BY_NAME, BYTES, FP16, DataType
+from tritonnb.core.datatypes import BY_NAME, BYTES, DataType
 from tritonnb.core.errors import InternalError, InvalidArgumentError, NotFoundError, UnsupportedError
 from tritonnb.core.messages import (
     SEQUENCE_END,
@@ -23,11 +21,9 @@ from tritonnb.core.messages import (
     InferRequest,
     ParameterValue,
     Respond,
-    Tensor,
-    UndecodedTensor,
 )
 from tritonnb.endpoints.http import members, rapidjson
-from tritonnb.endpoints.http.tensor_data import read_data, read_strings
+from tritonnb.endpoints.http.input_tensors import binary_tensor, check_overflow, tensor_from_json
 from tritonnb.model_config.schema import INVALID, ModelSpec
 
 T = TypeVar("T")
@@ -156,7 +152,7 @@ class RequestReader:
             name, datatype, shape = _described(entry)
             if name in inputs:
                 raise InvalidArgumentError(f"{request.id_prefix}input '{name}' already exists in request")
-            _check_overflow(name, datatype, shape)
+            check_overflow(name, datatype, shape)
             if given[1]:
                 size = parameters["binary_data_size"]
                 if type(size) is not int or not 0 <= size <= _MAX_INT64:
@@ -167,37 +163,14 @@ class RequestReader:
                         f"unexpected size for input '{name}', expecting {missing} additional bytes for model "
                         f"'{request.model_name}'"
                     )
-                inputs[name] = _binary(name, datatype, shape, body, at, size)
+                inputs[name] = binary_tensor(name, datatype, shape, body, at, size)
                 at += size
             elif given[0]:
-                inputs[name] = self._from_json(name, datatype, shape, entry["data"])
+                inputs[name] = tensor_from_json(name, datatype, shape, entry["data"], self._max)
             else:
                 _refuse_region(parameters)
         if at != len(body):
             raise InvalidArgumentError(f"unexpected additional input data for model '{request.model_name}'")
-
-    def _from_json(self, name: str, datatype: DataType, shape: tuple[int, ...], data: Any) -> Tensor | UndecodedTensor:
-        count = math.prod(shape) if shape else 0  # to Triton an empty shape has no elements
-        if not count:
-            return UndecodedTensor(name, datatype, shape, b"")
-        elements = members.parsed("data", members.array, data)
-        if datatype is INVALID:
-            raise InvalidArgumentError(f"invalid datatype for input {name}")
-        if datatype in (FP16, BF16):
-            raise InvalidArgumentError(
-                f"receiving {datatype.name} data via JSON is not supported. Please use the binary data format "
-                f"for input {name}"
-            )
-        size = count * datatype.itemsize
-        if size > self._max:
-            raise InvalidArgumentError(
-                f"JSON input '{name}' has a byte_size ({size} bytes) that exceeds the maximum allowed value of "
-                f"{self._max} bytes. Use --http-max-input-size to increase the limit."
-            )
-        if datatype is BYTES:
-            return UndecodedTensor(name, datatype, shape, read_strings(elements))
-        array = members.parsed("data", read_data, elements, datatype, count)
-        return Tensor(name, datatype, array.reshape(shape))
 
     def _raw(self, spec: ModelSpec, version: int, body: bytes, respond: Respond) -> InferRequest:
         """The body is the data of the model's only input, whose shape is deduced."""
@@ -236,19 +209,8 @@ class RequestReader:
                 f"Expected {expected}, got {len(body)}"
             )
         inputs: dict[str, Any] = request.inputs
-        inputs[tensor.name] = _binary(tensor.name, tensor.datatype, batch + dims, body, 0, len(body))
+        inputs[tensor.name] = binary_tensor(tensor.name, tensor.datatype, batch + dims, body, 0, len(body))
         return request
-
-
-def _binary(
-    name: str, datatype: DataType, shape: tuple[int, ...], body: bytes, at: int, size: int
-) -> Tensor | UndecodedTensor:
-    """A tensor that is a view into the body, if the bytes are as many as the shape needs."""
-    count = math.prod(shape)
-    if datatype.itemsize and size == count * datatype.itemsize:
-        array = np.frombuffer(body, datatype.numpy, count, at)
-        return Tensor(name, datatype, array.reshape(shape))
-    return UndecodedTensor(name, datatype, shape, memoryview(body)[at : at + size])
 
 
 def _described(entry: dict[str, Any]) -> tuple[str, DataType, tuple[int, ...]]:
@@ -273,22 +235,6 @@ def _array_member(entry: Any, name: str) -> list[Any]:
 
 def _shape(entry: Any) -> tuple[int, ...]:
     return tuple([members.unsigned(each) for each in members.array(members.of_object(entry, "shape"))])
-
-
-def _check_overflow(name: str, datatype: DataType, shape: tuple[int, ...]) -> None:
-    """Shapes that no memory holds; they bring older Tritons down."""
-    count = math.prod(shape)
-    if count > _MAX_INT64:
-        listed = ",".join(map(str, shape))
-        raise InvalidArgumentError(
-            f"invalid shape for input '{name}': shape [{listed}] causes total element count to exceed maximum "
-            f"size of {_MAX_INT64}"
-        )
-    if count * datatype.itemsize > _MAX_INT64:
-        raise InvalidArgumentError(
-            f"byte size overflow for input '{name}': element count ({count}) * data type size "
-            f"({datatype.itemsize}) exceeds maximum allowed size ({_MAX_INT64})"
-        )
 
 
 def _refuse_choice(given: tuple[bool, ...]) -> None:
@@ -322,7 +268,11 @@ def _read_parameters(given: Any, request: InferRequest, answer: AnswerFormat) ->
         elif name == "binary_data_output":
             answer.binary = members.parsed(name, members.boolean, value)
         else:
-            request.parameters[name] = _custom_parameter(name, value)
+            if name.startswith("triton_"):
+                raise InvalidArgumentError(
+                    "parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified."
+                )
+            request.parameters[name] = custom_parameter(name, value)
 
 
 def _correlation_id(value: Any) -> int | str:
@@ -334,11 +284,14 @@ def _correlation_id(value: Any) -> int | str:
     return text
 
 
-def _custom_parameter(name: str, value: Any) -> ParameterValue:
-    if name.startswith("triton_"):
-        raise InvalidArgumentError(
-            "parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified."
-        )
+def custom_parameter(name: str, value: Any) -> ParameterValue:
+    """A request parameter that means nothing to the server.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it is neither a string, an integer, a boolean, nor a number.
+    """
     if type(value) is int:
         return value if -(2**63) <= value < 2**63 else float(value)
     if type(value) in (str, bool, float):

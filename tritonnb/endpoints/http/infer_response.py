@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import functools
-import json
-from typing import Any
 
 import numpy as np
 
 from tritonnb.core.datatypes import BYTES, DataType, encode_bytes
-from tritonnb.core.messages import InferRequest, InferResponse, Tensor
+from tritonnb.core.messages import InferRequest, InferResponse, ParameterValue, Tensor
 from tritonnb.endpoints.http.classification import classify
 from tritonnb.endpoints.http.infer_request import AnswerFormat, OutputFormat
 from tritonnb.endpoints.http.tensor_data import write_data, write_float, write_string
@@ -45,20 +43,23 @@ def write_response(
         head += (b'"id":', write_string(request.id.encode("utf-8", "surrogateescape")), b",")
     head += (_identity(served.name, served.version), b'"outputs":[', b",".join(outputs), b"]}")
     if response.parameters:
-        head.insert(-3, b'"parameters":' + write_parameters(response.parameters) + b",")
+        head.insert(-3, b'"parameters":' + _write_parameters(response.parameters) + b",")
     length = sum(map(len, head)) if any(map(len, tail)) else 0
     return head + tail, length
 
 
-def write_parameters(parameters: dict[str, Any]) -> bytes:
-    """Response parameters as a JSON object."""
-    written = [
-        write_string(name.encode())
-        + b":"
-        + (write_float(value).encode() if isinstance(value, float) else json.dumps(value).encode())
-        for name, value in parameters.items()
-    ]
-    return b"{" + b",".join(written) + b"}"
+def write_parameter(value: ParameterValue) -> bytes:
+    """A response parameter as JSON."""
+    if isinstance(value, str):
+        return write_string(value.encode("utf-8", "surrogateescape"))
+    if isinstance(value, float):
+        return write_float(value).encode()
+    return str(value).lower().encode()
+
+
+def _write_parameters(parameters: dict[str, ParameterValue]) -> bytes:
+    members = [write_string(name.encode()) + b":" + write_parameter(value) for name, value in parameters.items()]
+    return b"{" + b",".join(members) + b"}"
 
 
 @functools.lru_cache(maxsize=1024)

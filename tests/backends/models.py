@@ -1,0 +1,99 @@
+"""Tiny models for every backend, and a way to run one batch on them without a server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from google.protobuf import text_format
+from onnx import TensorProto, helper, save_model
+from tritonclient.grpc import model_config_pb2 as pb
+
+from tritonnb.backends.contract import Execution, InstanceSpec, ModelContext
+from tritonnb.backends.registry import BackendRegistry
+from tritonnb.core.datatypes import datatype_of
+from tritonnb.core.messages import InferRequest, InferResponse, Tensor
+
+TENSORS = """
+    input { name: "IN0" data_type: TYPE_FP32 dims: -1 }
+    output { name: "OUT0" data_type: TYPE_FP32 dims: -1 }
+"""
+
+PYTHON = """
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [
+            pb_utils.InferenceResponse([pb_utils.Tensor("OUT0", each.inputs()[0].as_numpy())]) for each in requests
+        ]
+"""
+
+
+class Identity(torch.nn.Module):
+    """Gives back its input."""
+
+    def forward(self, IN0: torch.Tensor) -> torch.Tensor:
+        return IN0 + 0
+
+
+def write_identity(backend: str, directory: Path) -> None:
+    """Write an identity model from IN0 to OUT0 for a backend."""
+    version = directory / "1"
+    version.mkdir(parents=True, exist_ok=True)
+    if backend == "python":
+        (version / "model.py").write_text(PYTHON)
+    elif backend == "onnxruntime":
+        ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["b", "n"]) for name in ("IN0", "OUT0")]
+        node = helper.make_node("Identity", ["IN0"], ["OUT0"])
+        graph = helper.make_graph([node], "identity", ends[:1], ends[1:])
+        opset = [helper.make_opsetid("", 17)]
+        save_model(helper.make_model(graph, opset_imports=opset, ir_version=8), version / "model.onnx")
+    elif backend == "pytorch":
+        torch.jit.script(Identity()).save(str(version / "model.pt"))
+
+
+def config_of(backend: str, tensors: str = TENSORS, extra: str = "", max_batch_size: int = 8) -> pb.ModelConfig:
+    """A configuration, normalised as far as backends look at it."""
+    text = f'name: "m" backend: "{backend}" max_batch_size: {max_batch_size} {tensors} {extra}'
+    return text_format.Parse(text, pb.ModelConfig())
+
+
+class Loaded:
+    """One instance of a model, initialised, in this thread."""
+
+    def __init__(self, config: pb.ModelConfig, directory: Path, settings: dict[str, str] | None = None) -> None:
+        registry = BackendRegistry(lambda backend: settings or {})
+        backend = registry.get(config.backend)
+        context = ModelContext("m", 1, config, directory, settings or {})
+        completed = backend.auto_complete(context)
+        self.context = ModelContext("m", 1, completed, directory, settings or {})
+        self.config = completed
+        self.model = backend.create_model(self.context)
+        self.model.initialize()
+        self.instance = self.model.create_instance(InstanceSpec("m_0_0", 0, "KIND_CPU"))
+        self.instance.initialize()
+        self.streamed: list[tuple[InferRequest, InferResponse]] = []
+
+    def run(self, *requests: InferRequest) -> list[InferResponse | None]:
+        """Execute one batch; the responses, in the order of the requests."""
+        size = sum(each.batch_size for each in requests)
+        execution = Execution(list(requests), size, lambda request, answer: self.streamed.append((request, answer)))
+        self.instance.execute(execution)
+        return execution.responses
+
+
+def request(outputs: tuple[str, ...] | None = None, **inputs: Any) -> InferRequest:
+    """A request of some arrays, the first dimension being the batch."""
+    arrays = {name: np.asarray(value) for name, value in inputs.items()}
+    tensors = {name: Tensor(name, datatype_of(array.dtype), array) for name, array in arrays.items()}
+    made = InferRequest("m", tensors, lambda *_: None, requested_outputs=outputs)
+    made.batch_size = max(1, next(iter(arrays.values())).shape[0])
+    return made
+
+
+def rows(*values: float) -> np.ndarray:
+    """FP32 of shape [n, 1]."""
+    return np.array(values, np.float32).reshape(-1, 1)

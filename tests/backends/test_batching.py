@@ -1,0 +1,73 @@
+"""Gathering a batch and scattering its outputs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.backends.models import request, rows
+from tritonnb.backends.batching import gather, scatter
+from tritonnb.backends.contract import Execution
+from tritonnb.core.datatypes import FP32
+from tritonnb.core.errors import InternalError, Status, UnsupportedError
+from tritonnb.model_config.schema import TensorSpec
+
+OUT = TensorSpec("OUT", FP32, (1,))
+
+
+def execution_of(*requests) -> Execution:
+    return Execution(list(requests), sum(each.batch_size for each in requests), lambda *_: None)
+
+
+def test_a_single_request_is_not_copied():
+    array = rows(1, 2)
+    assert gather(execution_of(request(X=array)), "X") is array
+
+
+def test_an_input_that_nobody_has_is_none():
+    assert gather(execution_of(request(X=rows(1)), request(X=rows(2))), "Y") is None
+
+
+def test_a_request_without_the_input_fails_alone_and_the_rows_stay_where_they_are():
+    execution = execution_of(request(X=rows(1)), request(Z=rows(0, 0)), request(X=rows(4)))
+    batch = gather(execution, "X")
+    assert batch.ravel().tolist() == [1, 0, 0, 4]
+    scatter(execution, {"OUT": (OUT, batch)}, batching=True)
+    assert execution.responses[1].error.status is Status.INVALID_ARG
+    assert execution.responses[2].outputs[0].array.tolist() == [[4]]
+
+
+def test_outputs_are_views_of_the_batch():
+    execution = execution_of(request(X=rows(1)), request(X=rows(2)))
+    batch = rows(10, 20)
+    scatter(execution, {"OUT": (OUT, batch)}, batching=True)
+    assert all(np.shares_memory(answer.outputs[0].array, batch) for answer in execution.responses)
+
+
+def test_too_few_rows_fail_those_who_lack_them():
+    execution = execution_of(request(X=rows(1)), request(X=rows(2, 3)))
+    scatter(execution, {"OUT": (OUT, rows(1, 2))}, batching=True)
+    assert execution.responses[0].error is None
+    error = execution.responses[1].error
+    assert isinstance(error, UnsupportedError)
+    assert str(error) == (
+        "failed to split the output tensor 'OUT' in responses: expected batch size of at least 3 in model output, got 2"
+    )
+
+
+def test_a_request_is_answered_only_once():
+    execution = execution_of(request(X=rows(1)))
+    execution.respond(0, [])
+    with pytest.raises(InternalError, match="answered twice"):
+        execution.respond(0, [])
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=6))
+def test_what_is_gathered_is_scattered_back(sizes: list[int]):
+    requests = [request(X=rows(*(100 * index + row for row in range(size)))) for index, size in enumerate(sizes)]
+    execution = execution_of(*requests)
+    scatter(execution, {"OUT": (OUT, gather(execution, "X"))}, batching=True)
+    for each, answer in zip(requests, execution.responses, strict=True):
+        assert answer.outputs[0].array.tolist() == each.inputs["X"].array.tolist()

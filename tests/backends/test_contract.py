@@ -1,0 +1,55 @@
+"""What every backend must do, tried on every backend."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.backends.models import Loaded, config_of, request, rows, write_identity
+from tritonnb.core.messages import InferRequest
+
+BACKENDS = ["minimal", "onnxruntime", "pytorch", "python"]
+
+
+@pytest.fixture(params=BACKENDS)
+def identity(request: pytest.FixtureRequest, tmp_path: Path) -> Loaded:
+    write_identity(request.param, tmp_path)
+    return Loaded(config_of(request.param), tmp_path)
+
+
+def test_every_request_gets_its_own_rows(identity: Loaded):
+    answers = identity.run(request(IN0=rows(1, 2)), request(IN0=rows(3)), request(IN0=rows(4, 5, 6)))
+    assert [answer.outputs[0].array.ravel().tolist() for answer in answers] == [[1, 2], [3], [4, 5, 6]]
+    assert {answer.outputs[0].name for answer in answers} == {"OUT0"}
+
+
+def test_a_single_request_is_answered(identity: Loaded):
+    (answer,) = identity.run(request(IN0=np.arange(6, dtype=np.float32).reshape(2, 3)))
+    assert answer.outputs[0].shape == (2, 3)
+    assert answer.final
+
+
+def test_outputs_that_were_not_asked_for_are_left_out(identity: Loaded):
+    (answer,) = identity.run(request((), IN0=rows(1)))
+    assert answer.outputs == []
+
+
+def test_a_readonly_input_does_no_harm(identity: Loaded):
+    array = np.frombuffer(np.ones((1, 2), np.float32).tobytes(), np.float32).reshape(1, 2)
+    (answer,) = identity.run(request(IN0=array))
+    assert answer.outputs[0].array.tolist() == [[1, 1]]
+
+
+def test_a_null_request_takes_its_rows_and_disturbs_nobody(identity: Loaded):
+    null: InferRequest = request(IN0=rows(0))
+    null.is_null = True
+    answers = identity.run(null, request(IN0=rows(7)))
+    assert answers[1].outputs[0].array.tolist() == [[7]]
+
+
+@pytest.mark.parametrize("backend", ["onnxruntime", "pytorch"])
+def test_a_missing_model_file_fails_the_load_by_name(backend: str, tmp_path: Path):
+    with pytest.raises(Exception, match="unable to find '.*1/model.*' for model 'm'"):
+        Loaded(config_of(backend), tmp_path)

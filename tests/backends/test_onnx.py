@@ -1,0 +1,136 @@
+"""The ONNX Runtime backend: auto-completion, checks, options, strings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, helper, save_model
+
+from tests.backends.models import TENSORS, Loaded, config_of, request, rows, write_identity
+from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
+
+
+def write(directory: Path, node: str, inputs: dict, outputs: dict, kind: int = TensorProto.FLOAT) -> None:
+    given = [helper.make_tensor_value_info(name, kind, shape) for name, shape in inputs.items()]
+    produced = [helper.make_tensor_value_info(name, kind, shape) for name, shape in outputs.items()]
+    graph = helper.make_graph([helper.make_node(node, list(inputs), list(outputs))], "g", given, produced)
+    (directory / "1").mkdir(parents=True)
+    opset = [helper.make_opsetid("", 17)]
+    save_model(helper.make_model(graph, opset_imports=opset, ir_version=8), directory / "1" / "model.onnx")
+
+
+def completed(directory: Path, settings: dict | None = None, **config):
+    return Loaded(
+        config_of("onnxruntime", tensors="", max_batch_size=config.pop("max_batch_size", 0), **config),
+        directory,
+        settings,
+    ).config
+
+
+def test_a_model_with_variable_first_dimensions_is_completed_with_batching(tmp_path: Path):
+    write_identity("onnxruntime", tmp_path)
+    config = completed(tmp_path)
+    assert (config.max_batch_size, list(config.input[0].dims), list(config.output[0].dims)) == (4, [-1], [-1])
+    assert config.HasField("dynamic_batching")
+
+
+def test_the_default_batch_size_is_a_setting_and_zero_turns_it_off(tmp_path: Path):
+    write_identity("onnxruntime", tmp_path)
+    assert completed(tmp_path, {"default-max-batch-size": "9"}).max_batch_size == 9
+    config = completed(tmp_path, {"default-max-batch-size": "0"})
+    assert (config.max_batch_size, list(config.input[0].dims)) == (0, [-1, -1])
+    assert not config.HasField("dynamic_batching")
+
+
+def test_a_model_with_a_fixed_first_dimension_cannot_batch(tmp_path: Path):
+    write(tmp_path, "Identity", {"A": [2, 3]}, {"B": [2, 3]})
+    assert list(completed(tmp_path).input[0].dims) == [2, 3]
+    with pytest.raises(InvalidArgumentError, match="autofill failed for model 'm': model does not support batching"):
+        completed(tmp_path, max_batch_size=4)
+
+
+def test_a_scalar_becomes_one_element_with_an_empty_reshape(tmp_path: Path):
+    write(tmp_path, "Identity", {"A": ["b"]}, {"B": ["b"]})
+    config = completed(tmp_path)
+    assert list(config.input[0].dims) == [1]
+    assert config.input[0].HasField("reshape")
+
+
+def test_a_configuration_with_tensors_is_left_alone(tmp_path: Path):
+    write_identity("onnxruntime", tmp_path)
+    assert Loaded(config_of("onnxruntime", max_batch_size=1), tmp_path).config.max_batch_size == 1
+
+
+@pytest.mark.parametrize(
+    ("tensors", "complaint"),
+    [
+        (TENSORS.replace("IN0", "OTHER"), "unexpected inference input 'OTHER', allowed inputs for model 'm' are: IN0"),
+        (
+            TENSORS.replace("OUT0", "OTHER"),
+            "unexpected inference output 'OTHER', allowed outputs for model 'm' are: OUT0",
+        ),
+        (
+            TENSORS.replace("FP32", "INT64"),
+            "configuration expects datatype TYPE_INT64 for input 'IN0', model provides TYPE_FP32",
+        ),
+        (
+            TENSORS.replace("dims: -1", "dims: [ 2, 2 ]"),
+            "'IN0': the model expects 2 dimensions .* specifies 3 dimensions",
+        ),
+    ],
+)
+def test_tensors_must_be_the_models(tmp_path: Path, tensors: str, complaint: str):
+    write_identity("onnxruntime", tmp_path)
+    with pytest.raises(InvalidArgumentError, match=complaint):
+        Loaded(config_of("onnxruntime", tensors), tmp_path)
+
+
+def test_strings_go_in_and_out_as_bytes(tmp_path: Path):
+    write(tmp_path, "Identity", {"A": ["b", 1]}, {"B": ["b", 1]}, TensorProto.STRING)
+    loaded = Loaded(config_of("onnxruntime", tensors=""), tmp_path)
+    (answer,) = loaded.run(request(A=np.array([["grün".encode()], [b""]], object)))
+    assert answer.outputs[0].array.tolist() == [["grün".encode()], [b""]]
+
+
+def test_session_options_come_from_parameters_and_optimization(tmp_path: Path):
+    write_identity("onnxruntime", tmp_path)
+    extra = """
+        parameters { key: "intra_op_thread_count" value { string_value: "1" } }
+        parameters { key: "execution_mode" value { string_value: "1" } }
+        parameters { key: "enable_mem_pattern" value { string_value: "0" } }
+        parameters { key: "session.set_denormal_as_zero" value { string_value: "1" } }
+        optimization { graph { level: 2 } }
+    """
+    options = Loaded(config_of("onnxruntime", extra=extra), tmp_path).model.options
+    assert options.intra_op_num_threads == 1
+    assert options.execution_mode == ort.ExecutionMode.ORT_PARALLEL
+    assert not options.enable_mem_pattern
+    assert options.graph_optimization_level == ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    assert options.get_session_config_entry("session.set_denormal_as_zero") == "1"
+
+
+def test_a_parameter_that_is_no_number_is_refused_by_name(tmp_path: Path):
+    write_identity("onnxruntime", tmp_path)
+    extra = 'parameters { key: "intra_op_thread_count" value { string_value: "many" } }'
+    with pytest.raises(
+        InvalidArgumentError, match="'intra_op_thread_count' of model 'm' must be an integer, got 'many'"
+    ):
+        Loaded(config_of("onnxruntime", extra=extra), tmp_path)
+
+
+@pytest.mark.skipif("OpenVINOExecutionProvider" in ort.get_available_providers(), reason="it is there")
+def test_an_accelerator_that_is_not_there_is_refused(tmp_path: Path):
+    write_identity("onnxruntime", tmp_path)
+    accelerator = 'optimization { execution_accelerators { cpu_execution_accelerator { name: "openvino" } } }'
+    with pytest.raises(UnsupportedError, match="OpenVINOExecutionProvider"):
+        Loaded(config_of("onnxruntime", extra=accelerator), tmp_path)
+
+
+def test_an_error_of_the_runtime_answers_the_batch(tmp_path: Path):
+    write(tmp_path, "Add", {"A": ["b", 2], "B": ["b", 2]}, {"C": ["b", 2]})
+    loaded = Loaded(config_of("onnxruntime", tensors=""), tmp_path)
+    with pytest.raises(Exception, match="onnx runtime error"):
+        loaded.run(request(A=rows(1), B=rows(1, 2, 3)))

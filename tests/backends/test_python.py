@@ -1,0 +1,227 @@
+"""The Python backend: ``triton_python_backend_utils``, errors, and two models that do not meet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.backends.models import PYTHON, TENSORS, Loaded, config_of, request, rows
+from tritonnb.core.errors import InternalError, Status, TritonError, UnsupportedError
+
+HEAD = "import numpy as np\nimport triton_python_backend_utils as pb_utils\n\nclass TritonPythonModel:\n"
+
+
+def load(directory: Path, body: str, tensors: str = TENSORS, **config) -> Loaded:
+    (directory / "1").mkdir(parents=True, exist_ok=True)
+    (directory / "1" / "model.py").write_text(body)
+    return Loaded(config_of("python", tensors, **config), directory)
+
+
+# --- loading --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ("x = 1", "AttributeError: module '1.model' has no attribute 'TritonPythonModel'"),
+        ("def", "SyntaxError: invalid syntax (model.py, line 1)"),
+        ("1 / 0", "ZeroDivisionError: division by zero\n\nAt:\n  {path}(1): <module>\n"),
+        (
+            HEAD + "    def initialize(self, args):\n        raise RuntimeError('not today')\n",
+            "RuntimeError: not today\n\nAt:\n  {path}(6): initialize\n",
+        ),
+        (
+            HEAD + "    def initialize(self):\n        pass\n",
+            "TypeError: TritonPythonModel.initialize() takes 1 positional argument but 2 were given",
+        ),
+    ],
+)
+def test_a_model_that_cannot_be_loaded_is_reported_as_triton_does(tmp_path: Path, body: str, text: str):
+    with pytest.raises(InternalError) as caught:
+        load(tmp_path, body)
+    assert str(caught.value) == text.format(path=tmp_path / "1" / "model.py")
+
+
+def test_initialize_is_told_everything_as_strings(tmp_path: Path):
+    loaded = load(tmp_path, PYTHON + "    def initialize(self, args):\n        self.args = args\n")
+    args = loaded.instance._model.args
+    assert {key: args[key] for key in args if key != "model_config"} == {
+        "model_instance_kind": "CPU",
+        "model_instance_name": "m_0_0",
+        "model_instance_device_id": "0",
+        "model_repository": str(tmp_path),
+        "model_version": "1",
+        "model_name": "m",
+    }
+    assert '"max_batch_size":8' in args["model_config"]
+
+
+def test_two_models_with_helpers_of_one_name_do_not_meet(tmp_path: Path):
+    body = "import helper\n" + PYTHON.replace(
+        "each.inputs()[0].as_numpy()", "helper.change(each.inputs()[0].as_numpy())"
+    )
+    loaded = []
+    for name, expression in (("a", "x + 1"), ("b", "x + 2")):
+        (tmp_path / name / "1").mkdir(parents=True)
+        (tmp_path / name / "1" / "helper.py").write_text(
+            f"def change(x):\n    return x + np.float32({expression[-1]})\nimport numpy as np\n"
+        )
+        loaded.append(load(tmp_path / name, body))
+    assert [each.run(request(IN0=rows(0)))[0].outputs[0].array.item() for each in loaded] == [1, 2]
+
+
+def test_an_execution_environment_is_refused_since_there_is_one_process(tmp_path: Path):
+    (tmp_path / "env").mkdir()
+    parameter = f'parameters {{ key: "EXECUTION_ENV_PATH" value {{ string_value: "{tmp_path / "env"}" }} }}'
+    with pytest.raises(UnsupportedError, match="EXECUTION_ENV_PATH of model 'm'"):
+        load(tmp_path, PYTHON, extra=parameter)
+
+
+# --- auto-completion ------------------------------------------------------------------------------
+
+
+def test_auto_complete_config_fills_in_tensors_batching_and_policy(tmp_path: Path):
+    body = (
+        PYTHON
+        + """
+    @staticmethod
+    def auto_complete_config(config):
+        config.add_input({"name": "IN0", "data_type": "TYPE_FP32", "dims": [4]})
+        config.add_output({"name": "OUT0", "data_type": "TYPE_FP32", "dims": [4]})
+        config.set_max_batch_size(16)
+        config.set_dynamic_batching()
+        config.set_model_transaction_policy({"decoupled": False})
+        return config
+"""
+    )
+    config = load(tmp_path, body, tensors="").config
+    assert (config.max_batch_size, list(config.input[0].dims), config.output[0].name) == (16, [4], "OUT0")
+    assert config.HasField("dynamic_batching")
+
+
+# --- executing ------------------------------------------------------------------------------------
+
+
+def test_an_exception_fails_the_batch_with_tritons_text(tmp_path: Path):
+    loaded = load(tmp_path, HEAD + "    def execute(self, requests):\n        raise ValueError('the model raised')\n")
+    with pytest.raises(InternalError) as caught:
+        loaded.run(request(IN0=rows(1)))
+    assert str(caught.value) == (
+        "Failed to process the request(s) for model 'm_0_0', message: ValueError: the model raised\n\nAt:\n  "
+        f"{tmp_path}/1/model.py(6): execute\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("returned", "text"),
+    [
+        ("None", "Expected a list in the execute return, found type '<class 'NoneType'>'."),
+        ("[]", "Number of InferenceResponse objects do not match"),
+        ("[7]", "Expected an 'InferenceResponse' object in the execute function return list"),
+    ],
+)
+def test_what_is_no_list_of_responses_is_refused(tmp_path: Path, returned: str, text: str):
+    loaded = load(tmp_path, HEAD + f"    def execute(self, requests):\n        return {returned}\n")
+    with pytest.raises(InternalError, match=text.split("'")[0]) as caught:
+        loaded.run(request(IN0=rows(1)))
+    assert text in str(caught.value)
+
+
+def test_a_missing_execute_is_noticed_at_the_first_request(tmp_path: Path):
+    with pytest.raises(InternalError, match="does not implement `execute` method"):
+        load(tmp_path, HEAD + "    pass\n").run(request(IN0=rows(1)))
+
+
+def test_an_error_response_leaves_the_neighbours_alone(tmp_path: Path):
+    body = (
+        HEAD
+        + """    def execute(self, requests):
+        error = pb_utils.TritonError("no", pb_utils.TritonError.NOT_FOUND)
+        good = pb_utils.InferenceResponse([pb_utils.Tensor("OUT0", requests[1].inputs()[0].as_numpy())])
+        return [pb_utils.InferenceResponse(error=error), good]
+"""
+    )
+    bad, good = load(tmp_path, body).run(request(IN0=rows(1)), request(IN0=rows(2)))
+    assert (bad.error.status, str(bad.error)) == (Status.NOT_FOUND, "no")
+    assert good.outputs[0].array.tolist() == [[2]]
+
+
+def test_a_tensor_that_the_configuration_does_not_have_is_dropped(tmp_path: Path):
+    body = PYTHON.replace(
+        'Tensor("OUT0", each.inputs()[0].as_numpy())]',
+        'Tensor("OUT0", each.inputs()[0].as_numpy()), pb_utils.Tensor("MORE", np.zeros(1))]',
+    ).replace("import triton", "import numpy as np\nimport triton")
+    (answer,) = load(tmp_path, body).run(request(IN0=rows(1)))
+    assert [each.name for each in answer.outputs] == ["OUT0"]
+
+
+def test_a_model_may_write_to_its_inputs(tmp_path: Path):
+    body = (
+        HEAD
+        + """    def execute(self, requests):
+        x = requests[0].inputs()[0].as_numpy()
+        x += 1
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT0", x)])]
+"""
+    )
+    frozen = np.frombuffer(rows(1).tobytes(), np.float32).reshape(1, 1)
+    (answer,) = load(tmp_path, body).run(request(IN0=frozen))
+    assert answer.outputs[0].array.item() == 2
+    assert frozen.item() == 1
+
+
+def test_a_decoupled_model_sends_as_many_responses_as_it_likes(tmp_path: Path):
+    body = (
+        HEAD
+        + """    def execute(self, requests):
+        sender = requests[0].get_response_sender()
+        for value in (1, 2):
+            sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUT0", np.array([[value]], np.float32))]))
+        sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+        try:
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+        except pb_utils.TritonModelException as error:
+            self.error = str(error)
+"""
+    )
+    loaded = load(tmp_path, body, extra="model_transaction_policy { decoupled: true }")
+    assert loaded.run(request(IN0=rows(0))) == [None]
+    answers = [answer for _, answer in loaded.streamed]
+    assert [answer.outputs[0].array.item() for answer in answers[:2]] == [1, 2]
+    assert [(answer.final, answer.empty) for answer in answers] == [(False, False), (False, False), (True, True)]
+    assert loaded.instance._model.error == "Unable to send response. Response sender has been closed."
+
+
+def test_dlpack_goes_both_ways_without_a_copy():
+    import torch
+
+    from tritonnb.backends.python import pb_utils
+
+    tensor = torch.arange(4, dtype=torch.float32)
+    wrapped = pb_utils.Tensor.from_dlpack("X", tensor)
+    assert wrapped.as_numpy().tolist() == [0, 1, 2, 3]
+    back = torch.from_dlpack(wrapped)
+    assert back.tolist() == tensor.tolist()
+    assert torch.utils.dlpack.from_dlpack(wrapped.to_dlpack()).tolist() == tensor.tolist()
+
+
+def test_types_of_the_utilities_are_tritons():
+    from tritonnb.backends.python import pb_utils
+
+    assert pb_utils.triton_string_to_numpy("TYPE_FP16") is np.float16
+    assert pb_utils.triton_string_to_numpy("TYPE_STRING") is np.object_
+    assert pb_utils.Tensor("S", np.array(["ä", b"b"], object)).triton_dtype() == 13
+    assert pb_utils.deserialize_bytes_tensor(
+        pb_utils.serialize_byte_tensor(np.array([b"a", b""], object)).item()
+    ).tolist() == [b"a", b""]
+
+
+def test_bls_is_refused_clearly(tmp_path: Path):
+    body = (
+        HEAD
+        + "    def execute(self, requests):\n        pb_utils.InferenceRequest(model_name='x', inputs=[], requested_output_names=[])\n"
+    )
+    with pytest.raises(TritonError, match="BLS.*not supported yet"):
+        load(tmp_path, body).run(request(IN0=rows(1)))

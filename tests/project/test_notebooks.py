@@ -1,0 +1,27 @@
+"""Every notebook runs from top to bottom, and is committed without outputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda each: each.stem)
+def test_it_runs_from_top_to_bottom(path: Path):
+    notebook = nbformat.read(path, as_version=4)
+    client = NotebookClient(notebook, timeout=110, kernel_name="python3", resources={"metadata": {"path": path.parent}})
+    client.execute()
+    shown = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+    assert [output for output in shown if output.get("name") == "stderr"] == []
+    assert any("image/png" in output.get("data", {}) for output in shown)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda each: each.stem)
+def test_it_is_committed_without_outputs(path: Path):
+    notebook = nbformat.read(path, as_version=4)
+    assert [cell.id for cell in notebook.cells if cell.get("outputs") or cell.get("execution_count")] == []

@@ -1,0 +1,61 @@
+"""The wheel has everything it needs: installed in an empty environment, outside the checkout, it serves."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+SCRIPT = """
+import sys
+from pathlib import Path
+import tritonnb
+assert Path(tritonnb.__file__).is_relative_to(sys.prefix), tritonnb.__file__
+from tritonnb.model_zoo import materialize
+print(materialize("models"))
+server = tritonnb.serve("models", port=0, model_control_mode="explicit", load_models=["add_sub", "digits", "dense"])
+assert not server.load_errors, server.load_errors
+print(server["add_sub"](INPUT0=[[1, 2, 3, 4]], INPUT1=[[1, 1, 1, 1]])["OUTPUT0"].tolist())
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), str(ROOT)]
+    subprocess.run(command, check=True, capture_output=True)
+    (built,) = out.glob("*.whl")
+    return built
+
+
+def test_the_wheel_holds_the_models_and_nothing_made_on_the_spot(wheel: Path):
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "tritonnb/model_zoo/repository/digits/1/model.pt" in names
+    assert "tritonnb/model_zoo/repository/magika/config.pbtxt" in names
+    assert "tritonnb/py.typed" in names
+    assert not [name for name in names if name.endswith((".onnx", ".pyc"))]
+
+
+def test_installed_outside_the_checkout_it_serves_a_model(wheel: Path, tmp_path: Path):
+    environment = tmp_path / "environment"
+    venv.create(environment, with_pip=False)
+    python = environment / "bin" / "python"
+    site = subprocess.check_output(
+        [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], text=True
+    ).strip()
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", str(wheel)]
+    subprocess.run(pip, check=True, capture_output=True)
+    # What it depends on is lent by this environment: only tritonnb itself is under test.
+    (Path(site) / "lent.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    found = subprocess.run([python, "-c", SCRIPT], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.splitlines()[-1] == "[[2.0, 3.0, 4.0, 5.0]]"
+    command = environment / "bin" / "tritonnb"
+    assert "tritonnb" in subprocess.check_output([command, "doctor"], text=True, cwd=tmp_path)

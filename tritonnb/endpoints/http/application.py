@@ -1,0 +1,71 @@
+"""The Tornado application: every route of the v2 protocol but inference itself.
+
+Paths are matched whole and not percent-decoded, as Triton matches them.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from tornado import httputil, routing, web
+
+from tritonnb.endpoints.http import handlers
+from tritonnb.endpoints.http.generate_handler import Generate
+from tritonnb.runtime.engine import Engine
+
+_MODEL = r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>\d+))?"
+_REPOSITORY = r"/v2/repository(?:/(?P<repository>[^/]+))?"
+_SHARED_MEMORY = r"/v2/(?:system|cuda)sharedmemory(?:/region/[^/]+)?"
+
+
+def make_application(engine: Engine, max_input_size: int) -> web.Application:
+    """The application for everything but inference.
+
+    Parameters
+    ----------
+    engine : Engine
+    max_input_size : int
+        ``--http-max-input-size``, in bytes.
+    """
+    generate = {"max_input_size": max_input_size}
+    routes: list[tuple[str, type[handlers.Handler], dict[str, Any]]] = [
+        (r"/v2/health/live", handlers.Live, {}),
+        (r"/v2/health/ready", handlers.Ready, {}),
+        (r"/v2", handlers.ServerMetadata, {}),
+        (r"/v2/models/stats", handlers.Statistics, {}),
+        (_MODEL, handlers.ModelMetadata, {}),
+        (f"{_MODEL}/ready", handlers.ModelReady, {}),
+        (f"{_MODEL}/config", handlers.ModelConfiguration, {}),
+        (f"{_MODEL}/stats", handlers.Statistics, {}),
+        (f"{_MODEL}/infer", handlers.Infer, {}),
+        (f"{_MODEL}/generate", Generate, {**generate, "streaming": False}),
+        (f"{_MODEL}/generate_stream", Generate, {**generate, "streaming": True}),
+        (f"{_REPOSITORY}/index", handlers.RepositoryIndex, {}),
+        (rf"{_REPOSITORY}/models/(?P<model>[^/]+)/load", handlers.RepositoryLoad, {}),
+        (rf"{_REPOSITORY}/models/(?P<model>[^/]+)/unload", handlers.RepositoryUnload, {}),
+        (r"/v2/(?:models/[^/]+/)?trace/setting", handlers.NotYet, {"methods": ("GET", "POST")}),
+        (r"/v2/logging", handlers.NotYet, {"methods": ("GET", "POST")}),
+        (f"{_SHARED_MEMORY}/status", handlers.NotYet, {"methods": ("GET",)}),
+        (f"{_SHARED_MEMORY}/(?:register|unregister)", handlers.NotYet, {"methods": ("POST",)}),
+    ]
+    rules = [routing.Rule(_RawPath(path), handler, {"engine": engine, **more}) for path, handler, more in routes]
+    return web.Application(
+        rules,
+        default_handler_class=handlers.Unknown,
+        default_handler_args={"engine": engine},
+        log_function=lambda handler: None,
+    )
+
+
+class _RawPath(routing.Matcher):
+    """Matches the path as it came; Tornado's own matcher would percent-decode what it captures."""
+
+    def __init__(self, pattern: str) -> None:
+        self._pattern = re.compile(pattern)
+
+    def match(self, request: httputil.HTTPServerRequest) -> dict[str, Any] | None:
+        found = self._pattern.fullmatch(request.path)
+        if found is None:
+            return None
+        return {"path_kwargs": {key: each for key, each in found.groupdict().items() if each is not None}}

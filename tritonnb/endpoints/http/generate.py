@@ -1,0 +1,125 @@
+"""The generate extension's JSON: flat objects whose members are inputs, outputs, or parameters.
+
+In a request a member named like an input is that input, and any other is a request parameter; members
+of ``parameters`` are taken the same way. A tensor has no shape of its own: the number of its elements
+is divided among the dimensions of the configuration. An answer holds the outputs by name.
+
+Implements the generate extension as Triton's server does.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from tritonnb.core.errors import InternalError, InvalidArgumentError
+from tritonnb.core.messages import InferRequest, InferResponse, Respond, Tensor
+from tritonnb.endpoints.http import members, rapidjson
+from tritonnb.endpoints.http.infer_request import custom_parameter
+from tritonnb.endpoints.http.infer_response import write_parameter
+from tritonnb.endpoints.http.input_tensors import tensor_from_json
+from tritonnb.endpoints.http.tensor_data import write_data, write_string
+from tritonnb.model_config.schema import ModelSpec, TensorSpec
+
+#: Members that are neither inputs nor parameters.
+_ID = "id"
+_NESTED = "parameters"
+
+
+def read_generate_request(
+    spec: ModelSpec, version: int, raw: bytes, max_input_size: int, respond: Respond
+) -> InferRequest:
+    """Read one request.
+
+    Parameters
+    ----------
+    spec : ModelSpec
+        Of the model that is asked.
+    version : int
+    raw : bytes
+        The body, which is JSON.
+    max_input_size : int
+        ``--http-max-input-size``, in bytes.
+    respond : callable
+        Where the responses go.
+
+    Raises
+    ------
+    TritonError
+    """
+    document = rapidjson.parse(raw)
+    request = InferRequest(spec.name, {}, respond, model_version=version)
+    _read_members(document, request, spec, max_input_size)
+    return request
+
+
+def write_generate_response(request: InferRequest, response: InferResponse) -> bytes:
+    """One response as a JSON object, its members sorted by name.
+
+    Raises
+    ------
+    TritonError
+        If an output cannot be written as JSON.
+    """
+    written = {
+        "model_name": write_string(request.model_name.encode()),
+        "model_version": b'"%d"' % request.model_version,
+    }
+    if request.id:
+        written[_ID] = write_string(request.id.encode("utf-8", "surrogateescape"))
+    for name, value in (response.parameters or {}).items():
+        written[name] = write_parameter(value)
+    for tensor in response.outputs:
+        written[tensor.name] = _write_output(tensor)
+    in_order = sorted((name.encode(), value) for name, value in written.items())
+    return b"{" + b",".join([write_string(name) + b":" + value for name, value in in_order]) + b"}"
+
+
+def _write_output(tensor: Tensor) -> bytes:
+    data = write_data(tensor.array, tensor.datatype)
+    return data if tensor.array.size == 1 else b"[" + data + b"]"
+
+
+def _read_members(document: Any, request: InferRequest, spec: ModelSpec, max_input_size: int) -> None:
+    for name in members.names(document):
+        value = document[name]
+        if name == _ID:
+            request.id = members.parsed(_ID, members.string, value)
+        elif name == _NESTED:
+            _read_members(_nested(value), request, spec, max_input_size)
+        elif name in spec.inputs:
+            _read_input(spec.inputs[name], value, request, spec, max_input_size)
+        else:
+            request.parameters[name] = custom_parameter(name, value)
+
+
+def _nested(value: Any) -> Mapping[str, Any]:
+    if type(value) is not dict:
+        raise InternalError(
+            f"Expected JSON object for keyword: '{_NESTED}': attempt to access JSON non-object as object"
+        )
+    return value
+
+
+def _read_input(tensor: TensorSpec, value: Any, request: InferRequest, spec: ModelSpec, max_input_size: int) -> None:
+    elements = value if type(value) is list else [value]
+    dims = (-1, *tensor.dims) if spec.max_batch_size > 0 else tensor.dims
+    shape = _shape(tensor.name, len(elements), dims)
+    if tensor.name in request.inputs:
+        raise InvalidArgumentError(f"{request.id_prefix}input '{tensor.name}' already exists in request")
+    inputs: dict[str, Any] = request.inputs
+    inputs[tensor.name] = tensor_from_json(tensor.name, tensor.datatype, shape, elements, max_input_size)
+
+
+def _shape(name: str, count: int, dims: tuple[int, ...]) -> tuple[int, ...]:
+    """The innermost variable dimension takes what the fixed ones leave; other variable ones are 1."""
+    fixed = functools.reduce(lambda product, dim: product * dim, (dim for dim in dims if dim != -1), 1)
+    left, remainder = divmod(count, fixed) if fixed else (0, count)
+    shape = list(dims)
+    for index in reversed(range(len(dims))):
+        if shape[index] == -1:
+            shape[index], left = left, 1
+    if remainder or left != 1:
+        raise InvalidArgumentError(f"The schema can not convert input '{name}' to tensor with proper shape")
+    return tuple(shape)
