@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 from typing import Any
 
 import pytest
@@ -25,6 +26,8 @@ INTEGERS = {
     FieldDescriptor.CPPTYPE_INT64: st.integers(-(2**63), 2**63 - 1),
     FieldDescriptor.CPPTYPE_UINT64: st.integers(0, 2**64 - 1),
 }
+#: The index of a list, or the key of a map.
+SUBSCRIPT = re.compile(r"""\[(?:[0-9]+|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")\]""")
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 
 
@@ -81,23 +84,8 @@ def test_every_position_points_at_the_name_of_its_field(config):
     text = text_format.MessageToString(config)
     lines = text.split("\n")
     for path, (line, column) in parse_text(text).positions.items():
-        name = path.rpartition(".")[2].partition("[")[0] if not path.endswith("]") else _last_name(path)
+        name = SUBSCRIPT.sub("", path).rpartition(".")[2]
         assert lines[line - 1][column - 1 :].startswith(name), path
-
-
-def _last_name(path: str) -> str:
-    """``a[0].b['.'][1]`` → ``b``: names hold no brackets, keys of maps may hold anything."""
-    depth, name = 0, ""
-    for character in path:
-        if depth == 0 and character == ".":
-            name = ""
-        elif character == "[":
-            depth += 1
-        elif character == "]":
-            depth -= 1
-        elif depth == 0:
-            name += character
-    return name
 
 
 @given(messages())

@@ -1,8 +1,9 @@
 """The generate extension's JSON: flat objects whose members are inputs, outputs, or parameters.
 
-In a request a member named like an input is that input, and any other is a request parameter; members
-of ``parameters`` are taken the same way. A tensor has no shape of its own: the number of its elements
-is divided among the dimensions of the configuration. An answer holds the outputs by name.
+In a request a member named like an input is that input, and any other is a request parameter (``id``
+too, which is also the request's id); members of ``parameters`` are taken the same way. A tensor has no
+shape of its own: the number of its elements is divided among the dimensions of the configuration. An
+answer holds the outputs by name.
 
 Implements the generate extension as Triton's server does.
 """
@@ -10,10 +11,9 @@ Implements the generate extension as Triton's server does.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
 from typing import Any
 
-from tritonnb.core.errors import InternalError, InvalidArgumentError
+from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError
 from tritonnb.core.messages import InferRequest, InferResponse, Respond, Tensor
 from tritonnb.endpoints.http import members, rapidjson
 from tritonnb.endpoints.http.infer_request import custom_parameter
@@ -22,7 +22,6 @@ from tritonnb.endpoints.http.input_tensors import tensor_from_json
 from tritonnb.endpoints.http.tensor_data import write_data, write_string
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
 
-#: Members that are neither inputs nor parameters.
 _ID = "id"
 _NESTED = "parameters"
 
@@ -50,7 +49,14 @@ def read_generate_request(
     """
     document = rapidjson.parse(raw)
     request = InferRequest(spec.name, {}, respond, model_version=version)
-    _read_members(document, request, spec, max_input_size)
+    names = members.names(document)
+    if _ID in document:
+        request.id = members.parsed(_ID, members.string, document[_ID])
+    for name in names:
+        if name == _NESTED:
+            _read_nested(document[name], request, spec, max_input_size)
+        else:
+            _read_member(name, document[name], request, spec, max_input_size)
     return request
 
 
@@ -81,25 +87,23 @@ def _write_output(tensor: Tensor) -> bytes:
     return data if tensor.array.size == 1 else b"[" + data + b"]"
 
 
-def _read_members(document: Any, request: InferRequest, spec: ModelSpec, max_input_size: int) -> None:
-    for name in members.names(document):
-        value = document[name]
-        if name == _ID:
-            request.id = members.parsed(_ID, members.string, value)
-        elif name == _NESTED:
-            _read_members(_nested(value), request, spec, max_input_size)
-        elif name in spec.inputs:
-            _read_input(spec.inputs[name], value, request, spec, max_input_size)
-        else:
-            request.parameters[name] = custom_parameter(name, value)
-
-
-def _nested(value: Any) -> Mapping[str, Any]:
+def _read_nested(value: Any, request: InferRequest, spec: ModelSpec, max_input_size: int) -> None:
     if type(value) is not dict:
         raise InternalError(
             f"Expected JSON object for keyword: '{_NESTED}': attempt to access JSON non-object as object"
         )
-    return value
+    try:
+        for name, each in value.items():
+            _read_member(name, each, request, spec, max_input_size)
+    except TritonError as error:
+        raise TritonError(f"Converting keyword: '{_NESTED}': {error.message}", error.status) from None
+
+
+def _read_member(name: str, value: Any, request: InferRequest, spec: ModelSpec, max_input_size: int) -> None:
+    if name in spec.inputs:
+        _read_input(spec.inputs[name], value, request, spec, max_input_size)
+    else:
+        request.parameters[name] = custom_parameter(name, value)
 
 
 def _read_input(tensor: TensorSpec, value: Any, request: InferRequest, spec: ModelSpec, max_input_size: int) -> None:

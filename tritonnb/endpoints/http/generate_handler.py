@@ -35,7 +35,7 @@ class Generate(Handler):
     async def post(self, model: str, version: str | None = None) -> None:
         """Run an inference; the status is that of the first response."""
         self._served = self.engine.model(model, version_number(version))
-        if self.request.headers.get("Content-Encoding", "identity") not in ("", "identity"):
+        if self.request.headers.get("Content-Encoding", "identity") != "identity":
             raise InvalidArgumentError("Unsupported content-encoding, only 'identity' is supported.")
         request = read_generate_request(
             self._served.spec, self._served.version, self.request.body, self._max_input_size, self._take
@@ -78,6 +78,7 @@ class Generate(Handler):
             self.write(b"data: %s\n\n" % _event(request, response))
             await self.flush()
             response = await self._responses.get()
+        await self.flush()  # sends the head where there was nothing else
 
 
 def _event(request: InferRequest, response: InferResponse) -> bytes:

@@ -198,10 +198,16 @@ class RepositoryUnload(Handler):
         """Unload a model; it need not exist."""
         _refuse_repository(repository)
         self.engine.check_model_control()
-        body = self.body()
-        parameters = body.get("parameters", {}) if type(body) is dict else {}
-        dependents = type(parameters) is dict and parameters.get("unload_dependents") is True
-        await self.engine.unload(model, dependents)
+        await self.engine.unload(model, self._wants_dependents())
+
+    def _wants_dependents(self) -> bool:
+        # Triton unloads also when it cannot make sense of the body.
+        try:
+            body = self.body()
+        except TritonError:
+            return False
+        parameters = body.get("parameters") if type(body) is dict else None
+        return type(parameters) is dict and parameters.get("unload_dependents") is True
 
 
 class NotYet(Handler):

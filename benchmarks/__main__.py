@@ -1,0 +1,39 @@
+"""``python -m benchmarks [WHAT …]``: measure, print ratios, keep the figures in ``benchmarks/results``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.gpu import gpu
+from benchmarks.http import image, small
+from benchmarks.inprocess import inprocess
+from benchmarks.memory import memory
+from benchmarks.models import models
+
+WHAT = {"http": small, "image": image, "inprocess": inprocess, "models": models, "memory": memory, "gpu": gpu}
+
+
+def main() -> None:
+    """Run what was asked for, or everything."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", nargs="*", choices=[*WHAT, []], help="everything if left out")
+    parser.add_argument("--seconds", type=int, default=5, help="of each measurement")
+    parser.add_argument("--rounds", type=int, default=3, help="the servers take turns this often")
+    options = parser.parse_args()
+    results = {"when": time.strftime("%Y-%m-%d %H:%M"), "cpus": os.cpu_count()}
+    with tempfile.TemporaryDirectory() as scratch:
+        for name in options.what or WHAT:
+            print(f"\n{name}: {WHAT[name].__doc__}", flush=True)
+            results[name] = WHAT[name](Path(scratch), options.seconds, options.rounds)
+    target = Path(__file__).parent / "results"
+    target.mkdir(exist_ok=True)
+    (target / f"{time.strftime('%Y%m%d-%H%M%S')}.json").write_text(json.dumps(results, indent=1))
+
+
+if __name__ == "__main__":
+    main()

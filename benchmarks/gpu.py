@@ -1,0 +1,62 @@
+"""A TorchScript model with KIND_GPU at batch sizes 1 to 64: right against the CPU, and how fast."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from tritonnb.server import Server
+
+CONFIG = """
+backend: "pytorch" max_batch_size: 64
+input {{ name: "x" data_type: TYPE_FP32 dims: [ 3, 224, 224 ] }}
+output {{ name: "y" data_type: TYPE_FP32 dims: [ 1000 ] }}
+instance_group {{ kind: {kind} }}
+"""
+
+
+def gpu(scratch: Path, seconds: int, rounds: int) -> dict[str, Any]:
+    """Serve one network on the CPU and on the GPU."""
+    if not torch.cuda.is_available():
+        print("no GPU here: nothing was measured")
+        return {}
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(3, 64, 7, 4), nn.ReLU(), nn.Conv2d(64, 256, 3, 2), nn.ReLU(), nn.AdaptiveAvgPool2d(4)]
+    network = nn.Sequential(*layers, nn.Flatten(), nn.Linear(4096, 1000)).eval()
+    for kind in ("KIND_CPU", "KIND_GPU"):
+        directory = scratch / "gpu" / kind.lower()
+        (directory / "1").mkdir(parents=True, exist_ok=True)
+        (directory / "config.pbtxt").write_text(CONFIG.format(kind=kind))
+        torch.jit.script(network).save(str(directory / "1" / "model.pt"))  # type: ignore[no-untyped-call]
+    found: dict[str, Any] = {}
+    on_device = network.cuda()
+    with Server(scratch / "gpu", port=0) as server:
+        for size in (1, 2, 4, 8, 16, 32, 64):
+            x = np.random.default_rng(size).random((size, 3, 224, 224), dtype=np.float32)
+            difference = float(np.abs(server["kind_gpu"](x=x)["y"] - server["kind_cpu"](x=x)["y"]).max())
+            served = _rate(lambda x=x: server["kind_gpu"](x=x), size)
+            raw = _rate(lambda x=x: _forward(on_device, x), size)
+            print(f"batch {size}: {served:.0f} rows/s, bare loop {raw:.0f}: {served / raw:.0%}; differs by {difference:.1e}")
+            found[str(size)] = {"served": served, "raw": raw, "share": served / raw, "difference": difference}
+    return found
+
+
+def _forward(network: nn.Module, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    with torch.inference_mode():
+        result: np.ndarray[Any, Any] = network(torch.from_numpy(x).cuda()).cpu().numpy()
+        return result
+
+
+def _rate(call: Any, size: int) -> float:
+    for _ in range(5):
+        call()
+    count, begin = 0, time.perf_counter()
+    while time.perf_counter() < begin + 3:
+        call()
+        count += size
+    return count / (time.perf_counter() - begin)

@@ -1,0 +1,85 @@
+"""HTTP against a real Triton's Python backend and PyTriton, one identity model, one load generator.
+
+The servers run one after the other, in several rounds, so that a drift of the machine's speed hits all
+of them; the figures are medians of the rounds.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import servers
+from benchmarks.load import Measured, Request, wrk
+
+Start = Callable[[], AbstractContextManager[str]]
+
+
+def small(scratch: Path, seconds: int, rounds: int) -> dict[str, Any]:
+    """1x16 FP32 over 1, 8 and 32 connections: targets 1.5x Triton, and 10x PyTriton at 1."""
+    array = np.arange(16, dtype=np.float32).reshape(1, 16)
+    request = Request.of("identity_fp32", "INPUT0", array, "OUTPUT0")
+    starts = {**_both(scratch), "pytriton": lambda: servers.pytriton(scratch)}
+    return _compare("1x16 FP32 identity", starts, request, array, (1, 8, 32), seconds, rounds, scratch)
+
+
+def image(scratch: Path, seconds: int, rounds: int) -> dict[str, Any]:
+    """1x3x224x224 FP32, 600 KB each way: target 1.0x Triton."""
+    array = np.random.default_rng(0).random((1, 3 * 224 * 224), dtype=np.float32)
+    request = Request.of("identity_fp32", "INPUT0", array, "OUTPUT0")
+    return _compare("1x3x224x224 FP32 identity", _both(scratch), request, array, (1, 8), seconds, rounds, scratch)
+
+
+def _both(scratch: Path) -> dict[str, Start]:
+    repository = scratch / "identity"
+    if not repository.exists():
+        shutil.copytree(servers.ROOT / "model_repository" / "identity_fp32", repository / "identity_fp32")
+    return {
+        "triton": lambda: servers.triton(repository, scratch),
+        "tritonnb": lambda: servers.tritonnb(repository, "identity_fp32"),
+    }
+
+
+def _compare(
+    title: str,
+    starts: dict[str, Start],
+    request: Request,
+    array: np.ndarray[Any, Any],
+    connections: tuple[int, ...],
+    seconds: int,
+    rounds: int,
+    scratch: Path,
+) -> dict[str, Any]:
+    runs: dict[tuple[str, int], list[Measured]] = {}
+    for number in range(rounds):
+        for name, start in starts.items():
+            with start() as url:
+                assert request.answer(url) == array.tobytes(), f"{name} answers wrongly"
+                wrk(url, request, 8, 2, scratch)  # warm up
+                for count in connections:
+                    measured = wrk(url, request, count, seconds, scratch)
+                    runs.setdefault((name, count), []).append(measured)
+                    print(f"  round {number + 1}: {name} at {count}: {measured.rate:.0f}/s", flush=True)
+    return _report(title, list(starts), connections, runs)
+
+
+def _report(
+    title: str, names: list[str], connections: tuple[int, ...], runs: dict[tuple[str, int], list[Measured]]
+) -> dict[str, Any]:
+    print(f"\n{title}\n{'connections':>12} {'server':>10} {'requests/s':>11} {'p50 ms':>8} {'p99 ms':>8}  ours is")
+    found: dict[str, Any] = {}
+    for count in connections:
+        ours = statistics.median(each.rate for each in runs["tritonnb", count])
+        for name in names:
+            several = runs[name, count]
+            rate, p50, p99 = (statistics.median(getattr(each, key) for each in several) for key in ("rate", "p50", "p99"))
+            ratio = "" if name == "tritonnb" else f"{ours / rate:.2f}x"
+            print(f"{count:>12} {name:>10} {rate:>11.0f} {p50:>8.2f} {p99:>8.2f}  {ratio}")
+            found[f"{name} at {count}"] = {"rate": rate, "p50_ms": p50, "p99_ms": p99, "ratio": ours / rate}
+    return found

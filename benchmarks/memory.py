@@ -1,0 +1,38 @@
+"""Memory: the resident set over 200,000 requests; flat means within 5 % after warm-up."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.load import Request, wrk
+from benchmarks.servers import ROOT
+from tritonnb.server import Server
+
+REQUESTS = 200_000
+
+
+def memory(scratch: Path, seconds: int, rounds: int) -> dict[str, Any]:
+    """Send the requests in portions and look at the resident set between them."""
+    request = Request.of("identity_fp32", "INPUT0", np.zeros((1, 16), np.float32), "OUTPUT0")
+    repository = ROOT / "model_repository"
+    with Server(repository, port=0, model_control_mode="explicit", load_models=["identity_fp32"]) as server:
+        # Warm is when the ring of recent events, three a request, has been filled.
+        while server.stats("identity_fp32")["model_stats"][0]["inference_count"] < 40_000:
+            wrk(server.url, request, 8, 2, scratch)
+        start = server.stats("identity_fp32")["model_stats"][0]["inference_count"]
+        samples = [_resident_mb()]
+        while (sent := server.stats("identity_fp32")["model_stats"][0]["inference_count"] - start) < REQUESTS:
+            wrk(server.url, request, 32, 2, scratch)
+            samples.append(_resident_mb())
+    growth = max(samples) / samples[0] - 1
+    print(f"resident set over {sent} requests: {samples[0]:.1f} to {max(samples):.1f} MB, {growth:+.1%}")
+    return {"requests": sent, "first_mb": samples[0], "largest_mb": max(samples), "growth": growth}
+
+
+def _resident_mb() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
