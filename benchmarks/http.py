@@ -25,7 +25,7 @@ def small(scratch: Path, seconds: int, rounds: int) -> dict[str, Any]:
     """1x16 FP32 over 1, 8 and 32 connections: targets 1.5x Triton, and 10x PyTriton at 1."""
     array = np.arange(16, dtype=np.float32).reshape(1, 16)
     request = Request.of("identity_fp32", "INPUT0", array, "OUTPUT0")
-    starts = {**_both(scratch), "pytriton": lambda: servers.pytriton(scratch)}
+    starts = {**_both(scratch, 16), "pytriton": lambda: servers.pytriton(scratch)}
     return _compare("1x16 FP32 identity", starts, request, array, (1, 8, 32), seconds, rounds, scratch)
 
 
@@ -33,13 +33,17 @@ def image(scratch: Path, seconds: int, rounds: int) -> dict[str, Any]:
     """1x3x224x224 FP32, 600 KB each way: target 1.0x Triton."""
     array = np.random.default_rng(0).random((1, 3 * 224 * 224), dtype=np.float32)
     request = Request.of("identity_fp32", "INPUT0", array, "OUTPUT0")
-    return _compare("1x3x224x224 FP32 identity", _both(scratch), request, array, (1, 8), seconds, rounds, scratch)
+    return _compare("1x3x224x224 FP32 identity", _both(scratch, array.size), request, array, (1, 8), seconds, rounds, scratch)
 
 
-def _both(scratch: Path) -> dict[str, Start]:
-    repository = scratch / "identity"
+def _both(scratch: Path, width: int) -> dict[str, Start]:
+    """The identity model, its dims fixed, on a real Triton and on ours."""
+    repository = scratch / f"identity-{width}"
+    model = repository / "identity_fp32"
     if not repository.exists():
-        shutil.copytree(servers.ROOT / "model_repository" / "identity_fp32", repository / "identity_fp32")
+        shutil.copytree(servers.ROOT / "model_repository" / "identity_fp32", model)
+        config = (model / "config.pbtxt").read_text()
+        (model / "config.pbtxt").write_text(config.replace("dims: [ -1 ]", f"dims: [ {width} ]"))
     return {
         "triton": lambda: servers.triton(repository, scratch),
         "tritonnb": lambda: servers.tritonnb(repository, "identity_fp32"),

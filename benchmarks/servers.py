@@ -108,7 +108,7 @@ def tritonnb(repository: Path, *models: str) -> Iterator[str]:
     http = free_port()
     command = [sys.executable, "-m", "tritonnb", "serve", f"--model-repository={repository}", f"--http-port={http}"]
     command += ["--model-control-mode=explicit", *(f"--load-model={name}" for name in models)]
-    with _process(command, f"http://127.0.0.1:{http}", dict(os.environ)) as url:
+    with _process(command, f"http://127.0.0.1:{http}", dict(os.environ), models[0]) as url:
         yield url
 
 
@@ -119,11 +119,11 @@ def _reference_variables(environment: Path) -> dict[str, str]:
 
 
 @contextmanager
-def _process(command: list[str], url: str, variables: dict[str, str]) -> Iterator[str]:
+def _process(command: list[str], url: str, variables: dict[str, str], model: str = "identity_fp32") -> Iterator[str]:
     log = Path(f"/tmp/tritonnb-benchmark-{os.getpid()}.log").open("w")  # noqa: S108
     process = subprocess.Popen(command, stdout=log, stderr=log, env=variables)
     try:
-        _wait_until_ready(process, url, log.name)
+        _wait_until_ready(process, url, model, log.name)
         yield url
     finally:
         process.terminate()
@@ -131,13 +131,13 @@ def _process(command: list[str], url: str, variables: dict[str, str]) -> Iterato
         log.close()
 
 
-def _wait_until_ready(process: subprocess.Popen[bytes], url: str, log: str) -> None:
+def _wait_until_ready(process: subprocess.Popen[bytes], url: str, model: str, log: str) -> None:
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         if process.poll() is not None:
             raise RuntimeError(f"{process.args} ended with {process.returncode}:\n{Path(log).read_text()[-2000:]}")
         try:
-            with urllib.request.urlopen(f"{url}/v2/health/ready", timeout=2) as answer:  # noqa: S310
+            with urllib.request.urlopen(f"{url}/v2/models/{model}/ready", timeout=2) as answer:  # noqa: S310
                 if answer.status == 200:
                     return
         except OSError:

@@ -39,14 +39,16 @@ def differences(exchange: dict[str, Any], status: int, headers: dict[str, str], 
     """How an answer differs from the recorded one."""
     recorded = exchange["response"]
     expected = recorded.get("headers", {})
-    if status not in (recorded["status"], *exchange.get("other_statuses", ())):
+    if status not in (recorded["status"], *recorded.get("other_statuses", ())):
         return [f"status {status}, recorded {recorded['status']}: {body[:300]!r}"]
     found = [
         f"header {name}: {headers.get(name)!r}, recorded {value!r}"
         for name, value in expected.items()
         if (name not in headers) or (name != LENGTH and headers[name].lower() != value.lower())
     ]
-    found += [f"header {name} is not recorded" for name in (LENGTH, "content-encoding") if name in headers.keys() - expected]
+    found += [
+        f"header {name} is not recorded" for name in (LENGTH, "content-encoding") if name in headers.keys() - expected
+    ]
     if found:
         return found
     old, new = _plain(expected, _body(recorded)), _plain(headers, body)
@@ -69,7 +71,9 @@ def _compare(old: Any, new: Any, volatile: list[str], where: str) -> list[str]:
         return []
     if isinstance(old, dict):
         found = [f"{where}/{key}: only on one side" for key in old.keys() ^ new.keys()]
-        return found + [line for key in old.keys() & new.keys() for line in _compare(old[key], new[key], volatile, f"{where}/{key}")]
+        return found + [
+            line for key in old.keys() & new.keys() for line in _compare(old[key], new[key], volatile, f"{where}/{key}")
+        ]
     if isinstance(old, list) and len(old) == len(new):
         pairs = enumerate(zip(old, new, strict=True))
         return [line for index, (a, b) in pairs for line in _compare(a, b, volatile, f"{where}/{index}")]

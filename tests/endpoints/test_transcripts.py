@@ -15,6 +15,7 @@ from tritonnb.server import Server
 HERE = Path(__file__).parent
 MODELS = HERE.parent / "models"
 EXCHANGES = json.loads((HERE / "transcripts.json").read_text())
+VARIATIONS = json.loads((HERE / "variations.json").read_text())
 
 
 @pytest.fixture(scope="module", params=["fast", "tornado"])
@@ -29,3 +30,13 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
 @pytest.mark.parametrize("exchange", EXCHANGES, ids=lambda each: f"{each['area']}:{each['id']}")
 def test_the_answer_is_the_recorded_one(server: Server, exchange: dict):
     assert differences(exchange, *send(server.port, exchange["request"])) == []
+
+
+@pytest.mark.parametrize("area", ["request", "tensors", "generate"])
+def test_variations_of_the_recorded_requests_are_answered_alike(server: Server, area: str):
+    found = {
+        each["id"]: different
+        for each in VARIATIONS
+        if each["area"] == area and (different := differences(each, *send(server.port, each["request"])))
+    }
+    assert found == {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tritonnb.core.errors import InternalError, InvalidArgumentError, Status
+from tritonnb.core.errors import InternalError, InvalidArgumentError, NotFoundError, Status, UnsupportedError
 from tritonnb.model_config.load import ConfigError, finish_config, load_config
 
 TENSORS = """
@@ -148,3 +148,25 @@ def test_python_models_stay_on_the_cpu_unless_told_otherwise(model):
 def test_instance_groups_that_cannot_be(model, text, gpus, complaint):
     with pytest.raises(InvalidArgumentError, match=f"instance group m_0 of model m .*{complaint}"):
         groups(model, f"instance_group {{ {text} }}", gpus)
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "complaint"),
+    [
+        ("", NotFoundError, "Batching library path not found: /no/such.so"),
+        ("dynamic_batching { }", NotFoundError, "Batching library path not found: /no/such.so"),
+        ("sequence_batching { }", InvalidArgumentError, "cannot be specified with sequence batcher"),
+    ],
+)
+def test_a_batching_library_that_cannot_be(model, text, error, complaint):
+    parameter = 'parameters { key: "TRITON_BATCH_STRATEGY_PATH" value { string_value: "/no/such.so" } }'
+    write(model / "config.pbtxt", f'backend: "python" {TENSORS} {text} {parameter}')
+    with pytest.raises(error, match=complaint):
+        finish(model)
+
+
+def test_a_batching_library_cannot_be_run_here(model):
+    write(model / "config.pbtxt", f'backend: "python" {TENSORS}')
+    (model / "1" / "batchstrategy.so").touch()
+    with pytest.raises(UnsupportedError, match="custom batching of model 'm' is not supported"):
+        finish(model)

@@ -142,6 +142,8 @@ class InferRequest:
         The client went away; queued work should be dropped, running work may ask.
     is_null : bool
         A padding row of the sequence batcher's direct strategy: no client waits for it.
+    checked : bool
+        It fits its model's configuration.
     states : object or None
         Implicit state handed to the backend (sequence models).
     """
@@ -150,6 +152,7 @@ class InferRequest:
         "batch_key",
         "batch_size",
         "cancelled",
+        "checked",
         "correlation_id",
         "flags",
         "id",
@@ -202,7 +205,27 @@ class InferRequest:
         self.serial = 0
         self.cancelled = False
         self.is_null = False
+        self.checked = False
         self.states: Any = None
+
+    def again(self, inputs: dict[str, Tensor], respond: Respond) -> InferRequest:
+        """A new request like this one, which was checked, with other contents of the same shapes."""
+        copy = InferRequest(
+            self.model_name,
+            inputs,
+            respond,
+            model_version=self.model_version,
+            requested_outputs=self.requested_outputs,
+            parameters=self.parameters,
+            priority=self.priority,
+            timeout_us=self.timeout_us,
+            correlation_id=self.correlation_id,
+            flags=self.flags,
+        )
+        copy.batch_size = self.batch_size
+        copy.batch_key = self.batch_key
+        copy.checked = True
+        return copy
 
     @property
     def id_prefix(self) -> str:

@@ -18,6 +18,7 @@ from tritonnb.model_config.identity import check_runtime, fill_in_identity
 from tritonnb.model_config.model_files import check_initial_states, check_labels, check_warmup_data
 from tritonnb.model_config.normalize import normalize, normalize_instance_groups
 from tritonnb.model_config.parse import ConfigSyntaxError, Position, parse_json, parse_text
+from tritonnb.model_config.support import check_batch_strategy
 from tritonnb.model_config.tensors import check_tensors
 from tritonnb.model_config.validate import validate
 
@@ -163,6 +164,7 @@ def finish_config(
     check_tensors(finished)
     check_labels(finished, directory)
     check_initial_states(finished, directory)
+    check_batch_strategy(finished, directory)
     check_warmup_data(finished, directory)
     return finished
 

@@ -5,11 +5,11 @@ Such fields are refused when the model is loaded; none is ignored in silence.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tritonnb.core.errors import NotFoundError, UnsupportedError
+from tritonnb.core.errors import InvalidArgumentError, NotFoundError, UnsupportedError
 
 _UNSUPPORTED: dict[str, Callable[[Any], bool]] = {
     "ensemble_scheduling": lambda config: config.HasField("ensemble_scheduling"),
@@ -26,17 +26,34 @@ def check_supported(config: Any) -> None:
 
     Raises
     ------
-    UnsupportedError, NotFoundError
+    UnsupportedError
     """
     for field, is_used in _UNSUPPORTED.items():
         if is_used(config):
             raise UnsupportedError(f"'{field}' of model '{config.name}' is not supported yet")
-    strategy = config.parameters["TRITON_BATCH_STRATEGY_PATH"].string_value if _has_strategy(config) else ""
-    if strategy and not Path(strategy).exists():
-        raise NotFoundError(f"Batching library path not found: {strategy}")
-    if strategy:
-        raise UnsupportedError(f"custom batching of model '{config.name}' is not supported: {strategy} is a C library")
 
 
-def _has_strategy(config: Any) -> bool:
-    return config.HasField("dynamic_batching") and "TRITON_BATCH_STRATEGY_PATH" in config.parameters
+def check_batch_strategy(config: Any, directory: Path) -> None:
+    """Refuse custom batching: Triton loads it from a C++ library, which cannot be run here.
+
+    Raises
+    ------
+    InvalidArgumentError, NotFoundError, UnsupportedError
+    """
+    given = config.parameters.get("TRITON_BATCH_STRATEGY_PATH")
+    if config.HasField("sequence_batching"):
+        if given is not None:
+            raise InvalidArgumentError(
+                "TRITON_BATCH_STRATEGY_PATH cannot be specified with sequence batcher, using default batching strategy"
+            )
+        return
+    if given is not None and not (given.string_value and Path(given.string_value).exists()):
+        raise NotFoundError(f"Batching library path not found: {given.string_value}")
+    library = given.string_value if given is not None else next(_strategy_libraries(directory), None)
+    if library is not None:
+        raise UnsupportedError(f"custom batching of model '{config.name}' is not supported: {library} is a C++ library")
+
+
+def _strategy_libraries(directory: Path) -> Iterator[Path]:
+    yield from directory.glob("batchstrategy.so")
+    yield from directory.glob("*/batchstrategy.so")

@@ -24,6 +24,7 @@ from tritonnb.core.messages import (
     Tensor,
     zeros,
 )
+from tritonnb.model_config.schema import INVALID
 from tritonnb.scheduling.decisions import Execute
 
 Control = pb.ModelSequenceBatching.Control
@@ -72,7 +73,7 @@ class _State:
     def __init__(self, config: Any, batching: bool, directory: Path) -> None:
         self.input_name: str = config.input_name
         self.output_name: str = config.output_name
-        self.datatype: DataType = BY_NUMBER[config.data_type]
+        self.datatype: DataType = BY_NUMBER.get(config.data_type, INVALID)  # Triton does not ask for a type
         self.same_buffer = bool(config.use_same_buffer_for_input_output)
         initial = config.initial_state[0] if config.initial_state else None
         dims = [1 if each < 0 else each for each in (initial.dims if initial else config.dims)]
@@ -136,11 +137,9 @@ class _Controls:
             for control in tensor.control:
                 if control.kind == Control.CONTROL_SEQUENCE_CORRID:
                     self._correlation = (tensor.name, BY_NUMBER[control.data_type])
-                else:
+                elif control.kind in _FLAG:  # Triton passes an unknown number over
                     self._flags.append((tensor.name, *self._values(control)))
-        self._names = {each[0] for each in self._flags} | (
-            {self._correlation[0]} if self._correlation else set()
-        )
+        self._names = {each[0] for each in self._flags} | ({self._correlation[0]} if self._correlation else set())
 
     def without(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         """The inputs that are not controls (a request that runs again has them already)."""
@@ -193,9 +192,7 @@ _FALSE_TRUE = {
 
 
 def _null_request(reference: InferRequest, inputs: dict[str, Tensor]) -> InferRequest:
-    padding = {
-        name: Tensor(name, each.datatype, zeros(each.datatype, each.shape)) for name, each in inputs.items()
-    }
+    padding = {name: Tensor(name, each.datatype, zeros(each.datatype, each.shape)) for name, each in inputs.items()}
     null = InferRequest(
         reference.model_name, padding, _discard, model_version=reference.model_version, requested_outputs=()
     )
@@ -211,5 +208,8 @@ def _read_array(path: Path, datatype: DataType, shape: tuple[int, ...]) -> npt.N
     raw = path.read_bytes()
     count = int(np.prod(shape))
     if datatype is BYTES:
-        return decode_bytes(raw)[:count].reshape(shape)
+        elements = decode_bytes(raw)[:count]
+        if len(elements) < count:
+            raise InvalidArgumentError(f"{path} holds {len(elements)} elements, the initial state needs {count}")
+        return elements.reshape(shape)
     return np.frombuffer(raw, datatype.numpy, count=count).reshape(shape)

@@ -109,6 +109,16 @@ class ServedModel:
         """The lines of an output's ``label_filename``; None where it has none."""
         return self._labels.get(output_name)
 
+    def check(self, request: InferRequest) -> None:
+        """See whether a request fits the configuration; sets ``batch_size`` and ``batch_key``.
+
+        Raises
+        ------
+        InvalidArgumentError
+        """
+        self._validator.check(request)
+        request.checked = True
+
     # --- stimuli ------------------------------------------------------------------------------
 
     def submit(self, request: InferRequest) -> None:
@@ -119,7 +129,8 @@ class ServedModel:
         TritonError
             When it is refused at once; nobody calls ``request.respond`` then.
         """
-        self._validator.check(request)
+        if not request.checked:
+            self.check(request)
         request.model_name = self.name
         request.model_version = self.version
         now = time.monotonic_ns()
@@ -382,7 +393,7 @@ def _tensor_metadata(tensor: Any, batch: list[int]) -> dict[str, Any]:
 
 def _read_labels(context: ModelContext) -> dict[str, list[str]]:
     return {
-        output.name: (context.directory / output.label_filename).read_text().splitlines()
+        output.name: (context.directory / output.label_filename).read_text("utf-8", "replace").splitlines()
         for output in context.config.output
         if output.label_filename
     }

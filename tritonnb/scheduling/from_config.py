@@ -111,8 +111,9 @@ def _preferred(sizes: Sequence[int], config: pb.ModelConfig) -> tuple[int, ...]:
 
 
 def _queue_policy(policy: pb.ModelQueuePolicy) -> QueuePolicy:
+    delays = policy.timeout_action == pb.ModelQueuePolicy.DELAY  # an unknown number is not an error
     return QueuePolicy(
-        timeout_action=TimeoutAction(policy.timeout_action),
+        timeout_action=TimeoutAction.DELAY if delays else TimeoutAction.REJECT,
         default_timeout_ns=policy.default_timeout_microseconds * 1000,
         allow_timeout_override=policy.allow_timeout_override,
         max_queue_size=policy.max_queue_size,

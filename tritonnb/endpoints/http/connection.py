@@ -35,7 +35,7 @@ AVAILABLE = httptools is not None
 _PIPELINED = 32
 #: Bytes of a request line and headers.
 _MAX_HEAD = 65_536
-#: Letters of a method that the parser does not know.
+#: Letters of a method.
 _LONGEST_METHOD = 64
 #: Triton's limit on the parts of a chunked body.
 _MAX_CHUNKS = 65_536
@@ -45,6 +45,7 @@ _LINGER = 2.0
 _NO_ROUTES_METHOD = b"OPTIONS"
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_ORIGIN = re.compile(rb"^https?://[^/?#]*")
 _UNKNOWN_METHOD = re.compile(rb"[A-Z]+(?= )")
 
 
@@ -86,7 +87,7 @@ class Connection(asyncio.Protocol):
         self._head_size = 0
         self._body_size = 0
         self._chunks = 0
-        self._held = b""  # the beginning of a request with a method that the parser does not know
+        self._held = b""  # a part of a method
         self._url = b""
         self._headers: dict[bytes, bytes] = {}
 
@@ -105,16 +106,26 @@ class Connection(asyncio.Protocol):
         self._active_since = self._server.loop.time()
         if self._closing:
             return
-        if self._held:
-            data, self._held = self._held + data, b""
         in_head, between = self._in_head, not self._in_head and not self._exchanges
+        if between:
+            data, self._held = self._held + data, b""
+            if len(data) < _LONGEST_METHOD and b" " not in data and b"\n" not in data:
+                self._held = data
+                return
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self._closing = True  # another protocol is not spoken here: answer, then close
+        except httptools.HttpParserUpgrade as upgrade:
+            # No other protocol is spoken here, so the connection goes on as it was.
+            self._parser = httptools.HttpRequestParser(self)
+            (offset,) = upgrade.args
+            if offset < len(data):
+                self.data_received(data[offset:])
         except httptools.HttpParserInvalidMethodError:
-            if between and not self._exchanges:
-                self._feed_unknown_method(data)
+            method = _UNKNOWN_METHOD.match(data)
+            if between and not self._exchanges and method is not None:
+                self._parser = httptools.HttpRequestParser(self)
+                self._in_head = False
+                self.data_received(_NO_ROUTES_METHOD + data[method.end() :])
             else:
                 self._stop_reading()
         except httptools.HttpParserError:
@@ -195,7 +206,7 @@ class Connection(asyncio.Protocol):
         exchange.delegate = self._server.delegate.start_request(self, exchange)
         line = httputil.RequestStartLine(
             parser.get_method().decode("latin-1"),
-            self._url.decode("latin-1"),
+            (self._url if self._url[:1] == b"/" else _ORIGIN.sub(b"", self._url)).decode("latin-1"),
             "HTTP/1.0" if http_1_0 else "HTTP/1.1",
         )
         exchange.delegate.headers_received(line, LightHeaders(headers))  # type: ignore[arg-type]
@@ -270,18 +281,6 @@ class Connection(asyncio.Protocol):
         return future
 
     # --- the end of reading ---------------------------------------------------------------------
-
-    def _feed_unknown_method(self, data: bytes) -> None:
-        """Read a request whose method the parser refuses as one with a method that no route has."""
-        self._parser = httptools.HttpRequestParser(self)
-        self._in_head = False
-        method = _UNKNOWN_METHOD.match(data)
-        if method is not None:
-            self.data_received(_NO_ROUTES_METHOD + data[method.end() :])
-        elif len(data) < _LONGEST_METHOD and data.isalpha() and data.isupper():
-            self._held = data
-        else:
-            self._stop_reading()
 
     def _refuse(self, exchange: Exchange, response: bytes) -> None:
         """Answer a request whose end is not awaited."""

@@ -10,11 +10,12 @@ import logging
 import re
 from dataclasses import dataclass
 from typing import Any, cast
+from weakref import WeakKeyDictionary
 
 from tornado import httputil, web
 
 from tritonnb.core.errors import InternalError, TritonError, UnsupportedError
-from tritonnb.core.messages import InferRequest, InferResponse
+from tritonnb.core.messages import InferRequest, InferResponse, Respond
 from tritonnb.endpoints.http.application import make_application
 from tritonnb.endpoints.http.compression import choose_encoding, compress, decompress
 from tritonnb.endpoints.http.exchange import Exchange, LightHeaders
@@ -26,10 +27,12 @@ from tritonnb.endpoints.http.handlers import (
     error_body,
     version_number,
 )
-from tritonnb.endpoints.http.infer_request import RequestReader, header_length
+from tritonnb.endpoints.http.infer_request import AnswerFormat, RequestReader, header_length
 from tritonnb.endpoints.http.infer_response import write_response
+from tritonnb.endpoints.http.templates import RequestTemplates
 from tritonnb.endpoints.http.transport import make_server
 from tritonnb.runtime.engine import Engine
+from tritonnb.runtime.served_model import ServedModel
 from tritonnb.runtime.validation import IncompleteStringError
 
 logger = logging.getLogger(__name__)
@@ -96,6 +99,7 @@ class HttpEndpoint(httputil.HTTPServerConnectionDelegate):
         self.options = options
         self.reader = RequestReader(options.max_input_size)
         self.guard = None if options.allow_foreign else Guard(host, options.allowed_hosts)
+        self._templates: WeakKeyDictionary[ServedModel, RequestTemplates] = WeakKeyDictionary()
         self.application = make_application(engine, options.max_input_size)
 
     async def start(self) -> None:
@@ -118,6 +122,25 @@ class HttpEndpoint(httputil.HTTPServerConnectionDelegate):
         """Where the endpoint is, for this machine."""
         host = "127.0.0.1" if self.host in ("", "0.0.0.0", "::") else self.host
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+    def read(
+        self, served: ServedModel, body: bytes, length: int, respond: Respond
+    ) -> tuple[InferRequest, AnswerFormat]:
+        """Read and check a request whose first ``length`` bytes are JSON.
+
+        Raises
+        ------
+        TritonError
+        """
+        templates = self._templates.get(served)
+        if templates is None:
+            templates = self._templates[served] = RequestTemplates(served)
+        made = templates.make(body, length, respond)
+        if made is None:
+            request, answer = made = self.reader.read(served.spec, served.version, body, length, respond)
+            served.check(request)
+            templates.learn(body, length, request, answer)
+        return made
 
     def start_request(self, server_conn: object, request_conn: httputil.HTTPConnection) -> httputil.HTTPMessageDelegate:
         """A request begins (Tornado's interface)."""
@@ -158,8 +181,10 @@ class _Message(httputil.HTTPMessageDelegate):
             # Tornado knows no such method; any that no route has will do.
             start_line = start_line._replace(method="OPTIONS")
         self._other = endpoint.application.start_request(self._server_connection, self.connection)
-        full = headers.full() if isinstance(headers, LightHeaders) else headers
-        self._other.headers_received(start_line, full)
+        if isinstance(headers, LightHeaders):
+            headers = headers.full()
+            headers.setdefault("Host", "localhost")  # Tornado wants one, Triton does not
+        self._other.headers_received(start_line, headers)
 
     def data_received(self, chunk: bytes) -> None:
         if self._other is not None:
@@ -194,7 +219,7 @@ class _Message(httputil.HTTPMessageDelegate):
                 body = decompress(body, encoding, endpoint.options.max_input_size)
             length = header_length(headers.get("Inference-Header-Content-Length"), body)
             content_type = JSON
-            request, self._answer = endpoint.reader.read(served.spec, served.version, body, length, self._answered)
+            request, self._answer = endpoint.read(served, body, length, self._answered)
             self._request = request
             self.connection.set_close_callback(self._closed)
             served.submit(request)

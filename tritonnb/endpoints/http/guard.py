@@ -38,11 +38,11 @@ class Guard:
         """Why a request is refused, or None."""
         if host is not None and host not in self._good:
             if not self._is_ours(_hostname("//" + host)):
-                return f"Host '{host}' is not served; see the option for foreign hosts"
+                return f"host '{host}' is not allowed: this server answers to names of its own machine only"
             if len(self._good) < 64:
                 self._good.add(host)
         if origin is not None and not self._is_ours(_hostname(origin)):
-            return f"requests of pages from '{origin}' are not served; see the option for foreign hosts"
+            return f"origin '{origin}' is not allowed: this server answers to pages of its own machine only"
         return None
 
     def _is_ours(self, name: str | None) -> bool:

@@ -1,0 +1,248 @@
+"""HTTP/1.1 over real sockets: both transports do what clients rely on."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.endpoints.served import echoed, infer, running
+
+LIVE = b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n"
+
+pytestmark = pytest.mark.parametrize("transport", ["fast", "tornado"])
+
+
+def chunked(data: bytes, size: int) -> bytes:
+    """A request with its body in chunks."""
+    head, _, body = data.partition(b"\r\n\r\n")
+    head = b"\r\n".join(line for line in head.split(b"\r\n") if not line.startswith(b"Content-Length"))
+    parts = [body[at : at + size] for at in range(0, len(body), size)]
+    chunks = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts)
+    return head + b"\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
+
+
+def test_a_connection_is_kept_for_the_next_request(transport: str):
+    async def scenario() -> None:
+        async with running(transport=transport) as server:
+            client = await server.connect()
+            for value in range(3):
+                client.send(infer(value))
+                status, headers, body = await client.answer()
+                assert (status, body) == (200, echoed(value))
+                assert headers.keys() == {"content-type", "content-length"}
+
+    asyncio.run(scenario())
+
+
+def test_pipelined_requests_are_answered_in_order(transport: str):
+    async def scenario() -> None:
+        async with running(transport=transport) as server:
+            client = await server.connect()
+            client.send(b"".join([infer(1), LIVE + b"\r\n", infer(2), infer(3)]))
+            assert [(await client.answer())[2] for _ in range(4)] == [echoed(1), b"", echoed(2), echoed(3)]
+
+    asyncio.run(scenario())
+
+
+def test_a_body_may_come_in_chunks(transport: str):
+    async def scenario() -> None:
+        async with running(transport=transport) as server:
+            for size in (1, 7, 1000):
+                assert (await server.ask(chunked(infer(1, 2, 3), size)))[2] == echoed(1, 2, 3)
+
+    asyncio.run(scenario())
+
+
+def test_a_client_that_waits_for_100_continue_gets_it(transport: str):
+    async def scenario() -> None:
+        async with running(transport=transport) as server:
+            client = await server.connect()
+            head, end, body = infer(5, headers="Expect: 100-continue\r\n").partition(b"\r\n\r\n")
+            client.send(head + end)
+            assert (await client.answer())[0] == 100
+            client.send(body)
+            assert (await client.answer())[2] == echoed(5)
+
+    asyncio.run(scenario())
+
+
+def test_http_1_0_closes_unless_it_asks_to_be_kept(transport: str):
+    async def scenario() -> None:
+        async with running(transport=transport) as server:
+            client = await server.connect()
+            client.send(infer(1, version="1.0", headers="Connection: keep-alive\r\n"))
+            _, headers, body = await client.answer()
+            assert (headers["connection"].lower(), body) == ("keep-alive", echoed(1))
+            client.send(infer(2, version="1.0"))
+            assert (await client.answer())[2] == echoed(2)
+            assert await client.closed()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("request_", [infer(1, headers="Connection: close\r\n"), LIVE + b"Connection: close\r\n\r\n"])
+def test_connection_close_is_honoured(transport: str, request_: bytes):
+    async def scenario() -> None:
+        async with running(transport=transport) as server:
+            client = await server.connect()
+            client.send(request_)
+            status, headers, _ = await client.answer()
+            assert (status, headers["connection"]) == (200, "close")
+            assert await client.closed()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        b"NONSENSE\r\n\r\n",
+        LIVE + b"Content-Length: x\r\n\r\n",
+        LIVE + b"Content-Length: 3\r\nContent-Length: 4\r\n\r\nabc",
+        LIVE + b"X: " + b"a" * 400_000,
+    ],
+    ids=["request line", "length", "two lengths", "endless header"],
+)
+def test_what_cannot_be_parsed_closes_the_connection(transport: str, nonsense: bytes):
+    async def scenario() -> None:
+        async with running(transport=transport) as server:
+            client = await server.connect()
+            client.send(nonsense)
+            async with asyncio.timeout(10):
+                try:
+                    answer = await client.reader.read()
+                except ConnectionResetError:
+                    answer = b""
+            assert b" 200 " not in answer
+
+    asyncio.run(scenario())
+
+
+def test_a_body_beyond_the_limit_is_refused(transport: str):
+    async def scenario() -> None:
+        async with running(transport=transport, max_body_size=1000) as server:
+            for request in (infer(*range(1000)), chunked(infer(*range(1000)), 100)):
+                client = await server.connect()
+                client.send(request)
+                status, _, _ = await client.answer()
+                assert status in (400, 413)
+            assert (await server.ask(infer(1)))[2] == echoed(1)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("path", "status"), [("/v2", 405), ("/v2/models/echo/infer", 405), ("/nowhere", 404)])
+def test_a_method_that_nobody_knows_is_refused_by_the_route(transport: str, path: str, status: int):
+    async def scenario() -> None:
+        async with running(transport=transport) as server:
+            answer = await server.ask(f"BREW {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            assert answer[0] == status
+
+    asyncio.run(scenario())
+
+
+def test_a_client_that_goes_away_cancels_its_request(transport: str):
+    async def scenario() -> None:
+        async with running(transport=transport) as server:
+            server.echo.hold = True
+            client = await server.connect()
+            client.send(infer(1))
+            async with asyncio.timeout(10):
+                request = await server.echo.held.get()
+                client.writer.close()
+                assert await server.echo.cancelled.get() is request
+            server.echo.answer(request)  # late, and for nobody
+
+    asyncio.run(scenario())
+
+
+def test_an_answered_request_is_not_cancelled(transport: str):
+    async def scenario() -> None:
+        async with running(transport=transport) as server:
+            client = await server.connect()
+            client.send(infer(1))
+            await client.answer()
+            client.writer.close()
+            assert (await server.ask(infer(2)))[2] == echoed(2)
+            assert server.echo.cancelled.empty()
+
+    asyncio.run(scenario())
+
+
+def test_stopping_waits_for_answers_in_progress(transport: str):
+    async def scenario() -> None:
+        async with running(transport=transport) as server:
+            server.echo.hold = True
+            client = await server.connect()
+            client.send(infer(1))
+            async with asyncio.timeout(10):
+                request = await server.echo.held.get()
+                stopping = asyncio.create_task(server.endpoint.stop(10))
+                await asyncio.sleep(0)
+                server.echo.answer(request)
+                assert (await client.answer())[2] == echoed(1)
+                await stopping
+            with pytest.raises(OSError):  # noqa: PT011 - the kind depends on the platform
+                await server.connect()
+
+    asyncio.run(scenario())
+
+
+def test_a_port_that_is_taken_is_said_to_be(transport: str):
+    async def scenario() -> None:
+        from tests.endpoints.served import OneModel
+        from tritonnb.endpoints.http.endpoint import HttpEndpoint, HttpOptions
+
+        async with running(transport=transport) as server:
+            options = HttpOptions(transport=transport)
+            second = HttpEndpoint(OneModel(), host="127.0.0.1", port=server.endpoint.port, options=options)
+            with pytest.raises(OSError, match="in use"):
+                await second.start()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ("Host: localhost:8000\r\n", 200),
+        ("Host: 127.0.0.1\r\n", 200),
+        ("Host: [::1]:8000\r\n", 200),
+        ("Host: evil.example\r\n", 403),
+        ("Host: localhost.evil.example\r\n", 403),
+        ("Host: localhost\r\nOrigin: http://localhost:8888\r\n", 200),
+        ("Host: localhost\r\nOrigin: https://evil.example\r\n", 403),
+        ("Host: localhost\r\nOrigin: null\r\n", 403),
+    ],
+)
+def test_only_this_machine_and_its_own_pages_are_answered(transport: str, headers: str, status: int):
+    async def scenario() -> None:
+        async with running(transport=transport) as server:
+            for path in ("GET /v2/health/live", "POST /v2/models/echo/infer"):
+                body = infer(1).partition(b"\r\n\r\n")[2] if path.startswith("POST") else b""
+                head = f"{path} HTTP/1.1\r\n{headers}Content-Length: {len(body)}\r\n\r\n"
+                assert (await server.ask(head.encode() + body))[0] == status
+
+    asyncio.run(scenario())
+
+
+def test_foreign_names_are_answered_when_that_is_wanted(transport: str):
+    async def scenario() -> None:
+        request = b"GET /v2/health/live HTTP/1.1\r\nHost: %s\r\n\r\n"
+        async with running(transport=transport, allow_foreign=True) as server:
+            assert (await server.ask(request % b"evil.example"))[0] == 200
+        async with running(transport=transport, allowed_hosts=("lab.example",)) as server:
+            assert (await server.ask(request % b"lab.example"))[0] == 200
+            assert (await server.ask(request % b"evil.example"))[0] == 403
+
+    asyncio.run(scenario())
+
+
+def test_large_answers_arrive_whole(transport: str):
+    async def scenario() -> None:
+        values = range(300_000)
+        async with running(transport=transport) as server:
+            assert (await server.ask(infer(*values)))[2] == echoed(*values)
+
+    asyncio.run(scenario())
