@@ -40,8 +40,13 @@ class Echo:
         self.cancelled: asyncio.Queue[InferRequest] = asyncio.Queue()
         self._validator = RequestValidator(self.spec)
 
-    def submit(self, request: InferRequest) -> None:
+    def check(self, request: InferRequest) -> None:
         self._validator.check(request)
+        request.checked = True
+
+    def submit(self, request: InferRequest) -> None:
+        if not request.checked:
+            self.check(request)
         if self.hold:
             self.held.put_nowait(request)
         else:

@@ -109,7 +109,8 @@ class ModelLoader:
         self._pool.shutdown(wait=False)
 
     def _create_backend_model(self, source: ModelSource, version: int) -> tuple[ModelContext, BackendModel]:
-        check_supported(source.config)
+        if not source.config.backend:
+            check_supported(source.config)  # an ensemble has no backend to ask
         backend = source.backend or self._backends.get(source.config.backend)
         context = ModelContext(
             source.name, version, source.config, source.directory, self._settings_of(source.config.backend)
@@ -122,6 +123,7 @@ class ModelLoader:
                 gpus=cuda_devices(),
                 default_instance_count=backend.default_instance_count,
             )
+            check_supported(config)
             context = dataclasses.replace(context, config=config)
             backend_model = backend.create_model(context)
             backend_model.initialize()

@@ -100,6 +100,10 @@ class DynamicBatcher:
         self._largest_preferred = max(settings.preferred_batch_sizes, default=0)
         self._prefetching = settings.queue.supports_prefetching
         self._expiring = settings.queue.has_timeouts
+        # Without delay and with max_batch_size as the only preferred size, payloads come out the same
+        # whether they are formed at every arrival or when somebody looks.
+        only_full = settings.preferred_batch_sizes == (settings.max_batch_size,)
+        self._forms_late = self._prefetching and not settings.max_queue_delay_ns and only_full
         self._look_again()
 
     def _look_again(self) -> None:
@@ -131,6 +135,8 @@ class DynamicBatcher:
     def submit(self, request: Any, now: int) -> Sequence[Decision]:
         """Like `enqueue`, for a request that another scheduler has admitted already."""
         self.queue.add(request, now)
+        if self._may_leave_for_later():
+            return ()
         refused = self._expire(now)
         if self._may_form() and (self.settings.enforce_equal_shape or self.queue.rows >= self._enough_rows):
             return refused + self._advance(now)
@@ -139,7 +145,7 @@ class DynamicBatcher:
 
     def instance_idle(self, instance: int, now: int) -> Sequence[Decision]:
         """An instance has nothing to do."""
-        refused = self._expire(now)
+        refused = self._expire(now) + self.prepare(now)
         self.instances.release(instance, now)
         return refused + self._advance(now)
 
@@ -159,7 +165,7 @@ class DynamicBatcher:
 
     def cancel(self, request: Any, now: int) -> Sequence[Decision]:
         """A request that is not yet in a payload leaves the queue; any other runs on."""
-        refused = self._expire(now)
+        refused = self._expire(now) + self.prepare(now)
         if not self.queue.remove(request):
             return refused
         return [*refused, _cancelled(request, now - request.queued_ns), *self._advance(now)]
@@ -178,7 +184,7 @@ class DynamicBatcher:
 
     def reconfigure(self, settings: DynamicBatcherSettings, now: int) -> Sequence[Decision]:
         """Go on under new settings; no waiting request is lost, payloads already formed stay as they are."""
-        refused = self._expire(now)
+        refused = self._expire(now) + self.prepare(now)
         if settings.queue != self.settings.queue:
             self.queue.reconfigure(settings.queue, now)
         self._apply(settings)
@@ -186,8 +192,13 @@ class DynamicBatcher:
 
     def set_instances(self, members: Collection[int], now: int) -> Sequence[Decision]:
         """Go on with other instances: see `Instances.replace`."""
+        formed = self.prepare(now)
         self.instances.replace(members)
-        return self._advance(now)
+        return formed + self._advance(now)
+
+    def prepare(self, now: int) -> list[Decision]:
+        """Form the payloads that arrivals would have formed, had somebody looked (see `Payload`)."""
+        return self._advance(now) if self._may_leave_for_later() else []
 
     # Questions
 
@@ -208,6 +219,9 @@ class DynamicBatcher:
     def _expire(self, now: int) -> list[Decision]:
         expiry = self.queue.next_expiry() if self._expiring else None
         return [] if expiry is None or now < expiry else list(self.queue.expire(now))
+
+    def _may_leave_for_later(self) -> bool:
+        return self._forms_late and not self.instances.idle and not self._hold_until
 
     def _may_form(self) -> bool:
         if self._hold_until:
@@ -367,7 +381,7 @@ class DynamicBatcher:
             assert payload.rows == sum(request.batch_size for request in payload.requests)
             assert payload.rows <= self.settings.max_batch_size or len(payload.requests) == 1
             assert {request.batch_key for request in payload.requests} == {payload.batch_key}
-        if self.queue.size and self._may_form():
+        if self.queue.size and not self._may_leave_for_later() and self._may_form():
             assert self._pass_due_ns is not None
             assert self.next_wake_ns is not None
             assert self.next_wake_ns <= self._pass_due_ns

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
 from collections import deque
 from typing import Any, Protocol, cast
 
@@ -41,6 +42,8 @@ _LONGEST_METHOD = 64
 _MAX_CHUNKS = 65_536
 #: Seconds that a client is given to read why its request was refused before the end of its body.
 _LINGER = 2.0
+#: Seconds between looks whether a client that sends no more is still there.
+_PROBE = 0.05
 #: What stands for methods that the parser does not know: no route has it.
 _NO_ROUTES_METHOD = b"OPTIONS"
 
@@ -140,6 +143,8 @@ class Connection(asyncio.Protocol):
         """The client sends no more, but may still read."""
         self._drop_incomplete()
         self._closing = True
+        if self._exchanges:
+            self._probe()
         return bool(self._exchanges)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -247,6 +252,7 @@ class Connection(asyncio.Protocol):
             exchange.waiting.append(data)
             return self._server.written
         if data:
+            exchange.begun = True
             self._transport.write(data)
         if exchange.done:
             self._next(exchange)
@@ -281,6 +287,25 @@ class Connection(asyncio.Protocol):
         return future
 
     # --- the end of reading ---------------------------------------------------------------------
+
+    def _probe(self) -> None:
+        """Find out whether a client that sends no more is still there.
+
+        One that has closed its socket looks the same, until it is sent something: then its system says
+        that nobody is there. An interim response is something that a client that waits will skip.
+        """
+        exchange = self._exchanges[0]
+        if not exchange.begun and not exchange.http_1_0:
+            self._transport.write(_CONTINUE)
+        self._server.loop.call_later(_PROBE, self._look_for_client)
+
+    def _look_for_client(self) -> None:
+        if not self._exchanges or self._transport.is_closing():
+            return
+        if self._transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self._transport.abort()
+        else:
+            self._server.loop.call_later(_PROBE, self._look_for_client)
 
     def _refuse(self, exchange: Exchange, response: bytes) -> None:
         """Answer a request whose end is not awaited."""

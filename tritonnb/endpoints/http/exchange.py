@@ -56,8 +56,10 @@ class Exchange(httputil.HTTPConnection):
     ----------
     keep_alive : bool
         Whether the connection stays open after the response.
-    received, done : bool
-        The request is here whole; the response is complete.
+    http_1_0 : bool
+        The client speaks the older protocol.
+    received, begun, done : bool
+        The request is here whole; a part of the response is sent; the response is complete.
     expects_continue : bool
         The client waits for ``100 Continue`` before it sends the body.
     waiting : list of bytes
@@ -67,6 +69,8 @@ class Exchange(httputil.HTTPConnection):
     def __init__(self, connection: Writer, http_1_0: bool, keep_alive: bool) -> None:
         self.context = connection.context
         self.keep_alive = keep_alive
+        self.http_1_0 = http_1_0
+        self.begun = False
         self.done = False
         self.received = False
         self.expects_continue = False
@@ -74,16 +78,15 @@ class Exchange(httputil.HTTPConnection):
         self.on_close: Callable[[], None] | None = None
         self.waiting: list[bytes] = []
         self._connection = connection
-        self._http_1_0 = http_1_0
         self._chunked = False
 
     def respond(self, response: bytes) -> None:
         """Send a whole response: status line, headers, and body."""
         self.done = True
         self.on_close = self.delegate = None  # nothing that is left may keep the exchange alive
-        if self._http_1_0 and self.keep_alive:
+        if self.http_1_0 and self.keep_alive:
             response = response.replace(b"\r\n", b"\r\nConnection: keep-alive\r\n", 1)
-        elif not self.keep_alive and not self._http_1_0:
+        elif not self.keep_alive and not self.http_1_0:
             response = response.replace(b"\r\n", b"\r\nConnection: close\r\n", 1)
         self._connection.write(self, response)
 
@@ -101,14 +104,14 @@ class Exchange(httputil.HTTPConnection):
         line = cast(httputil.ResponseStartLine, start_line)
         if "Content-Length" not in headers and line.code not in (204, 304):
             # Tornado leaves it to the connection to say where such a body ends.
-            if self._http_1_0:
+            if self.http_1_0:
                 self.keep_alive = False
             else:
                 self._chunked = True
                 headers["Transfer-Encoding"] = "chunked"
-        if self._http_1_0 and self.keep_alive:
+        if self.http_1_0 and self.keep_alive:
             headers["Connection"] = "keep-alive"
-        elif not self.keep_alive and not self._http_1_0:
+        elif not self.keep_alive and not self.http_1_0:
             headers["Connection"] = "close"
         lines = [
             f"HTTP/1.1 {line.code} {line.reason}",

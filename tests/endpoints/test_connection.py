@@ -1,0 +1,352 @@
+"""The fast connection, fed by hand: no sockets, so every byte comes when the test says so."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tornado import httputil
+
+from tritonnb.endpoints.http import connection
+
+pytestmark = pytest.mark.skipif(not connection.AVAILABLE, reason="httptools is not installed")
+
+REQUEST = b"POST /one HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc"
+CHUNKED = b"POST /two HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n"
+UNKNOWN = b"BREW /three HTTP/1.1\r\nHost: h\r\n\r\n"
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+class Message(httputil.HTTPMessageDelegate):
+    """What a request brought."""
+
+    def __init__(self, server: Server, exchange: connection.Exchange) -> None:
+        self.server, self.exchange = server, exchange
+        self.body = b""
+        self.gone = False
+
+    def headers_received(self, start_line: httputil.RequestStartLine, headers: object) -> None:
+        self.line = start_line
+
+    def data_received(self, chunk: bytes) -> None:
+        self.body += chunk
+
+    def finish(self) -> None:
+        self.exchange.set_close_callback(self.on_connection_close)
+        if not self.server.hold:
+            self.answer()
+
+    def answer(self) -> None:
+        self.exchange.respond(ANSWER)
+
+    def on_connection_close(self) -> None:
+        self.gone = True
+
+
+class Server(httputil.HTTPServerConnectionDelegate):
+    """Keeps every message; answers at once unless told to hold."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.delegate = self
+        self.max_body_size = 1000
+        self.connections: set[connection.Connection] = set()
+        self.loop = loop
+        self.written = loop.create_future()
+        self.written.set_result(None)
+        self.hold = False
+        self.messages: list[Message] = []
+
+    def start_request(self, server_conn: object, request_conn: connection.Exchange) -> Message:
+        self.messages.append(Message(self, request_conn))
+        return self.messages[-1]
+
+
+class Socket:
+    """A socket of which only the error is asked."""
+
+    def __init__(self) -> None:
+        self.error = 0
+
+    def getsockopt(self, level: int, option: int) -> int:
+        assert (level, option) == (socket.SOL_SOCKET, socket.SO_ERROR)
+        return self.error
+
+
+class Wire:
+    """The transport: keeps what is written."""
+
+    def __init__(self) -> None:
+        self.sent = b""
+        self.reading = True
+        self.state = "open"
+        self.socket = Socket()
+
+    def get_extra_info(self, name: str) -> object:
+        return ("127.0.0.1", 5) if name == "peername" else self.socket
+
+    def write(self, data: bytes) -> None:
+        self.sent += data
+
+    def is_closing(self) -> bool:
+        return self.state in ("closed", "aborted")
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        self.state = "shut"
+
+    def close(self) -> None:
+        self.state = "closed"
+
+    def abort(self) -> None:
+        self.state = "aborted"
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+
+class Peer:
+    """A connection with both its ends."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.server = Server(loop)
+        self.wire = Wire()
+        self.connection = connection.Connection(self.server)
+        self.connection.connection_made(self.wire)
+
+    @property
+    def messages(self) -> list[Message]:
+        return self.server.messages
+
+    def feed(self, *parts: bytes) -> None:
+        for part in parts:
+            self.connection.data_received(part)
+
+
+class Loop(asyncio.SelectorEventLoop):
+    """A loop whose timers the test runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 100.0
+
+    def time(self) -> float:
+        return self.now
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        self.call_soon(self.stop)
+        self.run_forever()
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    loop = Loop()
+    yield loop
+    loop.close()
+
+
+@pytest.fixture
+def peer(loop: Loop) -> Peer:
+    return Peer(loop)
+
+
+@pytest.mark.parametrize("request_", [REQUEST, CHUNKED, UNKNOWN], ids=["length", "chunked", "unknown method"])
+def test_a_request_may_be_cut_anywhere(loop: Loop, request_: bytes):
+    stream = request_ + REQUEST
+    for cut in range(len(stream) + 1):
+        peer = Peer(loop)
+        peer.feed(stream[:cut], stream[cut:])
+        assert [each.line.path for each in peer.messages] == [request_.split()[1].decode(), "/one"]
+        assert peer.messages[1].body == b"abc"
+        assert peer.wire.sent == ANSWER * 2
+    peer = Peer(loop)
+    peer.feed(*(bytes([each]) for each in stream))
+    assert peer.wire.sent == ANSWER * 2
+
+
+@given(st.lists(st.sampled_from([REQUEST, CHUNKED]), min_size=1, max_size=6), st.data())
+@settings(max_examples=50, deadline=None)
+def test_however_a_stream_is_cut_its_requests_are_the_same(requests: list[bytes], data: st.DataObject):
+    stream = b"".join(requests)
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(stream)))) | {0, len(stream)})
+    loop = Loop()
+    try:
+        peer = Peer(loop)
+        peer.feed(*(stream[a:b] for a, b in zip(cuts, cuts[1:], strict=False)))
+    finally:
+        loop.close()
+    assert [(each.line.path, each.body) for each in peer.messages] == [
+        (each.split()[1].decode(), b"abc") for each in requests
+    ]
+    assert peer.wire.sent == ANSWER * len(requests)
+
+
+@given(st.permutations(range(4)))
+@settings(max_examples=24, deadline=None)
+def test_answers_leave_in_the_order_of_the_requests(order: list[int]):
+    loop = Loop()
+    try:
+        peer = Peer(loop)
+        peer.server.hold = True
+        peer.feed(REQUEST * 4)
+        for index in order:
+            peer.messages[index].exchange.respond(b"HTTP/1.1 20%d X\r\n\r\n" % index)
+    finally:
+        loop.close()
+    assert [int(line.split()[1]) for line in peer.wire.sent.split(b"\r\n\r\n")[:-1]] == [200, 201, 202, 203]
+
+
+def test_reading_pauses_while_many_requests_wait(peer: Peer):
+    peer.server.hold = True
+    peer.feed(REQUEST * 31)
+    assert peer.wire.reading
+    peer.feed(REQUEST)
+    assert not peer.wire.reading
+    peer.messages[0].answer()
+    assert peer.wire.reading
+
+
+def test_reading_pauses_while_the_client_does_not_read(peer: Peer):
+    peer.connection.pause_writing()
+    assert not peer.wire.reading
+    waiting = peer.connection._writable
+    peer.connection.resume_writing()
+    assert peer.wire.reading
+    assert waiting.done()
+
+
+def test_a_stream_that_breaks_off_closes_after_the_answers_that_are_due(peer: Peer):
+    peer.server.hold = True
+    peer.feed(REQUEST + b"nonsense\r\n\r\n")
+    assert peer.wire.state == "open"
+    peer.messages[0].answer()
+    assert peer.wire.sent.startswith(ANSWER[:15])
+    assert peer.wire.state == "closed"
+
+
+def test_a_broken_body_is_not_answered(peer: Peer):
+    peer.feed(CHUNKED.replace(b"2\r\nab", b"zz\r\nab"))
+    assert peer.wire.state == "closed"
+    assert peer.wire.sent == b""
+    assert peer.messages[0].gone
+
+
+def test_an_endless_head_closes_the_connection(peer: Peer):
+    peer.feed(b"GET / HTTP/1.1\r\n", *[b"X: " + b"a" * 10_000 + b"\r\n"] * 7)
+    assert peer.wire.state == "closed"
+
+
+@pytest.mark.parametrize("announced", [True, False])
+def test_a_body_beyond_the_limit_is_refused_and_its_rest_dropped(loop: Loop, peer: Peer, announced: bool):
+    if announced:
+        peer.feed(REQUEST.replace(b"Length: 3", b"Length: 1001"))
+    else:
+        head, _, _ = CHUNKED.partition(b"2\r\nab")
+        peer.feed(head, b"3e9\r\n" + b"a" * 1001)
+    assert peer.wire.sent.startswith(b"HTTP/1.1 413 ")
+    assert b"Connection: close" in peer.wire.sent
+    assert peer.wire.state == "shut"
+    peer.feed(b"a" * 5000)
+    assert not peer.connection.busy
+    loop.pass_time(2)
+    assert peer.wire.state == "closed"
+
+
+def test_more_chunks_than_triton_takes_are_refused(peer: Peer):
+    head, _, _ = CHUNKED.partition(b"2\r\nab")
+    peer.server.max_body_size = 1 << 20
+    peer.feed(head, b"1\r\na\r\n" * 65_536)
+    assert peer.wire.sent == b""
+    peer.feed(b"1\r\na\r\n" * 2)
+    assert peer.wire.sent.startswith(b"HTTP/1.1 400 ")
+    assert b"exceeds maximum of 65536 non-empty chunks" in peer.wire.sent
+
+
+def test_a_client_that_stops_sending_still_gets_its_answers(peer: Peer):
+    peer.server.hold = True
+    peer.feed(REQUEST * 2)
+    assert peer.connection.eof_received()
+    for message in peer.messages:
+        message.answer()
+    assert peer.wire.sent.endswith(ANSWER)
+    assert peer.wire.state == "closed"
+
+
+def test_a_client_that_stops_within_a_request_is_not_waited_for(peer: Peer):
+    peer.feed(REQUEST[:-1])
+    assert not peer.connection.eof_received()
+    assert peer.messages[0].gone
+
+
+def test_a_client_that_stopped_sending_and_is_gone_is_noticed(loop: Loop, peer: Peer):
+    peer.server.hold = True
+    peer.feed(REQUEST)
+    peer.connection.eof_received()
+    assert peer.wire.sent == b"HTTP/1.1 100 Continue\r\n\r\n"
+    loop.pass_time(0.1)
+    assert peer.wire.state == "open"
+    peer.wire.socket.error = 104
+    loop.pass_time(0.1)
+    assert peer.wire.state == "aborted"
+
+
+def test_who_is_gone_is_told_to_every_request_that_is_not_answered(peer: Peer):
+    peer.server.hold = True
+    peer.feed(REQUEST * 3)
+    peer.messages[0].answer()
+    peer.connection.connection_lost(None)
+    assert [each.gone for each in peer.messages] == [False, True, True]
+    assert not peer.server.connections
+
+
+def test_a_connection_without_a_request_is_closed_when_it_is_idle_for_long(loop: Loop, peer: Peer):
+    peer.feed(REQUEST)
+    loop.pass_time(10)
+    peer.connection.close_if_idle(loop.time() - 11)
+    assert peer.wire.state == "open"
+    peer.server.hold = True
+    peer.feed(REQUEST)
+    loop.pass_time(10)
+    peer.connection.close_if_idle(loop.time() - 5)
+    assert peer.wire.state == "open"  # it waits for us
+    peer.messages[-1].answer()
+    peer.connection.close_if_idle(loop.time() - 5)
+    assert peer.wire.state == "closed"
+
+
+def test_an_unfinished_request_does_not_keep_an_idle_connection(loop: Loop, peer: Peer):
+    peer.feed(REQUEST[:-1])
+    loop.pass_time(10)
+    peer.connection.close_if_idle(loop.time() - 5)
+    assert peer.wire.state == "aborted"
+
+
+def test_100_continue_is_sent_when_it_is_the_requests_turn(peer: Peer):
+    peer.server.hold = True
+    head, end, body = REQUEST.partition(b"\r\n\r\n")
+    peer.feed(REQUEST + head + b"\r\nExpect: 100-continue" + end)
+    assert peer.wire.sent == b""
+    peer.messages[0].answer()
+    assert peer.wire.sent == ANSWER + b"HTTP/1.1 100 Continue\r\n\r\n"
+    peer.feed(body)
+    assert peer.messages[1].body == b"abc"
+
+
+def test_other_protocols_are_not_switched_to(peer: Peer):
+    upgrade = b"GET /h2 HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
+    peer.feed(upgrade + REQUEST)
+    assert peer.wire.sent == ANSWER * 2
+
+
+def test_a_target_may_name_its_server(peer: Peer):
+    peer.feed(REQUEST.replace(b" /one", b" http://localhost:8000/one?q=/two"))
+    assert peer.messages[0].line.path == "/one?q=/two"
