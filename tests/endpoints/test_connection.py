@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import socket
 from collections.abc import Iterator
 
@@ -181,7 +182,7 @@ def test_however_a_stream_is_cut_its_requests_are_the_same(requests: list[bytes]
     loop = Loop()
     try:
         peer = Peer(loop)
-        peer.feed(*(stream[a:b] for a, b in zip(cuts, cuts[1:], strict=False)))
+        peer.feed(*(stream[a:b] for a, b in itertools.pairwise(cuts)))
     finally:
         loop.close()
     assert [(each.line.path, each.body) for each in peer.messages] == [

@@ -144,8 +144,10 @@ class ServedModel:
             self._emit(self._refused(request, now, error.message, counted_as=""))
             raise
         self._in_flight += 1
-        self._emit(
-            RequestQueued(
+        # One for each request: packed by hand, since no statistic counts it.
+        self._stream.emit_packed(
+            (
+                RequestQueued.__name__,
                 now,
                 self.name,
                 self.version,

@@ -31,7 +31,10 @@ class EventStream:
 
     def emit(self, event: Event) -> None:
         """Append an event and hand it to every sink."""
-        packed = pack(event)
+        self.emit_packed(pack(event))
+
+    def emit_packed(self, packed: Packed) -> None:
+        """Append an event that is packed already."""
         self.recent.append(packed)
         self.emitted += 1
         for sink in self._sinks:

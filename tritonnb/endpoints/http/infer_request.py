@@ -70,8 +70,11 @@ def header_length(value: str | None, body: bytes) -> int:
     """
     if value is None:
         return len(body)
-    found = _LEADING_NUMBER.match(value)
-    length = int(found.group(1)) if found else 0
+    if value.isdecimal():
+        length = int(value)
+    else:
+        found = _LEADING_NUMBER.match(value)
+        length = int(found.group(1)) if found else 0
     if not 0 <= length <= len(body):
         raise InvalidArgumentError(f"inference header size should be in range (0, {len(body)}), got: {value}")
     return length

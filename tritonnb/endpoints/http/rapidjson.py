@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from tritonnb.core.errors import InternalError
 
 #: Deeper documents are refused: Python's reader recurses.
-MAX_DEPTH = 500
+MAX_DEPTH = 200
 
 _BLANKS = " \n\r\t"
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")

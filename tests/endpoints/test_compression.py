@@ -1,0 +1,76 @@
+"""Content encodings, chosen and undone as Triton does it."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+
+import pytest
+
+from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
+from tritonnb.endpoints.http.compression import choose_encoding, compress, decompress
+
+DATA = b"a body " * 1000
+
+
+@pytest.mark.parametrize(
+    ("accepted", "encoding"),
+    [
+        (None, "identity"),
+        ("", "identity"),
+        ("gzip", "gzip"),
+        ("deflate, gzip", "deflate"),
+        ("gzip;q=0.5, deflate", "deflate"),
+        ("gzip;q=0.5,deflate;q=0.6", "deflate"),
+        ("identity, gzip", "identity"),
+        ("identity;q=0.5, gzip", "gzip"),
+        ("gzip;q=0", "identity"),
+        ("*", "identity"),
+        ("br, gzip", "gzip"),
+        ("GZIP, deflate;q=0.1", "deflate"),
+        ("gzip;q=abc", "identity"),
+        ("gzip;q=0.5;x=1", "gzip"),
+        ("gzip; q=0.5", "identity"),
+        ("gzip , deflate;q=0.1", "deflate"),
+    ],
+)
+def test_the_highest_weight_wins_and_then_the_first(accepted: str | None, encoding: str):
+    assert choose_encoding(accepted) == encoding
+
+
+@pytest.mark.parametrize("name", ["gzip", "deflate"])
+@pytest.mark.parametrize("packed", [gzip.compress(DATA), zlib.compress(DATA)], ids=["gzip", "zlib"])
+def test_the_data_says_which_format_it_has(name: str, packed: bytes):
+    assert decompress(packed, name, 10_000) == DATA
+
+
+@pytest.mark.parametrize("name", [None, "identity"])
+def test_a_body_without_an_encoding_is_left_alone(name: str | None):
+    assert decompress(DATA, name, 1) is DATA
+
+
+@pytest.mark.parametrize("name", ["br", "GZIP", "", "gzip, deflate"])
+def test_other_names_are_refused(name: str):
+    with pytest.raises(UnsupportedError, match=r"^Unsupported compression type$"):
+        decompress(DATA, name, 10_000)
+
+
+def test_an_empty_body_is_refused():
+    with pytest.raises(InvalidArgumentError, match=r"^nothing to be decompressed$"):
+        decompress(b"", "gzip", 10_000)
+
+
+def test_broken_data_gives_what_could_be_read():
+    assert decompress(b"garbage", "gzip", 10_000) == b""
+    assert DATA.startswith(decompress(gzip.compress(DATA)[:-10], "gzip", 10_000))
+
+
+def test_what_would_grow_beyond_the_limit_is_refused():
+    with pytest.raises(InvalidArgumentError, match=r"exceeds the maximum allowed value of 6999 bytes\."):
+        decompress(gzip.compress(DATA), "gzip", 6999)
+    assert decompress(gzip.compress(DATA), "gzip", 7000) == DATA
+
+
+def test_what_is_compressed_can_be_undone():
+    assert gzip.decompress(compress(DATA, "gzip")) == DATA
+    assert zlib.decompress(compress(DATA, "deflate")) == DATA

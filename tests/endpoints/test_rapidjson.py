@@ -1,0 +1,121 @@
+"""JSON is read as Triton's JSON library reads it: what is accepted, and what is said of the rest."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tritonnb.core.errors import InternalError
+from tritonnb.endpoints.http.rapidjson import _Reader, parse
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), inner),
+    max_leaves=20,
+)
+
+
+@pytest.mark.parametrize(
+    ("document", "reason", "offset"),
+    [
+        ("", "The document is empty.", 0),
+        ("  ", "The document is empty.", 2),
+        ("\0", "The document is empty.", 0),
+        ("{", "Missing a name for object member.", 1),
+        ('{"a":1,}', "Missing a name for object member.", 7),
+        ("{a:1}", "Missing a name for object member.", 1),
+        ('{"a" 1}', "Missing a colon after a name of object member.", 5),
+        ('{"a":1', "Missing a comma or '}' after an object member.", 6),
+        ('{"a":1 "b":2}', "Missing a comma or '}' after an object member.", 7),
+        ("[1,2", "Missing a comma or ']' after an array element.", 4),
+        ("[1 2]", "Missing a comma or ']' after an array element.", 3),
+        ("[1,]", "Invalid value.", 3),
+        ("[tru]", "Invalid value.", 4),
+        ("[nan]", "Invalid value.", 2),
+        ("[Infinit]", "Invalid value.", 8),
+        ("[+1]", "Invalid value.", 1),
+        ("[.5]", "Invalid value.", 1),
+        ("[-]", "Invalid value.", 2),
+        ("[01]", "Missing a comma or ']' after an array element.", 2),
+        ("[1.]", "Miss fraction part in number.", 3),
+        ("[1e]", "Miss exponent in number.", 3),
+        ("[1e+]", "Miss exponent in number.", 4),
+        ("[1e309]", "Number too big to be stored in double.", 1),
+        ("[0e309]", "Number too big to be stored in double.", 1),
+        ("[1E+0400]", "Number too big to be stored in double.", 1),
+        ("[1" + "0" * 309 + "]", "Number too big to be stored in double.", 1),
+        ("[1" + "0" * 309 + ".5]", "Number too big to be stored in double.", 1),
+        ('["a', "Missing a closing quotation mark in string.", 3),
+        ('["a\0b"]', "Missing a closing quotation mark in string.", 3),
+        ('["\n"]', "Invalid escape character in string.", 2),
+        ('["\\q"]', "Invalid escape character in string.", 2),
+        ('["\\u12G4"]', "Incorrect hex digit after \\u escape in string.", 2),
+        ('["\\ud800"]', "The surrogate pair in string is invalid.", 2),
+        ('["\\ud800\\u0041"]', "The surrogate pair in string is invalid.", 2),
+        ("{}x", "The document root must not be followed by other values.", 2),
+        ('{"é": x}', "Invalid value.", 7),
+    ],
+)
+def test_what_is_wrong_is_said_with_reason_and_offset(document: str, reason: str, offset: int):
+    with pytest.raises(InternalError) as raised:
+        parse(document.encode())
+    assert raised.value.message == f"failed to parse the request JSON buffer: {reason} at {offset}"
+
+
+@pytest.mark.parametrize(
+    ("document", "value"),
+    [
+        (" \t\r\n{ } \n", {}),
+        ("[Inf, -Inf, Infinity, -Infinity]", [math.inf, -math.inf, math.inf, -math.inf]),
+        ("[0.0001e312]", [1e308]),
+        ("[1e-400, 1e0000000000001]", [0.0, 10.0]),
+        ('"\\ud83d\\ude00\\u00e9"', "😀é"),
+        ('"😀 \\ud83d\\ude00 \\\\ud800"', "😀 😀 \\ud800"),
+        ('{"a":1,"a":2}', {"a": 1}),
+        ("\ufeff[1]", [1]),
+        ("[1]\0rest", [1]),
+        ("1" + "0" * 308, 10**308),
+        ('"e309 0e000"', "e309 0e000"),
+    ],
+)
+def test_what_is_accepted(document: str, value: object):
+    assert parse(document.encode()) == value
+
+
+def test_not_a_number_is_a_number():
+    assert math.isnan(parse(b"NaN"))
+
+
+def test_bytes_that_are_no_utf_8_pass_through():
+    assert parse(b'"\xff\xc3"').encode("utf-8", "surrogateescape") == b"\xff\xc3"
+
+
+def test_very_deep_documents_are_refused_and_deep_ones_are_not():
+    assert parse(b"[" * 400 + b"]" * 400) is not None
+    with pytest.raises(InternalError):
+        parse(b"[" * 100_000 + b"]" * 100_000)
+
+
+@given(VALUES, st.booleans(), st.sampled_from([None, 1]))
+@settings(max_examples=200)
+def test_both_readers_read_every_document_alike(value: object, ascii_only: bool, indent: int | None):
+    text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
+    assert parse(text.encode()) == _Reader(text).document() == json.loads(text)
+
+
+@given(VALUES, st.data())
+@settings(max_examples=200)
+def test_a_document_that_is_cut_off_is_refused_within_it(value: object, data: st.DataObject):
+    text = json.dumps({"member": value}).encode()
+    end = data.draw(st.integers(0, len(text) - 1))
+    with pytest.raises(InternalError) as raised:
+        parse(text[:end])
+    assert int(raised.value.message.rpartition(" ")[2]) <= end

@@ -1,0 +1,143 @@
+"""Numbers and strings of tensors, to and from JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tritonnb.core.datatypes import BF16, BOOL, BY_NAME, BYTES, FP16, FP32, FP64, INT32, INT64, UINT8, UINT64
+from tritonnb.core.errors import InternalError, InvalidArgumentError
+from tritonnb.endpoints.http.tensor_data import read_data, read_strings, write_data, write_float, write_string
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0.0"),
+        (-0.0, "-0.0"),
+        (1.0, "1.0"),
+        (0.1, "0.1"),
+        (1e15, "1000000000000000.0"),
+        (1e16, "10000000000000000.0"),
+        (123456789012345680000.0, "123456789012345680000.0"),
+        (1e21, "1e21"),
+        (-1.5e300, "-1.5e300"),
+        (1e-4, "0.0001"),
+        (1e-6, "0.000001"),
+        (-1.25e-5, "-0.0000125"),
+        (1e-7, "1e-7"),
+        (1.5e-10, "1.5e-10"),
+        (5e-324, "5e-324"),
+        (1.7976931348623157e308, "1.7976931348623157e308"),
+        (float("nan"), "NaN"),
+        (float("inf"), "Infinity"),
+        (float("-inf"), "-Infinity"),
+    ],
+)
+def test_a_float_is_written_as_rapidjson_writes_it(value: float, text: str):
+    assert write_float(value) == text
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_a_written_float_reads_back_and_keeps_to_the_form(value: float):
+    text = write_float(value)
+    assert float(text) == value
+    fixed = value == 0 or 1e-6 <= abs(value) < 1e21
+    assert re.fullmatch(r"-?\d+\.\d+" if fixed else r"-?\d(\.\d+)?e-?[1-9]\d*", text)
+
+
+@given(st.lists(st.floats(width=32)))
+def test_floats_of_an_output_are_written_one_like_another(values: list[float]):
+    array = np.array(values, np.float32)
+    assert write_data(array, FP32) == ",".join(write_float(each) for each in array.astype(float).tolist()).encode()
+
+
+@pytest.mark.parametrize(
+    ("datatype", "array", "text"),
+    [
+        (BOOL, np.array([0, 1, 2], np.uint8).view(bool), b"false,true,true"),
+        (UINT64, np.array([2**64 - 1], np.uint64), b"18446744073709551615"),
+        (INT64, np.array([[-(2**63)], [5]]), b"-9223372036854775808,5"),
+        (FP32, np.array([0.1, 123456789], np.float32), b"0.10000000149011612,123456792.0"),
+        (FP64, np.array([]), b""),
+        (
+            BYTES,
+            np.array([b'a"\\/\x00\x1f\x7f\xff', "é\n".encode()], object),
+            b'"a\\"\\\\/\\u0000\\u001F\x7f\xff","\xc3\xa9\\n"',
+        ),
+    ],
+)
+def test_an_output_is_written_flat(datatype, array: np.ndarray, text: bytes):
+    assert write_data(array, datatype) == text
+
+
+@pytest.mark.parametrize("datatype", [FP16, BF16])
+def test_half_precision_is_not_written(datatype):
+    with pytest.raises(InvalidArgumentError, match=rf"^sending {datatype.name} data via JSON is not supported\."):
+        write_data(np.zeros(1, datatype.numpy), datatype)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_a_written_string_reads_back(value: str):
+    assert json.loads(write_string(value.encode())) == value
+
+
+@pytest.mark.parametrize(
+    ("datatype", "data", "array"),
+    [
+        (INT32, [1, [2, [3]], 4], [1, 2, 3, 4]),
+        (INT32, [[[1, 2]], [[3, 4]]], [1, 2, 3, 4]),
+        (INT32, [2**31, -(2**31) - 1, 2**32, 7], [-(2**31), 2**31 - 1, 0, 7]),
+        (UINT8, [255, 256, 257, 2**64 - 1], [255, 0, 1, 255]),
+        (FP32, [1, 0.5, 1e39, -1e39], [1, 0.5, np.inf, -np.inf]),
+        (FP64, [2**70, -1, 0.1, 10**308], [float(2**70), -1.0, 0.1, 1e308]),
+        (BOOL, [True, False, [True], True], [True, False, True, True]),
+    ],
+)
+def test_data_may_be_nested_and_integers_wrap_round(datatype, data: list, array: list):
+    read = read_data(data, datatype, 4)
+    assert read.dtype == datatype.numpy
+    assert read.tolist() == np.array(array, datatype.numpy).tolist()
+
+
+@pytest.mark.parametrize(
+    ("datatype", "data", "complaint"),
+    [
+        ("INT32", [1.0], "attempt to access JSON non-signed-integer as signed-integer"),
+        ("INT8", [True], "attempt to access JSON non-signed-integer as signed-integer"),
+        ("INT64", [2**63], "attempt to access JSON non-signed-integer as signed-integer"),
+        ("UINT32", [-1], "attempt to access JSON non-unsigned-integer as unsigned-integer"),
+        ("UINT64", [2**64], "attempt to access JSON non-unsigned-integer as unsigned-integer"),
+        ("BOOL", [1], "attempt to access JSON non-boolean as boolean"),
+        ("FP32", ["1"], "attempt to access JSON non-number as double"),
+        ("FP64", [None], "attempt to access JSON non-number as double"),
+        ("INT32", [1, 2], "Shape does not match true shape of 'data' field"),
+        ("INT32", [], "Shape does not match true shape of 'data' field"),
+    ],
+)
+def test_elements_of_another_type_or_number_are_refused(datatype: str, data: list, complaint: str):
+    with pytest.raises(InternalError) as raised:
+        read_data(data, BY_NAME[datatype], 1)
+    assert raised.value.message == complaint
+
+
+def test_strings_keep_their_bytes():
+    assert read_strings(["é", ["\udcff"]]) == b"\x02\0\0\0\xc3\xa9\x01\0\0\0\xff"
+    with pytest.raises(InternalError, match=r"^Unable to parse JSON bytes array: attempt to access JSON non-string"):
+        read_strings(["a", 1])
+
+
+def test_nesting_has_a_limit():
+    deep: list = [1]
+    for _ in range(98):
+        deep = [deep]
+    assert read_data([deep], INT32, 1).tolist() == [1]
+    assert read_data([deep, 2], INT32, 2).tolist() == [1, 2]
+    for too_deep in ([[deep]], [[deep], 2]):
+        with pytest.raises(InvalidArgumentError, match=r"^Unable to parse 'data': JSON nesting depth exceeds"):
+            read_data(too_deep, INT32, 1)
