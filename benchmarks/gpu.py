@@ -41,7 +41,8 @@ def gpu(scratch: Path, seconds: int, rounds: int) -> dict[str, Any]:
             difference = float(np.abs(server["kind_gpu"](x=x)["y"] - server["kind_cpu"](x=x)["y"]).max())
             served = _rate(lambda x=x: server["kind_gpu"](x=x), size)
             raw = _rate(lambda x=x: _forward(on_device, x), size)
-            print(f"batch {size}: {served:.0f} rows/s, bare loop {raw:.0f}: {served / raw:.0%}; differs by {difference:.1e}")
+            rates = f"{served:.0f} rows/s, bare loop {raw:.0f}: {served / raw:.0%}"
+            print(f"batch {size}: {rates}; differs by {difference:.1e}")
             found[str(size)] = {"served": served, "raw": raw, "share": served / raw, "difference": difference}
     return found
 

@@ -33,7 +33,8 @@ def image(scratch: Path, seconds: int, rounds: int) -> dict[str, Any]:
     """1x3x224x224 FP32, 600 KB each way: target 1.0x Triton."""
     array = np.random.default_rng(0).random((1, 3 * 224 * 224), dtype=np.float32)
     request = Request.of("identity_fp32", "INPUT0", array, "OUTPUT0")
-    return _compare("1x3x224x224 FP32 identity", _both(scratch, array.size), request, array, (1, 8), seconds, rounds, scratch)
+    starts = _both(scratch, array.size)
+    return _compare("1x3x224x224 FP32 identity", starts, request, array, (1, 8), seconds, rounds, scratch)
 
 
 def _both(scratch: Path, width: int) -> dict[str, Start]:
@@ -82,7 +83,8 @@ def _report(
         ours = statistics.median(each.rate for each in runs["tritonnb", count])
         for name in names:
             several = runs[name, count]
-            rate, p50, p99 = (statistics.median(getattr(each, key) for each in several) for key in ("rate", "p50", "p99"))
+            columns = zip(*((each.rate, each.p50, each.p99) for each in several), strict=True)
+            rate, p50, p99 = map(statistics.median, columns)
             ratio = "" if name == "tritonnb" else f"{ours / rate:.2f}x"
             print(f"{count:>12} {name:>10} {rate:>11.0f} {p50:>8.2f} {p99:>8.2f}  {ratio}")
             found[f"{name} at {count}"] = {"rate": rate, "p50_ms": p50, "p99_ms": p99, "ratio": ours / rate}

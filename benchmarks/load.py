@@ -47,8 +47,8 @@ class Request:
     def answer(self, url: str) -> bytes:
         """The output's bytes of one answer."""
         headers = {"Inference-Header-Content-Length": str(len(self.head))}
-        request = urllib.request.Request(url + self.path, self.body, headers)  # noqa: S310
-        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
+        request = urllib.request.Request(url + self.path, self.body, headers)
+        with urllib.request.urlopen(request, timeout=60) as answer:
             body: bytes = answer.read()
             return body[int(answer.headers["Inference-Header-Content-Length"]) :]
 

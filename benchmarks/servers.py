@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -120,15 +121,14 @@ def _reference_variables(environment: Path) -> dict[str, str]:
 
 @contextmanager
 def _process(command: list[str], url: str, variables: dict[str, str], model: str = "identity_fp32") -> Iterator[str]:
-    log = Path(f"/tmp/tritonnb-benchmark-{os.getpid()}.log").open("w")  # noqa: S108
-    process = subprocess.Popen(command, stdout=log, stderr=log, env=variables)
-    try:
-        _wait_until_ready(process, url, model, log.name)
-        yield url
-    finally:
-        process.terminate()
-        process.wait(timeout=60)
-        log.close()
+    with tempfile.NamedTemporaryFile(prefix="tritonnb-benchmark-") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=variables)
+        try:
+            _wait_until_ready(process, url, model, log.name)
+            yield url
+        finally:
+            process.terminate()
+            process.wait(timeout=60)
 
 
 def _wait_until_ready(process: subprocess.Popen[bytes], url: str, model: str, log: str) -> None:
@@ -137,7 +137,7 @@ def _wait_until_ready(process: subprocess.Popen[bytes], url: str, model: str, lo
         if process.poll() is not None:
             raise RuntimeError(f"{process.args} ended with {process.returncode}:\n{Path(log).read_text()[-2000:]}")
         try:
-            with urllib.request.urlopen(f"{url}/v2/models/{model}/ready", timeout=2) as answer:  # noqa: S310
+            with urllib.request.urlopen(f"{url}/v2/models/{model}/ready", timeout=2) as answer:
                 if answer.status == 200:
                     return
         except OSError:

@@ -31,7 +31,8 @@ def draw(axes: Axes, recording: Recording, title: str) -> None:
     requests = {each.serial: each for each in recording.requests}
     for serial, request in requests.items():
         row = len(requests) - serial
-        start, ran, end = (each / 1e6 for each in (request.queued_ns, request.exec_start_ns, request.exec_end_ns))
+        times = (request.queued_ns, request.exec_start_ns, request.exec_end_ns)
+        start, ran, end = (each / 1e6 for each in times)
         axes.plot([start, ran], [row, row], color=COLOURS[serial - 1], linewidth=1.5, linestyle=":")
         axes.plot(start, row, marker="o", color=COLOURS[serial - 1])
         axes.barh(row, end - ran, left=ran, height=0.72, color=COLOURS[serial - 1])
@@ -41,7 +42,8 @@ def draw(axes: Axes, recording: Recording, title: str) -> None:
         axes.text(batch.exec_start_ns / 1e6 + 1, len(requests) - 0.35, f"batch of {batch.size}", fontsize=8)
     total = max(batch.exec_end_ns for batch in recording.batches) / 1e6
     axes.set_title(f"{title}: {total:.0f} ms", loc="left", fontsize=10)
-    axes.set_yticks(range(len(requests)), [f"request {len(requests) - row}" for row in range(len(requests))], fontsize=8)
+    names = [f"request {len(requests) - row}" for row in range(len(requests))]
+    axes.set_yticks(range(len(requests)), names, fontsize=8)
     axes.set_xlim(-4, 256)
     axes.set_ylim(-0.6, len(requests))
     axes.spines[["top", "right", "left"]].set_visible(False)

@@ -51,5 +51,5 @@ def test_a_null_request_takes_its_rows_and_disturbs_nobody(identity: Loaded):
 
 @pytest.mark.parametrize("backend", ["onnxruntime", "pytorch"])
 def test_a_missing_model_file_fails_the_load_by_name(backend: str, tmp_path: Path):
-    with pytest.raises(Exception, match="unable to find '.*1/model.*' for model 'm'"):
+    with pytest.raises(Exception, match=r"unable to find '.*1/model.*' for model 'm'"):
         Loaded(config_of(backend), tmp_path)

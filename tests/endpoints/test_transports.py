@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from tests.endpoints.served import echoed, infer, running
+from tests.endpoints.served import OneModel, echoed, infer, running
+from tritonnb.endpoints.http.endpoint import HttpEndpoint, HttpOptions
 
 LIVE = b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n"
 
@@ -179,7 +180,8 @@ def test_stopping_waits_for_answers_in_progress(transport: str):
             async with asyncio.timeout(10):
                 request = await server.echo.held.get()
                 stopping = asyncio.create_task(server.endpoint.stop(10))
-                await asyncio.sleep(0)
+                for _ in range(10):
+                    await asyncio.sleep(0)
                 server.echo.answer(request)
                 assert (await client.answer())[2] == echoed(1)
                 await stopping
@@ -191,9 +193,6 @@ def test_stopping_waits_for_answers_in_progress(transport: str):
 
 def test_a_port_that_is_taken_is_said_to_be(transport: str):
     async def scenario() -> None:
-        from tests.endpoints.served import OneModel
-        from tritonnb.endpoints.http.endpoint import HttpEndpoint, HttpOptions
-
         async with running(transport=transport) as server:
             options = HttpOptions(transport=transport)
             second = HttpEndpoint(OneModel(), host="127.0.0.1", port=server.endpoint.port, options=options)

@@ -69,4 +69,4 @@ def test_magika_says_what_the_package_says(server: Server):
 
 
 def test_strings_are_made_capital(server: Server):
-    assert server["string_upper"](TEXT=[["straße"]])["UPPER"].tolist() == [["STRASSE".encode()]]
+    assert server["string_upper"](TEXT=[["straße"]])["UPPER"].tolist() == [[b"STRASSE"]]

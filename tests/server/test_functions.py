@@ -42,7 +42,7 @@ def test_it_answers_over_http_too(server: Server):
 
 def test_it_may_have_several_inputs_and_outputs(server: Server):
     @server.model(max_batch_size=4)
-    def both(A: tnb.INT32[2], B: tnb.INT32[2]) -> {"SUM": tnb.INT32[2], "PRODUCT": tnb.INT32[2]}:
+    def both(A: tnb.INT32[2], B: tnb.INT32[2]) -> {"SUM": tnb.INT32[2], "PRODUCT": tnb.INT32[2]}:  # noqa: F821, UP037
         return {"SUM": A + B, "PRODUCT": A * B}
 
     outputs = server["both"](A=[[1, 2]], B=[[3, 4]])

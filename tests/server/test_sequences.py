@@ -22,7 +22,8 @@ class TritonPythonModel:
         for request in requests:
             x = pb_utils.get_input_tensor_by_name(request, "X").as_numpy()
             total = pb_utils.get_input_tensor_by_name(request, "TOTAL_IN").as_numpy() + x
-            answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("TOTAL_OUT", total), pb_utils.Tensor("Y", total)]))
+            tensors = [pb_utils.Tensor("TOTAL_OUT", total), pb_utils.Tensor("Y", total)]
+            answers.append(pb_utils.InferenceResponse(tensors))
         return answers
 """
 STATE = 'state { input_name: "TOTAL_IN" output_name: "TOTAL_OUT" data_type: TYPE_FP32 dims: 1 }'
@@ -137,9 +138,9 @@ def test_an_iterative_sequence_runs_until_the_model_lets_it_go(write_model: Call
 
 
 def test_only_an_iterative_model_may_reschedule(write_model: Callable[..., Path]):
-    with Server(write_model("m", ITERATIVE, "dynamic_batching { }"), port=0) as server:
-        with pytest.raises(InvalidArgumentError, match="TRITONSERVER_REQUEST_RELEASE_RESCHEDULE"):
-            server["m"](X=[[4.0]])
+    refused = pytest.raises(InvalidArgumentError, match="TRITONSERVER_REQUEST_RELEASE_RESCHEDULE")
+    with Server(write_model("m", ITERATIVE, "dynamic_batching { }"), port=0) as server, refused:
+        server["m"](X=[[4.0]])
 
 
 def test_a_recording_shows_the_slot_of_every_request(accumulate: Server):

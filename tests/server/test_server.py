@@ -155,7 +155,7 @@ def test_a_failed_reload_leaves_the_old_model_serving(write_model: Callable[...,
     repository = write_model("m", python_model("x + 1"))
     with Server(repository, port=0) as server:
         write_model("m", "syntax error here")
-        with pytest.raises(InvalidArgumentError, match="load failed for model 'm'.*SyntaxError"):
+        with pytest.raises(InvalidArgumentError, match=r"load failed for model 'm'.*SyntaxError"):
             server["m"].reload()
         assert server["m"](X=[[1.0]])["Y"].tolist() == [[2.0]]
         assert server.index() == [{"name": "m", "version": "1", "state": "READY"}]

@@ -60,17 +60,15 @@ class PyTorchBackend(Backend):
 
     def _set_threads(self, context: ModelContext) -> None:
         """Thread counts hold for the process: the first model that gives one wins, as on Triton."""
-        setters = {"INTRA_OP_THREAD_COUNT": torch.set_num_threads, "INTER_OP_THREAD_COUNT": torch.set_num_interop_threads}
         with self._threads_set:
-            for name, setter in setters.items():
+            for name, setter in _THREAD_SETTERS.items():
                 count = _integer(context, name)
                 if count is None or count <= 0:
                     continue
-                if name in self._threads:
-                    if self._threads[name] != count:
-                        logger.warning("%s of model '%s' ignored: it is %d already", name, context.name, self._threads[name])
+                if self._threads.setdefault(name, count) != count:
+                    taken = self._threads[name]
+                    logger.warning("%s of model '%s' ignored: it is %d already", name, context.name, taken)
                     continue
-                self._threads[name] = count
                 try:
                     setter(count)
                 except RuntimeError as error:
@@ -121,7 +119,7 @@ class TorchModel(BackendModel):
 
     def _load(self, device: torch.device) -> Any:
         try:
-            module = torch.jit.load(str(self.path), map_location=device)
+            module = torch.jit.load(str(self.path), map_location=device)  # type: ignore[no-untyped-call]
         except (RuntimeError, ValueError) as error:
             raise InternalError(f"failed to load model '{self.context.name}': {error}") from error
         module.eval()
@@ -137,7 +135,7 @@ class TorchInstance(BackendModelInstance):
         self._batching = model.spec.max_batch_size > 0
         cuda = spec.kind == "KIND_GPU"
         self._device = torch.device("cuda", spec.device_id) if cuda else torch.device("cpu")
-        self._stream = torch.cuda.Stream(self._device) if cuda else None
+        self._stream = torch.cuda.Stream(self._device) if cuda else None  # type: ignore[no-untyped-call]
         self._staging: dict[str, torch.Tensor] = {}
         self._states = {each.output_name: each.input_name for each in model.context.config.sequence_batching.state}
 
@@ -176,7 +174,7 @@ class TorchInstance(BackendModelInstance):
     def _modes(self) -> contextlib.ExitStack:
         stack = contextlib.ExitStack()
         stack.enter_context(torch.inference_mode() if self._model.inference_mode else torch.no_grad())
-        stack.enter_context(torch.jit.optimized_execution(self._model.optimized))
+        stack.enter_context(torch.jit.optimized_execution(self._model.optimized))  # type: ignore[attr-defined]
         if self._stream is not None:
             stack.enter_context(torch.cuda.stream(self._stream))
         return stack
@@ -231,6 +229,10 @@ class TorchInstance(BackendModelInstance):
             self._stream.synchronize()
 
 
+_THREAD_SETTERS = {
+    "INTRA_OP_THREAD_COUNT": torch.set_num_threads,
+    "INTER_OP_THREAD_COUNT": torch.set_num_interop_threads,
+}
 _JIT_SETTINGS = {
     "ENABLE_JIT_EXECUTOR": torch._C._jit_set_profiling_executor,
     "ENABLE_JIT_PROFILING": torch._C._jit_set_profiling_mode,
@@ -243,7 +245,9 @@ def _flag(context: ModelContext, name: str, default: bool) -> bool:
     if text is None:
         return default
     if text.lower() not in ("true", "false"):
-        raise InvalidArgumentError(f"parameter '{name}' of model '{context.name}' must be 'true' or 'false', got '{text}'")
+        raise InvalidArgumentError(
+            f"parameter '{name}' of model '{context.name}' must be 'true' or 'false', got '{text}'"
+        )
     return text.lower() == "true"
 
 
@@ -271,7 +275,8 @@ def _argument_order(model: str, module: Any, names: list[str]) -> tuple[list[str
     expected = [each.name for each in arguments]
     if len(names) > len(expected):
         raise InvalidArgumentError(
-            f"unable to load model '{model}', configuration expects {len(names)} inputs, model provides {len(expected)}"
+            f"unable to load model '{model}', configuration expects {len(names)} inputs, model "
+            f"provides {len(expected)}"
         )
     if set(names) <= set(expected):
         return [name for name in expected if name in names], False

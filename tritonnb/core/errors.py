@@ -32,6 +32,7 @@ class Status(enum.Enum):
 
     # Several codes share an HTTP status; without this the second would become an alias of the first.
     def __new__(cls, http: int, label: str) -> Status:
+        """A member whose value is its label."""
         member = object.__new__(cls)
         member._value_ = label
         return member

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-
 _Examples = tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]
 
 

@@ -35,7 +35,8 @@ def import_model(path: Path) -> ModuleType:
     provide_pb_utils()
     name = f"tritonnb_model_{next(_numbers)}"
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     directory = str(path.parent)
     with _lock:

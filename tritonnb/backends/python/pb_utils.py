@@ -318,7 +318,8 @@ class InferenceRequest:
         """Where a decoupled model sends its responses."""
         if self._sender is None:
             raise TritonModelException(
-                "'get_response_sender' function must be called only when the model is using the decoupled transaction policy."
+                "'get_response_sender' function must be called only when the model is using the decoupled "
+                "transaction policy."
             )
         return InferenceResponseSender(self._sender, self._request, self._outputs)
 

@@ -13,7 +13,7 @@ _LEADING_NUMBER = re.compile(r"\s*[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-
 _EITHER_HEADER = 32 + zlib.MAX_WBITS
 
 
-def decompress(body: bytes, encoding: str | None, limit: int) -> bytes:
+def decompress(body: bytes | bytearray, encoding: str | None, limit: int) -> bytes | bytearray:
     """A request body without its content encoding.
 
     Data that is broken decompresses to what could be read, which may be nothing, as Triton does it.

@@ -349,7 +349,7 @@ class Connection(asyncio.Protocol):
 
     def close_if_idle(self, before: float) -> None:
         """Close the connection when nothing came since a time and no answer is due."""
-        if self._active_since <= before and not any(each.received for each in self._exchanges):
+        if self._active_since <= before and not self.busy:
             self.close()
 
     def close(self) -> None:
@@ -359,5 +359,5 @@ class Connection(asyncio.Protocol):
 
     @property
     def busy(self) -> bool:
-        """Whether a request has no complete answer yet."""
-        return bool(self._exchanges)
+        """Whether a request that is here whole has no complete answer yet."""
+        return any(each.received for each in self._exchanges)

@@ -124,7 +124,7 @@ class HttpEndpoint(httputil.HTTPServerConnectionDelegate):
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
 
     def read(
-        self, served: ServedModel, body: bytes, length: int, respond: Respond
+        self, served: ServedModel, body: bytes | bytearray, length: int, respond: Respond
     ) -> tuple[InferRequest, AnswerFormat]:
         """Read and check a request whose first ``length`` bytes are JSON.
 
@@ -213,7 +213,8 @@ class _Message(httputil.HTTPMessageDelegate):
             self._served = served = endpoint.engine.model(self._model, version_number(self._version))
             if served.decoupled:
                 raise UnsupportedError("HTTP end point doesn't support models with decoupled transaction policy")
-            body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+            # Views of a bytearray may be written to: a model that does needs no copy of a large input.
+            body: bytes | bytearray = chunks[0] if len(chunks) == 1 else bytearray().join(chunks)
             encoding = headers.get("Content-Encoding")
             if encoding is not None:
                 body = decompress(body, encoding, endpoint.options.max_input_size)

@@ -56,7 +56,7 @@ class AnswerFormat:
     outputs: dict[str, OutputFormat] = field(default_factory=dict)
 
 
-def header_length(value: str | None, body: bytes) -> int:
+def header_length(value: str | None, body: bytes | bytearray) -> int:
     """How many bytes of a body are JSON; 0 for a raw binary request.
 
     Parameters
@@ -93,7 +93,7 @@ class RequestReader:
         self._max = max_input_size
 
     def read(
-        self, spec: ModelSpec, version: int, body: bytes, length: int, respond: Respond
+        self, spec: ModelSpec, version: int, body: bytes | bytearray, length: int, respond: Respond
     ) -> tuple[InferRequest, AnswerFormat]:
         """Read one request.
 
@@ -138,7 +138,7 @@ class RequestReader:
 
     # --- inputs -------------------------------------------------------------------------------
 
-    def _inputs(self, listed: list[Any], request: InferRequest, body: bytes, length: int) -> None:
+    def _inputs(self, listed: list[Any], request: InferRequest, body: bytes | bytearray, length: int) -> None:
         at = length
         inputs: dict[str, Any] = request.inputs
         for entry in listed:
@@ -175,7 +175,7 @@ class RequestReader:
         if at != len(body):
             raise InvalidArgumentError(f"unexpected additional input data for model '{request.model_name}'")
 
-    def _raw(self, spec: ModelSpec, version: int, body: bytes, respond: Respond) -> InferRequest:
+    def _raw(self, spec: ModelSpec, version: int, body: bytes | bytearray, respond: Respond) -> InferRequest:
         """The body is the data of the model's only input, whose shape is deduced."""
         request = InferRequest(spec.name, {}, respond, model_version=version)
         if len(body) > self._max:

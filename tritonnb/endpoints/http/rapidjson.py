@@ -32,7 +32,7 @@ _LONG = b"0" * 309
 _MAX_EXPONENT = 308
 
 
-def parse(raw: bytes) -> Any:
+def parse(raw: bytes | bytearray) -> Any:
     """The value of a JSON document.
 
     Of members with the same name the first counts.
@@ -56,7 +56,7 @@ def parse(raw: bytes) -> Any:
     return _Reader(text).document()
 
 
-def _is_doubtful(raw: bytes) -> bool:
+def _is_doubtful(raw: bytes | bytearray) -> bool:
     """Whether Python might accept what RapidJSON refuses."""
     zeroed = raw.translate(_ZEROED, b"+")
     if _LARGE_EXPONENT in zeroed or (len(raw) > len(_LONG) and _LONG in zeroed):

@@ -38,9 +38,9 @@ class RequestTemplates:
         # What a shape tensor holds decides which requests may share a batch.
         self._usable = not any(each.shape_tensor for each in served.spec.inputs.values())
 
-    def make(self, body: bytes, length: int, respond: Respond) -> tuple[InferRequest, AnswerFormat] | None:
+    def make(self, body: bytes | bytearray, length: int, respond: Respond) -> tuple[InferRequest, AnswerFormat] | None:
         """The request of a body whose first ``length`` bytes are a known head; None if they are not."""
-        template = self._known.get(body[:length])
+        template = self._known.get(bytes(body[:length]))
         if template is None or len(body) != template.body_length:
             return None
         inputs = {
@@ -49,7 +49,7 @@ class RequestTemplates:
         }
         return template.request.again(inputs, respond), template.answer
 
-    def learn(self, body: bytes, length: int, request: InferRequest, answer: AnswerFormat) -> None:
+    def learn(self, body: bytes | bytearray, length: int, request: InferRequest, answer: AnswerFormat) -> None:
         """Remember the head of a request that has been checked, if its inputs are all binary."""
         if not self._usable or request.id or not 0 < length <= _LONGEST_HEAD or length == len(body):
             return
@@ -66,7 +66,7 @@ class RequestTemplates:
         if len(self._known) >= _MOST_HEADS:
             self._known.clear()
         bare = request.again({}, _nobody)
-        self._known[body[:length]] = _Template(bare, answer, len(body), tuple(inputs))
+        self._known[bytes(body[:length])] = _Template(bare, answer, len(body), tuple(inputs))
 
 
 def _nobody(request: InferRequest, response: InferResponse) -> None:

@@ -10,10 +10,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import time
+from collections.abc import Callable
 from typing import Any, cast
+from weakref import WeakSet
 
 from tornado import httputil
+from tornado.http1connection import HTTP1Connection
 from tornado.httpserver import HTTPServer
+from tornado.iostream import IOStream
 from tornado.netutil import bind_sockets
 
 from tritonnb.endpoints.http.connection import AVAILABLE, Connection
@@ -61,9 +66,7 @@ class FastServer:
         self._server.close()
         if self._sweeper is not None:
             self._sweeper.cancel()
-        deadline = self.loop.time() + drain
-        while any(each.busy for each in self.connections) and self.loop.time() < deadline:
-            await asyncio.sleep(0.01)
+        await _until(lambda: not any(each.busy for each in self.connections), drain)
         for connection in list(self.connections):
             connection.close()
         await asyncio.sleep(0)
@@ -81,8 +84,9 @@ class TornadoServer:
     def __init__(
         self, delegate: httputil.HTTPServerConnectionDelegate, *, max_body_size: int, idle_timeout: float
     ) -> None:
+        self._delegate = _TornadoDelegate(delegate)
         self._server = HTTPServer(
-            cast(Any, _TornadoDelegate(delegate)),
+            cast(Any, self._delegate),
             max_body_size=max_body_size,
             max_buffer_size=max_body_size,
             idle_connection_timeout=idle_timeout,
@@ -95,24 +99,66 @@ class TornadoServer:
         return int(sockets[0].getsockname()[1])
 
     async def stop(self, drain: float) -> None:
-        """Accept no more, and close every connection."""
+        """Accept no more, give answers in progress some seconds, and close every connection."""
         self._server.stop()
+        await _until(lambda: not self._delegate.busy, drain)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._server.close_all_connections(), max(drain, 0.1))
+            await asyncio.wait_for(self._server.close_all_connections(), 0.1)
+
+
+async def _until(condition: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        await asyncio.sleep(0.01)
 
 
 class _TornadoDelegate(httputil.HTTPServerConnectionDelegate):
-    """Gives Tornado's connections the method ``respond``."""
+    """Gives Tornado's exchanges the method ``respond``, and knows which are not over."""
 
     def __init__(self, delegate: httputil.HTTPServerConnectionDelegate) -> None:
         self._delegate = delegate
+        self._open: dict[HTTP1Connection, object] = {}
+        self._streams: WeakSet[IOStream] = WeakSet()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is not answered, or an answer not sent."""
+        return bool(self._open) or any(stream.writing() for stream in self._streams)
 
     def start_request(self, server_conn: object, request_conn: httputil.HTTPConnection) -> Any:
-        cast(Any, request_conn).respond = lambda response: _respond(request_conn, response)
-        return self._delegate.start_request(server_conn, request_conn)
+        exchange = cast(Any, request_conn)
+        finish = exchange.finish
+
+        def finished() -> None:
+            self._open.pop(exchange, None)
+            finish()
+
+        def begun() -> None:
+            self._open[exchange] = server_conn
+
+        exchange.finish = finished
+        exchange.respond = lambda response: _respond(exchange, response)
+        self._streams.add(exchange.stream)
+        return _TornadoMessage(self._delegate.start_request(server_conn, request_conn), begun)
 
     def on_close(self, server_conn: object) -> None:
+        self._open = {exchange: owner for exchange, owner in self._open.items() if owner is not server_conn}
         self._delegate.on_close(server_conn)
+
+
+class _TornadoMessage(httputil.HTTPMessageDelegate):
+    """Says when a request begins: Tornado starts one as soon as the last is over."""
+
+    def __init__(self, delegate: httputil.HTTPMessageDelegate, begun: Callable[[], None]) -> None:
+        self._begun = begun
+        self._delegate = delegate
+        self.data_received = delegate.data_received  # type: ignore[method-assign]
+        self.finish = delegate.finish  # type: ignore[method-assign]
+        self.on_connection_close = delegate.on_connection_close  # type: ignore[method-assign]
+
+    def headers_received(self, start_line: Any, headers: httputil.HTTPHeaders) -> Any:
+        self._begun()
+        return self._delegate.headers_received(start_line, headers)
 
 
 def _respond(connection: httputil.HTTPConnection, response: bytes) -> None:

@@ -1,0 +1,139 @@
+"""The generate extension's mapping between flat JSON and tensors."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.endpoints.served import running, spec_of
+from tritonnb.core.datatypes import BYTES, FP32
+from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError
+from tritonnb.core.messages import InferRequest, InferResponse, Tensor
+from tritonnb.endpoints.http.generate import read_generate_request, write_generate_response
+
+TEXT = """
+name: "text"
+input { name: "prompt" data_type: TYPE_STRING dims: [ 1 ] }
+input { name: "weights" data_type: TYPE_FP32 dims: [ -1, 2 ] optional: true }
+input { name: "grid" data_type: TYPE_INT32 dims: [ -1, -1 ] optional: true }
+output { name: "OUT" data_type: TYPE_STRING dims: [ 1 ] }
+"""
+
+
+def nobody(request: InferRequest, response: InferResponse) -> None:
+    """Responses do not matter here."""
+
+
+def read(document: Any, config: str = TEXT) -> InferRequest:
+    return read_generate_request(spec_of(config), 1, json.dumps(document).encode(), 1 << 20, nobody)
+
+
+def test_members_are_inputs_parameters_or_the_id():
+    request = read({"id": "7", "prompt": "hi", "temperature": 0.5, "parameters": {"weights": [1, 2], "stop": "x"}})
+    assert request.id == "7"
+    assert request.inputs.keys() == {"prompt", "weights"}
+    assert request.parameters == {"id": "7", "temperature": 0.5, "stop": "x"}
+
+
+@pytest.mark.parametrize(
+    ("batching", "name", "value", "shape"),
+    [
+        ("", "prompt", "hi", (1,)),
+        ("", "prompt", ["hi"], (1,)),
+        ("", "weights", [1, 2, 3, 4], (2, 2)),
+        ("", "weights", [], (0, 2)),
+        ("", "grid", [1, 2, 3], (1, 3)),
+        ("", "grid", 5, (1, 1)),
+        ("max_batch_size: 4", "prompt", ["a", "b"], (2, 1)),
+        ("max_batch_size: 4", "weights", [1, 2, 3, 4], (1, 2, 2)),
+    ],
+)
+def test_elements_are_divided_among_the_dimensions(batching: str, name: str, value: Any, shape: tuple[int, ...]):
+    assert read({name: value}, batching + TEXT).inputs[name].shape == shape
+
+
+@pytest.mark.parametrize(("name", "value"), [("prompt", ["a", "b"]), ("prompt", []), ("weights", [1, 2, 3])])
+def test_elements_that_cannot_be_divided_are_refused(name: str, value: Any):
+    with pytest.raises(InvalidArgumentError) as raised:
+        read({name: value})
+    assert raised.value.message == f"The schema can not convert input '{name}' to tensor with proper shape"
+
+
+@pytest.mark.parametrize(
+    ("document", "kind", "complaint"),
+    [
+        ([1], InternalError, "attempt to get members for non-object"),
+        ({"id": 3}, InternalError, "Unable to parse 'id': attempt to access JSON non-string as string"),
+        (
+            {"parameters": 3},
+            InternalError,
+            "Expected JSON object for keyword: 'parameters': attempt to access JSON non-object as object",
+        ),
+        (
+            {"other": None},
+            InvalidArgumentError,
+            "parameter 'other' has invalid type. It should be either 'int', 'bool', or 'string'.",
+        ),
+        (
+            {"prompt": "a", "parameters": {"prompt": "b"}},
+            TritonError,
+            "Converting keyword: 'parameters': [request id: <id_unknown>] input 'prompt' already exists in request",
+        ),
+    ],
+)
+def test_what_does_not_map_is_refused(document: Any, kind: type[TritonError], complaint: str):
+    with pytest.raises(kind) as raised:
+        read(document)
+    assert raised.value.message == complaint
+
+
+def test_an_answer_is_an_object_sorted_by_name():
+    request = InferRequest("text", {}, nobody, id="7", model_version=3)
+    text = Tensor("text", BYTES, np.array([b"hi"], object))
+    scores = Tensor("SCORES", FP32, np.array([[1, 0.5]], np.float32))
+    response = InferResponse([text, scores], parameters={"finish": "stop", "cut": False, "cost": 1.0})
+    assert write_generate_response(request, response) == (
+        b'{"SCORES":[1.0,0.5],"cost":1.0,"cut":false,"finish":"stop","id":"7","model_name":"text","model_version":"3",'
+        b'"text":"hi"}'
+    )
+
+
+@pytest.mark.parametrize("transport", ["fast", "tornado"])
+@pytest.mark.parametrize("route", ["generate", "generate_stream"])
+def test_a_client_that_goes_away_cancels_its_request(transport: str, route: str):
+    async def scenario() -> None:
+        async with running(transport=transport) as server:
+            server.echo.hold = True
+            client = await server.connect()
+            head = f"POST /v2/models/echo/{route} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 7\r\n\r\n"
+            client.send(head.encode() + b'{"X":1}')
+            async with asyncio.timeout(10):
+                request = await server.echo.held.get()
+                client.writer.close()
+                assert await server.echo.cancelled.get() is request
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("transport", ["fast", "tornado"])
+def test_responses_are_sent_as_they_come(transport: str):
+    async def scenario() -> None:
+        async with running(transport=transport) as server:
+            server.echo.hold = True
+            client = await server.connect()
+            head = b"POST /v2/models/echo/generate_stream HTTP/1.1\r\nHost: localhost\r\nContent-Length: 7\r\n\r\n"
+            client.send(head + b'{"X":1}')
+            async with asyncio.timeout(10):
+                request = await server.echo.held.get()
+                tensor = Tensor("Y", request.inputs["X"].datatype, request.inputs["X"].array)
+                request.respond(request, InferResponse([tensor], final=False))
+                assert b"text/event-stream" in await client.reader.readuntil(b"\r\n\r\n")
+                assert b'data: {"Y":1,"model_name":"echo"' in await client.reader.readuntil(b"\n\n")
+                request.respond(request, InferResponse(empty=True))
+                assert (await client.reader.readuntil(b"0\r\n\r\n")).endswith(b"0\r\n\r\n")
+
+    asyncio.run(scenario())

@@ -1,0 +1,186 @@
+"""A body becomes a request: limits, views instead of copies, and heads that were read before."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.endpoints.served import Echo, spec_of
+from tritonnb.core.datatypes import FP32
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.messages import InferRequest, InferResponse, Tensor
+from tritonnb.endpoints.http.infer_request import AnswerFormat, RequestReader, header_length
+from tritonnb.endpoints.http.infer_response import write_response
+from tritonnb.endpoints.http.templates import RequestTemplates
+
+TWO = spec_of("""
+name: "two" max_batch_size: 8
+input { name: "A" data_type: TYPE_FP32 dims: [ 4 ] }
+input { name: "B" data_type: TYPE_INT32 dims: [ -1 ] }
+output { name: "OUT" data_type: TYPE_FP32 dims: [ 4 ] }
+""")
+RAW = spec_of("""
+name: "raw" max_batch_size: 8
+input { name: "A" data_type: TYPE_FP32 dims: [ -1 ] }
+output { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] }
+""")
+
+
+def nobody(request: InferRequest, response: InferResponse) -> None:
+    """Responses do not matter here."""
+
+
+def body(document: Any, tail: bytes = b"") -> tuple[bytes, int]:
+    head = json.dumps(document).encode()
+    return head + tail, len(head)
+
+
+def binary(name: str, datatype: str, shape: list[int], size: int) -> dict[str, Any]:
+    return {"name": name, "datatype": datatype, "shape": shape, "parameters": {"binary_data_size": size}}
+
+
+def read(document: Any, tail: bytes = b"", limit: int = 1 << 20) -> InferRequest:
+    request, _ = RequestReader(limit).read(TWO, 1, *body(document, tail), nobody)
+    return request
+
+
+def test_binary_tensors_are_views_into_the_body():
+    a, b = np.arange(8, dtype="<f4"), np.arange(6, dtype="<i4")
+    document = {"inputs": [binary("A", "FP32", [2, 4], 32), binary("B", "INT32", [2, 3], 24)]}
+    data, length = body(document, a.tobytes() + b.tobytes())
+    request, _ = RequestReader(1 << 20).read(TWO, 1, data, length, nobody)
+    whole = np.frombuffer(data, np.uint8)
+    for name, expected in (("A", a.reshape(2, 4)), ("B", b.reshape(2, 3))):
+        array = request.inputs[name].array
+        assert np.array_equal(array, expected)
+        assert np.shares_memory(array, whole)
+
+
+def test_json_and_binary_tensors_may_be_mixed():
+    given = {"name": "B", "datatype": "INT32", "shape": [1, 2], "data": [[7, 8]]}
+    request = read({"inputs": [given, binary("A", "FP32", [1, 4], 16)]}, np.ones(4, "<f4").tobytes())
+    assert request.inputs["A"].array.tolist() == [[1, 1, 1, 1]]
+    assert request.inputs["B"].array.tolist() == [[7, 8]]
+
+
+@pytest.mark.parametrize(
+    ("value", "length"), [(None, 9), ("4", 4), ("0", 0), ("4.5", 4), ("4abc", 4), ("abc", 0), ("", 0), (" 9", 9)]
+)
+def test_of_the_length_header_the_leading_digits_count(value: str | None, length: int):
+    assert header_length(value, b"123456789") == length
+
+
+@pytest.mark.parametrize("value", ["-1", "10", "99999999999"])
+def test_a_length_beyond_the_body_is_refused(value: str):
+    with pytest.raises(InvalidArgumentError, match=rf"^inference header size .* \(0, 9\), got: {value}$"):
+        header_length(value, b"123456789")
+
+
+def test_the_json_part_has_a_limit_and_binary_tensors_have_not():
+    document = {"inputs": [binary("B", "INT32", [1, 1000], 4000)]}
+    read(document, bytes(4000), limit=200)
+    with pytest.raises(InvalidArgumentError, match=r"^request JSON size of \d+ bytes exceeds .* size of 50 bytes\."):
+        read(document, bytes(4000), limit=50)
+
+
+def test_a_json_tensor_has_a_limit_before_its_elements_are_read():
+    huge = {"name": "B", "datatype": "INT32", "shape": [1, 1 << 40], "data": [1]}
+    with pytest.raises(InvalidArgumentError, match=r"^JSON input 'B' has a byte_size \(4398046511104 bytes\)"):
+        read({"inputs": [huge]})
+
+
+@pytest.mark.parametrize("shape", [[2, 4611686018427387904], [1 << 62, 1 << 62]])
+def test_shapes_that_nothing_can_hold_are_refused(shape: list[int]):
+    given = {"name": "A", "datatype": "FP32", "shape": shape, "data": [1]}
+    with pytest.raises(InvalidArgumentError, match=r"causes total element count to exceed maximum size"):
+        read({"inputs": [given]})
+    given["shape"] = [1, 4611686018427387904]
+    with pytest.raises(InvalidArgumentError, match=r"^byte size overflow for input 'A': element count"):
+        read({"inputs": [given]})
+
+
+def test_a_raw_request_has_a_limit():
+    reader = RequestReader(15)
+    assert reader.read(RAW, 1, bytes(12), 0, nobody)[0].inputs["A"].shape == (1, 3)
+    with pytest.raises(InvalidArgumentError, match=r"^Raw input has a byte_size \(16 bytes\)"):
+        reader.read(RAW, 1, bytes(16), 0, nobody)
+
+
+# --- heads that were read before ------------------------------------------------------------------
+
+
+def learned(document: Any, tail: bytes) -> tuple[RequestTemplates, bytes, int]:
+    echo = Echo()
+    echo.spec = TWO
+    templates = RequestTemplates(echo)
+    data, length = body(document, tail)
+    request, answer = RequestReader(1 << 20).read(TWO, 1, data, length, nobody)
+    templates.learn(data, length, request, answer)
+    return templates, data, length
+
+
+def test_a_head_that_was_read_before_gives_the_same_request():
+    document = {
+        "parameters": {"priority": 3, "timeout": 5, "sequence_id": 9, "sequence_start": True, "custom": "x"},
+        "inputs": [binary("B", "INT32", [2, 3], 24), binary("A", "FP32", [2, 4], 32)],
+        "outputs": [{"name": "OUT", "parameters": {"binary_data": True}}],
+    }
+    templates, data, length = learned(document, bytes(56))
+    changed = data[:length] + np.arange(14, dtype="<i4").tobytes()
+    request, answer = templates.make(changed, length, nobody)
+    expected, expected_answer = RequestReader(1 << 20).read(TWO, 1, changed, length, nobody)
+    assert request.inputs.keys() == expected.inputs.keys()
+    for name, tensor in expected.inputs.items():
+        assert np.array_equal(request.inputs[name].array, tensor.array, equal_nan=True)
+    for each in ("priority", "timeout_us", "correlation_id", "flags", "parameters", "requested_outputs", "id"):
+        assert getattr(request, each) == getattr(expected, each), each
+    assert answer == expected_answer
+
+
+@pytest.mark.parametrize(
+    ("document", "tail"),
+    [
+        ({"id": "7", "inputs": [binary("A", "FP32", [1, 4], 16)]}, bytes(16)),
+        ({"inputs": [{"name": "A", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}]}, b""),
+        (
+            {
+                "inputs": [
+                    {"name": "A", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]},
+                    binary("B", "INT32", [1, 1], 4),
+                ]
+            },
+            bytes(4),
+        ),
+    ],
+    ids=["an id", "all JSON", "partly JSON"],
+)
+def test_heads_that_say_more_are_read_each_time(document: Any, tail: bytes):
+    templates, data, length = learned(document, tail)
+    assert templates.make(data, length, nobody) is None
+
+
+def test_a_known_head_with_other_bytes_behind_it_is_read_again():
+    templates, data, length = learned({"inputs": [binary("A", "FP32", [1, 4], 16)]}, bytes(16))
+    assert templates.make(data + b"x", length, nobody) is None
+    assert templates.make(data[:-1], length, nobody) is None
+
+
+def test_an_answer_in_parts_is_the_answer():
+    array = np.arange(100_000, dtype="<f4").reshape(2, -1)
+    request = InferRequest("echo", {}, nobody, id="é")
+    parts, length = write_response(
+        Echo(), request, InferResponse([Tensor("Y", FP32, array)]), AnswerFormat(binary=True)
+    )
+    whole = b"".join(parts)
+    assert json.loads(whole[:length]) == {
+        "id": "é",
+        "model_name": "echo",
+        "model_version": "1",
+        "outputs": [
+            {"name": "Y", "datatype": "FP32", "shape": [2, 50_000], "parameters": {"binary_data_size": 400_000}}
+        ],
+    }
+    assert whole[length:] == array.tobytes()
