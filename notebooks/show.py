@@ -1,6 +1,6 @@
 """Run a notebook from top to bottom and print what it showed; figures go to files.
 
-    python notebooks/show.py notebooks/01_quickstart.ipynb
+python notebooks/show.py notebooks/01_quickstart.ipynb
 """
 
 from __future__ import annotations

@@ -1,0 +1,107 @@
+"""The server in a real Jupyter kernel: interrupts, restarts, and nested event loops."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from jupyter_client.blocking.client import BlockingKernelClient
+from jupyter_client.manager import KernelManager
+
+EXAMPLES = Path(__file__).parents[2] / "model_repository"
+SERVE = f"""
+import tritonnb as tnb
+server = tnb.serve({str(EXAMPLES)!r}, port={{port}}, model_control_mode="explicit", load_models=["add_sub"])
+"""
+ASK = 'print(server["add_sub"](INPUT0=[[1, 2, 3, 4]], INPUT1=[[1, 1, 1, 1]])["OUTPUT0"].tolist())'
+ANSWER = "[[2.0, 3.0, 4.0, 5.0]]\n"
+
+
+class Kernel:
+    """A kernel and its client."""
+
+    def __init__(self) -> None:
+        self.manager = KernelManager(kernel_name="python3")
+        self.manager.start_kernel()
+        self.client: BlockingKernelClient = self.manager.client()
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=60)
+
+    def run(self, code: str) -> str:
+        """Run a cell; what it printed, or the name of its error."""
+        printed: list[str] = []
+
+        def output(message: dict) -> None:
+            if message["msg_type"] == "stream":
+                printed.append(message["content"]["text"])
+
+        reply = self.client.execute_interactive(code, output_hook=output, timeout=60)
+        content = reply["content"]
+        return "".join(printed) if content["status"] == "ok" else content["ename"]
+
+    def close(self) -> None:
+        self.client.stop_channels()
+        self.manager.shutdown_kernel(now=True)
+
+
+@pytest.fixture
+def kernel() -> Iterator[Kernel]:
+    kernel = Kernel()
+    yield kernel
+    kernel.close()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def test_interrupting_a_cell_leaves_the_server_serving(kernel: Kernel):
+    kernel.run(SERVE.format(port=0))
+    message = kernel.client.execute("print('blocking', flush=True)\nimport threading\nthreading.Event().wait()")
+    while True:
+        published = kernel.client.get_iopub_msg(timeout=30)
+        if published["parent_header"].get("msg_id") == message and published["msg_type"] == "stream":
+            break
+    kernel.manager.interrupt_kernel()
+    while (reply := kernel.client.get_shell_msg(timeout=30))["parent_header"]["msg_id"] != message:
+        pass
+    assert reply["content"]["ename"] == "KeyboardInterrupt"
+    assert kernel.run(ASK) == ANSWER
+
+
+def test_running_the_cell_again_takes_the_same_port(kernel: Kernel):
+    cell = SERVE.format(port=free_port())
+    for _ in range(3):
+        kernel.run(cell)
+        assert kernel.run(ASK) == ANSWER
+
+
+def test_restarting_the_kernel_frees_the_port(kernel: Kernel):
+    cell = SERVE.format(port=free_port())
+    kernel.run(cell)
+    kernel.manager.restart_kernel(now=True)
+    kernel.client.wait_for_ready(timeout=60)
+    kernel.run(cell)
+    assert kernel.run(ASK) == ANSWER
+
+
+def test_top_level_await_works(kernel: Kernel):
+    kernel.run(SERVE.format(port=0))
+    ask = 'outputs = await server["add_sub"].infer_async(INPUT0=[[1, 2, 3, 4]], INPUT1=[[1, 1, 1, 1]])\n'
+    assert kernel.run(ask + 'print(outputs["OUTPUT0"].tolist())') == ANSWER
+
+
+def test_nested_loops_lose_no_cell(kernel: Kernel):
+    kernel.run(SERVE.format(port=0) + "tnb.allow_nested()\nimport asyncio")
+    nested = 'print(asyncio.run(server["add_sub"].infer_async(INPUT0=[[1] * 4], INPUT1=[[1] * 4]))["OUTPUT0"].tolist())'
+    messages = [kernel.client.execute(nested) for _ in range(5)]
+    replies = set()
+    while len(replies) < len(messages):
+        reply = kernel.client.get_shell_msg(timeout=30)
+        if reply["parent_header"]["msg_id"] in messages:
+            assert reply["content"]["status"] == "ok"
+            replies.add(reply["parent_header"]["msg_id"])

@@ -1,0 +1,115 @@
+"""The same scheduler in virtual time: workloads, service times, and recordings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from google.protobuf import text_format
+from hypothesis import given
+from hypothesis import strategies as st
+from tritonclient.grpc import model_config_pb2 as pb
+
+from tritonnb.simulate import (
+    Arrival,
+    ClosedLoop,
+    bursts,
+    constant,
+    fixed,
+    jittered,
+    linear,
+    measured,
+    poisson,
+    sequences,
+    simulate,
+    table,
+)
+
+BATCHING = "max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 1000 }"
+THIRD = 50_000 / 3
+GUIDE = [(0, 4), (THIRD, 2), (0, 2), (2 * THIRD, 6), (2 * THIRD, 2)]
+
+
+@pytest.mark.parametrize(
+    ("batching", "sizes", "total_ms"),
+    [
+        ("", [4, 2, 2, 6, 2], 250),
+        ("dynamic_batching { }", [4, 4, 8], 150),
+        ("dynamic_batching { max_queue_delay_microseconds: 20000 }", [8, 8], 117),
+    ],
+)
+def test_the_example_of_the_conceptual_guide(batching: str, sizes: list[int], total_ms: int):
+    rec = simulate(f"max_batch_size: 8 {batching}", GUIDE, fixed(50))
+    assert [batch.size for batch in rec.batches] == sizes
+    assert round(rec.batches[-1].exec_end_ns / 1e6) == total_ms
+
+
+def test_batches_say_why_as_live_ones_do():
+    assert "max_queue_delay 1.0 ms" in simulate(BATCHING, [(0, 1)], fixed(1)).batches[0].why
+
+
+def test_a_configuration_may_be_a_message_or_a_file(tmp_path: Path):
+    (tmp_path / "config.pbtxt").write_text(BATCHING)
+    message = text_format.Parse(BATCHING, pb.ModelConfig())
+    runs = [simulate(each, GUIDE, fixed(5)) for each in (BATCHING, message, tmp_path / "config.pbtxt")]
+    assert runs[0].events == runs[1].events == runs[2].events
+
+
+@given(st.integers(0, 1000), st.floats(0, 1))
+def test_the_same_seed_gives_the_same_recording_to_the_nanosecond(seed: int, sigma: float):
+    arrivals = poisson(rate=2000, duration=0.02, seed=seed)
+    first, second = (
+        simulate(BATCHING, arrivals, jittered(linear(alpha_ms=0.1, tau0_ms=1), sigma=sigma, seed=seed))
+        for _ in range(2)
+    )
+    assert first.events == second.events
+    assert len(first.requests) == len(arrivals)
+
+
+def test_refused_requests_are_in_the_recording():
+    config = "max_batch_size: 1 dynamic_batching { default_queue_policy { default_timeout_microseconds: 500 } }"
+    rec = simulate(config, [(0, 1), (10, 1), (20, 1)], fixed(10))
+    assert [each.message for each in rec.refused] == ["Request timeout expired"] * 2
+
+
+def test_a_client_may_give_up():
+    config = "max_batch_size: 1 dynamic_batching { default_queue_policy { max_queue_size: 9 } }"
+    rec = simulate(config, [Arrival(0), Arrival(10, cancel_us=100)], fixed(10))
+    assert [each.counted_as for each in rec.refused] == ["CANCELED"]
+
+
+def test_a_closed_loop_keeps_its_clients_busy():
+    rec = simulate("max_batch_size: 8 dynamic_batching { }", ClosedLoop(clients=4, requests=20), fixed(10))
+    assert len(rec.requests) == 20
+    assert max(batch.size for batch in rec.batches) <= 4
+
+
+def test_sequences_run_in_slots():
+    config = "max_batch_size: 2 sequence_batching { direct { } }"
+    rec = simulate(config, sequences([3, 3, 3], every_us=1000, stagger_us=10), fixed(0.1))
+    assert len(rec.requests) == 9
+    assert max(batch.size for batch in rec.batches) == 2
+
+
+def test_instances_of_the_instance_group_work_side_by_side():
+    config = "max_batch_size: 1 instance_group { count: 2 }"
+    rec = simulate(config, [(0, 1), (0, 1)], fixed(10))
+    assert {batch.instance for batch in rec.batches} == {"simulated_0_0", "simulated_0_1"}
+    assert max(batch.exec_end_ns for batch in rec.batches) == 10_000_000
+
+
+def test_generators_give_arrivals_in_order():
+    for arrivals in (constant(100, 1), poisson(100, 1, seed=3), bursts(3, 100, 1), sequences([4, 2], every_us=7)):
+        times = [each.time_us for each in arrivals]
+        assert times == sorted(times)
+        assert times[0] >= 0
+
+
+def test_service_times_follow_their_models():
+    assert table({1: 10, 2: 12, 4: 20})(3) == 16_000_000
+    assert table({2: 5})(9) == 5_000_000
+    with pytest.raises(ValueError, match="at least one batch size"):
+        table({})
+    part = {"count": 2, "ns": 2_000_000}
+    entry = {"batch_size": 4, "compute_input": part, "compute_infer": part, "compute_output": part}
+    assert measured({"batch_stats": [entry]})(4) == 3_000_000
