@@ -79,9 +79,7 @@ def _serve(options: argparse.Namespace) -> int:
             options.model_repository,
             host=options.http_address,
             port=options.http_port,
-            http=HttpOptions(
-                max_input_size=options.http_max_input_size, allow_foreign=options.http_allow_foreign
-            ),
+            http=HttpOptions(max_input_size=options.http_max_input_size, allow_foreign=options.http_allow_foreign),
             server_id=options.id,
             model_control_mode=options.model_control_mode,
             load_models=options.load_model,

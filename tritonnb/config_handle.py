@@ -71,9 +71,7 @@ class ConfigHandle:
         """What `apply` would change, as a unified diff of *config.pbtxt*; empty for nothing."""
         before, after = _to_text(self._running()), self.text
         return "".join(
-            difflib.unified_diff(
-                before.splitlines(keepends=True), after.splitlines(keepends=True), "running", "edited"
-            )
+            difflib.unified_diff(before.splitlines(keepends=True), after.splitlines(keepends=True), "running", "edited")
         )
 
     def revert(self) -> None:

@@ -71,16 +71,12 @@ class ModelHandle:
         """
         return self._single(inference.infer(self._server.submitter, self._request(inputs, options)))
 
-    async def infer_async(
-        self, inputs: Mapping[str, npt.ArrayLike] | None = None, /, **options: Any
-    ) -> Outputs:
+    async def infer_async(self, inputs: Mapping[str, npt.ArrayLike] | None = None, /, **options: Any) -> Outputs:
         """Like `infer`, for any running event loop."""
         request = self._request(inputs, options)
         return self._single(await inference.infer_async(self._server.submitter, request))
 
-    def infer_all(
-        self, inputs: Mapping[str, npt.ArrayLike] | None = None, /, **options: Any
-    ) -> list[Outputs]:
+    def infer_all(self, inputs: Mapping[str, npt.ArrayLike] | None = None, /, **options: Any) -> list[Outputs]:
         """Like `infer`, giving every response of a decoupled model."""
         return inference.infer(self._server.submitter, self._request(inputs, options))
 
@@ -117,9 +113,7 @@ class ModelHandle:
 
     def _request(self, inputs: Mapping[str, npt.ArrayLike] | None, options: dict[str, Any]) -> InferRequest:
         chosen = {key: options.pop(key) for key in _OPTIONS & options.keys()}
-        return inference.make_request(
-            self._served().spec, self.version, {**(inputs or {}), **options}, **chosen
-        )
+        return inference.make_request(self._served().spec, self.version, {**(inputs or {}), **options}, **chosen)
 
     def _single(self, responses: Sequence[Outputs]) -> Outputs:
         if len(responses) != 1:

@@ -41,9 +41,7 @@ _PORTS_TRIED = 100
 _running: weakref.WeakValueDictionary[tuple[str, ...], Server] = weakref.WeakValueDictionary()
 
 
-def serve(
-    model_repository: StrPath | Sequence[StrPath] = (), *, port: int | None = None, **options: Any
-) -> Server:
+def serve(model_repository: StrPath | Sequence[StrPath] = (), *, port: int | None = None, **options: Any) -> Server:
     """Start an inference server in this process.
 
     Running the same cell again replaces the server of the same repositories; its port is free again
@@ -309,8 +307,7 @@ class Server:
             return "<b>tritonnb server</b>: stopped"
         head = "".join(f"<th>{each}</th>" for each in ("model", "version", "state", "rows", "executions"))
         rows = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
-            for row in self._rows()
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in self._rows()
         )
         return (
             f"<b>tritonnb server</b> at <a href='{self.url}/v2'>{self.url}</a>"

@@ -219,9 +219,6 @@ def test_types_of_the_utilities_are_tritons():
 
 
 def test_bls_is_refused_clearly(tmp_path: Path):
-    body = (
-        HEAD
-        + "    def execute(self, requests):\n        pb_utils.InferenceRequest(model_name='x', inputs=[])\n"
-    )
+    body = HEAD + "    def execute(self, requests):\n        pb_utils.InferenceRequest(model_name='x', inputs=[])\n"
     with pytest.raises(TritonError, match="not supported yet"):
         load(tmp_path, body).run(request(IN0=rows(1)))

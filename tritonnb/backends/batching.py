@@ -53,9 +53,7 @@ def gather(execution: Execution, name: str) -> Array | None:
             if execution.responses[index] is None and not request.is_null:
                 execution.fail(
                     index,
-                    InvalidArgumentError(
-                        f"input '{name}' is missing, and other requests of the batch have it"
-                    ),
+                    InvalidArgumentError(f"input '{name}' is missing, and other requests of the batch have it"),
                 )
             parts[index] = np.zeros((request.batch_size, *present.shape[1:]), present.dtype)
     return np.concatenate(parts)  # type: ignore[arg-type]

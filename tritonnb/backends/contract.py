@@ -165,9 +165,7 @@ class Execution:
         """The model has run; the outputs are about to be scattered."""
         self.compute_end_ns = time.monotonic_ns()
 
-    def respond(
-        self, index: int, outputs: list[Tensor], parameters: dict[str, ParameterValue] | None = None
-    ) -> None:
+    def respond(self, index: int, outputs: list[Tensor], parameters: dict[str, ParameterValue] | None = None) -> None:
         """Answer request number ``index`` of the batch.
 
         Outputs that the request did not ask for are left out.

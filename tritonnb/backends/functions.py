@@ -58,9 +58,7 @@ def config_of(function: Function, fields: Mapping[str, Any]) -> pb.ModelConfig:
             continue  # not an input, and the function gets along without it
         tensor = _tensor_type(parameter.annotation, f"parameter '{parameter.name}'", name)
         optional = parameter.default is not inspect.Parameter.empty
-        config.input.add(
-            name=parameter.name, data_type=tensor.datatype.number, dims=tensor.dims, optional=optional
-        )
+        config.input.add(name=parameter.name, data_type=tensor.datatype.number, dims=tensor.dims, optional=optional)
     outputs = signature.return_annotation
     for output, annotation in (outputs if isinstance(outputs, dict) else {OUTPUT: outputs}).items():
         tensor = _tensor_type(annotation, "return value", name)

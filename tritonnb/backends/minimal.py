@@ -54,9 +54,7 @@ class MinimalModel(BackendModel):
         """Check that the model has the two tensors."""
         self._spec = ModelSpec.from_config(self.context.config)
         if set(self._spec.inputs) != {"IN0"} or set(self._spec.outputs) != {"OUT0"}:
-            raise InvalidArgumentError(
-                f"model '{self.context.name}' must have the input IN0 and the output OUT0"
-            )
+            raise InvalidArgumentError(f"model '{self.context.name}' must have the input IN0 and the output OUT0")
 
     def create_instance(self, spec: InstanceSpec) -> BackendModelInstance:
         """One of ``instance_group.count``."""

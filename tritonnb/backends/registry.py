@@ -60,15 +60,12 @@ def _find(name: str) -> Backend:
     found = entry_points(group=GROUP, name=name)
     if not found:
         raise InvalidArgumentError(
-            f"unable to find backend library for backend '{name}', try specifying runtime on the model "
-            "configuration."
+            f"unable to find backend library for backend '{name}', try specifying runtime on the model configuration."
         )
     try:
         backend: Backend = next(iter(found)).load()()
     except ImportError as error:
         extra = _EXTRAS.get(name)
         advice = f': pip install "tritonnb[{extra}]"' if extra else ""
-        raise UnsupportedError(
-            f"backend '{name}' needs a package that is missing ({error}){advice}"
-        ) from error
+        raise UnsupportedError(f"backend '{name}' needs a package that is missing ({error}){advice}") from error
     return backend

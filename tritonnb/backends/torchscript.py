@@ -275,8 +275,7 @@ def _argument_order(model: str, module: Any, names: list[str]) -> tuple[list[str
     expected = [each.name for each in arguments]
     if len(names) > len(expected):
         raise InvalidArgumentError(
-            f"unable to load model '{model}', configuration expects {len(names)} inputs, model "
-            f"provides {len(expected)}"
+            f"unable to load model '{model}', configuration expects {len(names)} inputs, model provides {len(expected)}"
         )
     if set(names) <= set(expected):
         return [name for name in expected if name in names], False

@@ -96,9 +96,7 @@ class ModelRepository:
         if found.served is None or found.state is not State.READY:
             if found.reason == "unloaded":
                 raise NotFoundError(f"Request for unknown model: '{name}' has no available versions")
-            raise UnavailableError(
-                f"Request for unknown model: '{name}' version {version} is not at ready state"
-            )
+            raise UnavailableError(f"Request for unknown model: '{name}' version {version} is not at ready state")
         return found.served
 
     def ready_versions(self, name: str) -> list[int]:
@@ -235,9 +233,7 @@ class ModelRepository:
             custom_name=self._options.model_config_name or None,
             auto_complete=self._options.auto_complete_config,
         ).config
-        return ModelSource(
-            name, directory, config, tuple(select_versions(config, version_directories(directory)))
-        )
+        return ModelSource(name, directory, config, tuple(select_versions(config, version_directories(directory))))
 
     async def _load_versions(self, model: _Model, source: ModelSource) -> None:
         name = source.name
@@ -253,24 +249,14 @@ class ModelRepository:
         outcomes = await asyncio.gather(
             *(self._loader.create(source, version) for version in source.versions), return_exceptions=True
         )
-        made = {
-            v: each
-            for v, each in zip(source.versions, outcomes, strict=True)
-            if isinstance(each, ServedModel)
-        }
-        failed = {
-            v: each
-            for v, each in zip(source.versions, outcomes, strict=True)
-            if isinstance(each, BaseException)
-        }
+        made = {v: each for v, each in zip(source.versions, outcomes, strict=True) if isinstance(each, ServedModel)}
+        failed = {v: each for v, each in zip(source.versions, outcomes, strict=True) if isinstance(each, BaseException)}
         if failed:
             await asyncio.gather(*(each.close() for each in made.values()))
             self._load_failed(model, name, source, failed)
         self._swap(model, source, made)
 
-    def _load_failed(
-        self, model: _Model, name: str, source: ModelSource, failed: dict[int, BaseException]
-    ) -> None:
+    def _load_failed(self, model: _Model, name: str, source: ModelSource, failed: dict[int, BaseException]) -> None:
         """Leave what served before serving, and say what went wrong."""
         pieces = []
         for version in sorted(source.versions, reverse=True):

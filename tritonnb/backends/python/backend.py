@@ -47,9 +47,7 @@ class PythonBackend(Backend):
         """Ask the model's ``auto_complete_config``, if it has one."""
         _check_parameters(context)
         path = _model_path(context)
-        function = getattr(
-            modules.model_class(modules.import_model(path), path), "auto_complete_config", None
-        )
+        function = getattr(modules.model_class(modules.import_model(path), path), "auto_complete_config", None)
         if function is None:
             return context.config
         given = ModelConfig(config_to_dict(context.config))
@@ -59,8 +57,7 @@ class PythonBackend(Backend):
             raise InternalError(modules.describe(error)) from error
         if not isinstance(completed, ModelConfig):
             raise InternalError(
-                f"auto_complete_config function in model '{context.name}' must return a valid "
-                "pb.ModelConfig object."
+                f"auto_complete_config function in model '{context.name}' must return a valid pb.ModelConfig object."
             )
         return _take_over(context.config, completed.as_dict())
 
@@ -183,9 +180,7 @@ class PythonInstance(BackendModelInstance):
         return modules.describe(error)
 
     def _failed(self, message: str) -> InternalError:
-        return InternalError(
-            f"Failed to process the request(s) for model '{self._spec.name}', message: {message}"
-        )
+        return InternalError(f"Failed to process the request(s) for model '{self._spec.name}', message: {message}")
 
 
 def _model_path(context: ModelContext) -> Path:
@@ -225,9 +220,7 @@ def _take_over(config: Any, completed: dict[str, Any]) -> Any:
     if "dynamic_batching" in completed and not config.HasField("dynamic_batching"):
         result.dynamic_batching.SetInParent()
     if "model_transaction_policy" in completed:
-        result.model_transaction_policy.decoupled = bool(
-            completed["model_transaction_policy"].get("decoupled")
-        )
+        result.model_transaction_policy.decoupled = bool(completed["model_transaction_policy"].get("decoupled"))
     return result
 
 

@@ -105,11 +105,7 @@ def _model_frames(trace: TracebackType | None) -> list[traceback.FrameSummary]:
     ours = str(Path(__file__).parent)
     frames = list(traceback.extract_tb(trace))
     first = next(
-        (
-            index
-            for index, each in enumerate(frames)
-            if not each.filename.startswith((ours, "<frozen importlib"))
-        ),
+        (index for index, each in enumerate(frames) if not each.filename.startswith((ours, "<frozen importlib"))),
         len(frames),
     )
     return frames[first:]

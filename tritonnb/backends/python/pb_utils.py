@@ -58,9 +58,7 @@ TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1
 TRITON_STRING_TO_NUMPY = {
     each.config_name: each.numpy.type for each in datatypes.DATATYPES if each is not datatypes.BF16
 }
-_NUMBER_TO_NUMPY = {
-    each.number: each.numpy.type for each in datatypes.DATATYPES if each is not datatypes.BF16
-}
+_NUMBER_TO_NUMPY = {each.number: each.numpy.type for each in datatypes.DATATYPES if each is not datatypes.BF16}
 
 
 class TritonModelException(Exception):

@@ -87,6 +87,7 @@ class Connection(asyncio.Protocol):
         self._reading = True
         self._closing = False  # nothing more is read
         self._in_head = False
+        self._heads = 0  # that came whole
         self._head_size = 0
         self._body_size = 0
         self._chunks = 0
@@ -110,6 +111,7 @@ class Connection(asyncio.Protocol):
         if self._closing:
             return
         in_head, between = self._in_head, not self._in_head and not self._exchanges
+        heads = self._heads
         if between:
             data, self._held = self._held + data, b""
             if len(data) < _LONGEST_METHOD and b" " not in data and b"\n" not in data:
@@ -125,7 +127,7 @@ class Connection(asyncio.Protocol):
                 self.data_received(data[offset:])
         except httptools.HttpParserInvalidMethodError:
             method = _UNKNOWN_METHOD.match(data)
-            if between and not self._exchanges and method is not None:
+            if between and heads == self._heads and method is not None:
                 self._parser = httptools.HttpRequestParser(self)
                 self._in_head = False
                 self.data_received(_NO_ROUTES_METHOD + data[method.end() :])
@@ -133,7 +135,7 @@ class Connection(asyncio.Protocol):
                 self._stop_reading()
         except httptools.HttpParserError:
             self._stop_reading()
-        if in_head and self._in_head:
+        if in_head and self._in_head and heads == self._heads:
             self._head_size += len(data)
             if self._head_size > _MAX_HEAD:
                 self._stop_reading()
@@ -197,6 +199,7 @@ class Connection(asyncio.Protocol):
         """The head of a request is here."""
         parser, headers = self._parser, self._headers
         self._in_head = False
+        self._heads += 1
         http_1_0 = parser.get_http_version() == "1.0"
         exchange = Exchange(self, http_1_0, parser.should_keep_alive())
         self._exchanges.append(exchange)

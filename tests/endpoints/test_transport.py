@@ -1,0 +1,313 @@
+"""The two servers below the endpoint, with delegates of the test's own: what both promise of an exchange."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from tornado import httputil, web
+
+from tests.endpoints.served import Client
+from tests.endpoints.test_connection import ANSWER, REQUEST, UNKNOWN, Loop, Peer
+from tritonnb.endpoints.http import connection
+from tritonnb.endpoints.http.exchange import LightHeaders
+from tritonnb.endpoints.http.transport import FastServer, Server, TornadoServer, make_server
+
+needs_httptools = pytest.mark.skipif(not connection.AVAILABLE, reason="httptools is not installed")
+both = pytest.mark.parametrize("kind", [pytest.param("fast", marks=needs_httptools), "tornado"])
+
+
+class Message(httputil.HTTPMessageDelegate):
+    """Collects a request, then does what the test wants with it."""
+
+    def __init__(self, exchange: Any, act: Callable[[Message], None]) -> None:
+        self.exchange, self._act = exchange, act
+        self.body = b""
+
+    def headers_received(self, start_line: Any, headers: Any) -> None:
+        self.line, self.headers = start_line, headers
+
+    def data_received(self, chunk: bytes) -> None:
+        self.body += chunk
+
+    def finish(self) -> None:
+        self._act(self)
+
+
+class Acting(httputil.HTTPServerConnectionDelegate):
+    """A server of which every request is acted on."""
+
+    def __init__(self, act: Callable[[Message], None]) -> None:
+        self._act = act
+
+    def start_request(self, server_conn: object, request_conn: Any) -> Message:
+        return Message(request_conn, self._act)
+
+    def on_close(self, server_conn: object) -> None:
+        pass
+
+
+class FullHeaders(httputil.HTTPServerConnectionDelegate):
+    """An application, given Tornado's headers as the endpoint gives them."""
+
+    def __init__(self, application: web.Application) -> None:
+        self._application = application
+
+    def start_request(self, server_conn: object, request_conn: Any) -> httputil.HTTPMessageDelegate:
+        message = self._application.start_request(server_conn, request_conn)
+        received = message.headers_received
+
+        def headers_received(line: Any, headers: Any) -> Any:
+            return received(line, headers.full() if isinstance(headers, LightHeaders) else headers)
+
+        message.headers_received = headers_received  # type: ignore[method-assign]
+        return message
+
+    def on_close(self, server_conn: object) -> None:
+        self._application.on_close(server_conn)
+
+
+class Served:
+    """A server that listens."""
+
+    def __init__(self, server: Server, port: int) -> None:
+        self.server, self.port = server, port
+        self.writers: list[asyncio.StreamWriter] = []
+
+    async def connect(self) -> Client:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        self.writers.append(writer)
+        return Client(reader, writer)
+
+
+@asynccontextmanager
+async def serving(
+    kind: str, delegate: httputil.HTTPServerConnectionDelegate, idle_timeout: float = 60
+) -> AsyncIterator[Served]:
+    """A server on a free port."""
+    server = make_server(kind, delegate, max_body_size=1 << 26, idle_timeout=idle_timeout)
+    served = Served(server, await server.start("127.0.0.1", 0))
+    try:
+        yield served
+    finally:
+        for writer in served.writers:
+            writer.close()
+        await server.stop(0)
+
+
+def respond(message: Message) -> None:
+    """Answer a request with its own body."""
+    message.exchange.respond(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(message.body), message.body))
+
+
+@both
+def test_a_ready_made_response_arrives_as_it_was_made(kind: str):
+    async def scenario() -> None:
+        async with serving(kind, Acting(respond)) as served:
+            client = await served.connect()
+            client.send(REQUEST)
+            assert await client.answer() == (200, {"content-length": "3"}, b"abc")
+
+    asyncio.run(scenario())
+
+
+@both
+def test_a_request_that_comes_byte_by_byte_is_the_same(kind: str):
+    async def scenario() -> None:
+        async with serving(kind, Acting(respond)) as served:
+            client = await served.connect()
+            client.writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for byte in REQUEST * 2:
+                client.send(bytes([byte]))
+                await asyncio.sleep(0)
+            assert [(await client.answer())[2] for _ in range(2)] == [b"abc", b"abc"]
+
+    asyncio.run(scenario())
+
+
+@both
+def test_a_request_says_who_asks_what(kind: str):
+    async def scenario() -> None:
+        messages: asyncio.Queue[Message] = asyncio.Queue()
+        async with serving(kind, Acting(messages.put_nowait)) as served:
+            client = await served.connect()
+            client.send(REQUEST.replace(b"Host: h", b"Host: h\r\nX-One: 1\r\nX-One: 2"))
+            async with asyncio.timeout(10):
+                message = await messages.get()
+            assert (message.line.method, message.line.path, message.line.version) == ("POST", "/one", "HTTP/1.1")
+            assert [message.headers.get(each) for each in ("host", "HOST", "x-one", "Y")] == ["h", "h", "1,2", None]
+            assert message.headers.get("Y", "none") == "none"
+            assert message.exchange.context.remote_ip == "127.0.0.1"
+            respond(message)
+            await client.answer()
+
+    asyncio.run(scenario())
+
+
+@both
+def test_a_handler_learns_that_its_client_went_away(kind: str):
+    async def scenario() -> None:
+        begun, gone = asyncio.Event(), asyncio.Event()
+
+        def act(message: Message) -> None:
+            message.exchange.set_close_callback(gone.set)
+            begun.set()
+
+        async with serving(kind, Acting(act)) as served:
+            client = await served.connect()
+            client.send(REQUEST)
+            async with asyncio.timeout(10):
+                await begun.wait()
+                client.writer.close()
+                await gone.wait()
+
+    asyncio.run(scenario())
+
+
+class Echo(web.RequestHandler):
+    """Ordinary handlers of Tornado: one answer, or one in parts."""
+
+    async def get(self) -> None:
+        for _ in range(3):
+            self.write("part ")
+            await self.flush()
+
+    def post(self) -> None:
+        self.write(self.request.body)
+
+
+@both
+def test_a_tornado_application_runs_on_it(kind: str):
+    async def scenario() -> None:
+        async with serving(kind, FullHeaders(web.Application([("/one", Echo)]))) as served:
+            client = await served.connect()
+            client.send(REQUEST + b"GET /one HTTP/1.1\r\nHost: h\r\n\r\n" + REQUEST.replace(b"/one", b"/nowhere"))
+            assert (await client.answer())[2] == b"abc"
+            _, headers, body = await client.answer()
+            assert (headers["transfer-encoding"], body) == ("chunked", b"part part part ")
+            assert (await client.answer())[0] == 404
+
+    asyncio.run(scenario())
+
+
+@both
+def test_who_writes_waits_for_a_client_that_does_not_read(kind: str):
+    part = b"a" * 1_000_000
+
+    async def scenario() -> None:
+        waiting = asyncio.Event()
+        tasks: list[asyncio.Task[None]] = []
+
+        async def answer(message: Message) -> None:
+            headers = httputil.HTTPHeaders({"Content-Length": str(40 * len(part))})
+            await message.exchange.write_headers(httputil.ResponseStartLine("HTTP/1.1", 200, "OK"), headers)
+            for _ in range(40):
+                written = message.exchange.write(part)
+                if not written.done():
+                    waiting.set()
+                await written
+            message.exchange.finish()
+
+        def act(message: Message) -> None:
+            tasks.append(asyncio.create_task(answer(message)))
+
+        async with serving(kind, Acting(act)) as served:
+            client = await served.connect()
+            client.send(REQUEST)
+            async with asyncio.timeout(30):
+                await waiting.wait()
+                assert not tasks[0].done()
+                assert len((await client.answer())[2]) == 40 * len(part)
+                await tasks[0]
+
+    asyncio.run(scenario())
+
+
+@both
+def test_stopping_closes_connections_that_wait_for_nothing(kind: str):
+    async def scenario() -> None:
+        async with serving(kind, Acting(respond)) as served:
+            client = await served.connect()
+            client.send(REQUEST)
+            await client.answer()
+            await served.server.stop(10)
+            assert await client.closed()
+
+    asyncio.run(scenario())
+
+
+@both
+def test_stopping_gives_up_on_answers_that_do_not_come(kind: str):
+    async def scenario() -> None:
+        begun = asyncio.Event()
+        async with serving(kind, Acting(lambda message: begun.set())) as served:
+            client = await served.connect()
+            client.send(REQUEST)
+            async with asyncio.timeout(10):
+                await begun.wait()
+                await served.server.stop(0.05)
+            assert await client.closed()
+
+    asyncio.run(scenario())
+
+
+@both
+def test_a_silent_connection_is_closed_after_the_idle_timeout(kind: str):
+    async def scenario() -> None:
+        async with serving(kind, Acting(respond), idle_timeout=0.05) as served:
+            client = await served.connect()
+            assert await client.closed()
+
+    asyncio.run(scenario())
+
+
+@both
+def test_a_port_that_is_taken_is_an_error(kind: str):
+    async def scenario() -> None:
+        async with serving(kind, Acting(respond)) as served:
+            second = make_server(kind, Acting(respond), max_body_size=1)
+            with pytest.raises(OSError, match="in use"):
+                await second.start("127.0.0.1", served.port)
+
+    asyncio.run(scenario())
+
+
+def test_the_best_server_there_is_is_chosen(monkeypatch: pytest.MonkeyPatch):
+    async def scenario() -> None:
+        kinds = {"tornado": TornadoServer, "auto": FastServer if connection.AVAILABLE else TornadoServer}
+        for kind, chosen in kinds.items():
+            assert type(make_server(kind, Acting(respond), max_body_size=1)) is chosen
+        monkeypatch.setattr("tritonnb.endpoints.http.transport.AVAILABLE", False)
+        assert type(make_server("auto", Acting(respond), max_body_size=1)) is TornadoServer
+        with pytest.raises(ValueError, match="'auto', 'fast' or 'tornado'"):
+            make_server("slow", Acting(respond), max_body_size=1)
+
+    asyncio.run(scenario())
+
+
+@pytest.fixture
+def peer() -> Any:
+    loop = Loop()
+    yield Peer(loop)
+    loop.close()
+
+
+@needs_httptools
+@pytest.mark.parametrize("rest", [UNKNOWN, b"NONSENSE\r\n\r\n", b'{"inputs":[]}'], ids=["method", "nonsense", "body"])
+def test_an_answered_request_is_not_read_again_when_what_follows_is_no_request(peer: Peer, rest: bytes):
+    peer.feed(REQUEST + rest)
+    assert [each.line.method for each in peer.messages] == ["POST"]
+    assert peer.wire.sent == ANSWER
+    assert peer.wire.state == "closed"
+
+
+@needs_httptools
+def test_long_bodies_between_two_heads_are_not_counted_as_head(peer: Peer):
+    peer.server.max_body_size = 1 << 20
+    long = REQUEST.replace(b"Length: 3", b"Length: 100003") + b"a" * 100_000
+    peer.feed(long[:20], long[20:] + long[:20], long[20:])
+    assert peer.wire.sent == ANSWER * 2
