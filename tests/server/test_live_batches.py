@@ -1,0 +1,64 @@
+"""The dynamic batcher's scenarios against the wall clock: what the tests of the scheduler say in virtual
+time, a live server does. Rows are requests ``(ms, rows[, how long a batch that starts with it takes])``."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import numpy as np
+import pytest
+
+import tritonnb as tnb
+from tritonnb.server import Server
+
+THIRD = 100
+
+
+@pytest.mark.parametrize(
+    ("dynamic_batching", "arrivals", "batches"),
+    [
+        pytest.param({}, [(0, 1, 400), *[(50 + 10 * k, 1) for k in range(10)], (200, 3), (210, 6), (220, 1)],
+                     [[0], [1, 2, 3, 4, 5, 6, 7, 8], [9, 10, 11], [12, 13]], id="1"),
+        pytest.param(None, [(0, 1, 200), (40, 1), (50, 1)], [[0], [1], [2]], id="2"),
+        pytest.param({"preferred_batch_size": [4]}, [(0, 1, 300), *[(40 + 10 * k, 1) for k in range(7)]],
+                     [[0], [1, 2, 3, 4], [5, 6, 7]], id="3"),
+        pytest.param({"preferred_batch_size": [4]}, [(0, 1, 300), (50, 3), (60, 2), (70, 1)], [[0], [1, 2], [3]], id="4"),
+        pytest.param({"max_queue_delay_microseconds": 300_000}, [(0, 1), (100, 1), (150, 1)], [[0, 1, 2]], id="5"),
+        pytest.param({"max_queue_delay_microseconds": 300_000}, [(0, 4), (100, 3), (150, 1)], [[0, 1, 2]], id="6"),
+        pytest.param({"max_queue_delay_microseconds": 300_000}, [(0, 5), (100, 4)], [[0], [1]], id="7"),
+        pytest.param({"max_queue_delay_microseconds": 300_000, "preferred_batch_size": [4]}, [(0, 3), (100, 2)],
+                     [[0], [1]], id="8"),
+        pytest.param({"max_queue_delay_microseconds": 300_000, "preferred_batch_size": [2, 6]},
+                     [(0, 1), (50, 1), (100, 1), (150, 3)], [[0, 1], [2, 3]], id="9"),
+        pytest.param({"max_queue_delay_microseconds": 300_000, "preferred_batch_size": [4]},
+                     [(0, 4, 900), (50, 3), (150, 2), (200, 1)], [[0], [1, 2, 3]], id="13"),
+        pytest.param({"max_queue_delay_microseconds": 120_000},
+                     [(0, 4, 300), (THIRD, 2, 300), (0, 2, 300), (2 * THIRD, 6, 300), (2 * THIRD, 2, 300)],
+                     [[0, 2, 1], [3, 4]], id="A-E"),
+    ],
+)  # fmt: skip
+def test_the_batches_that_form(dynamic_batching: dict | None, arrivals: list[tuple], batches: list[list[int]]):
+    fields = {} if dynamic_batching is None else {"dynamic_batching": dynamic_batching}
+    order: dict[int, int] = {}
+
+    async def ask(index: int, at_ms: float, rows: int, run_ms: float = 1) -> None:
+        await asyncio.sleep(at_ms / 1000)
+        await server["timed"].infer_async(MS=np.full((rows, 1), run_ms, np.float32), parameters={"index": index})
+
+    async def play() -> None:
+        await asyncio.gather(*(ask(index, *arrival) for index, arrival in enumerate(arrivals)))
+
+    with Server(port=0) as server:
+
+        @server.model(name="timed", max_batch_size=8, **fields)
+        def timed(MS: tnb.FP32[1]) -> tnb.FP32[1]:
+            time.sleep(float(MS.max()) / 1000)
+            return MS
+
+        with server.record() as rec:
+            asyncio.run(play())
+    # Requests arrive in the order of their times, ties in the order of the list.
+    arrived = sorted(range(len(arrivals)), key=lambda index: arrivals[index][0])
+    order = dict(zip(sorted(each.serial for each in rec.requests), arrived, strict=True))
+    assert [[order[serial] for serial in batch.requests] for batch in rec.batches] == batches
