@@ -23,7 +23,8 @@ THIRD = 100
         pytest.param(None, [(0, 1, 200), (40, 1), (50, 1)], [[0], [1], [2]], id="2"),
         pytest.param({"preferred_batch_size": [4]}, [(0, 1, 300), *[(40 + 10 * k, 1) for k in range(7)]],
                      [[0], [1, 2, 3, 4], [5, 6, 7]], id="3"),
-        pytest.param({"preferred_batch_size": [4]}, [(0, 1, 300), (50, 3), (60, 2), (70, 1)], [[0], [1, 2], [3]], id="4"),
+        pytest.param({"preferred_batch_size": [4]}, [(0, 1, 300), (50, 3), (60, 2), (70, 1)],
+                     [[0], [1, 2], [3]], id="4"),
         pytest.param({"max_queue_delay_microseconds": 300_000}, [(0, 1), (100, 1), (150, 1)], [[0, 1, 2]], id="5"),
         pytest.param({"max_queue_delay_microseconds": 300_000}, [(0, 4), (100, 3), (150, 1)], [[0, 1, 2]], id="6"),
         pytest.param({"max_queue_delay_microseconds": 300_000}, [(0, 5), (100, 4)], [[0], [1]], id="7"),
@@ -40,7 +41,6 @@ THIRD = 100
 )  # fmt: skip
 def test_the_batches_that_form(dynamic_batching: dict | None, arrivals: list[tuple], batches: list[list[int]]):
     fields = {} if dynamic_batching is None else {"dynamic_batching": dynamic_batching}
-    order: dict[int, int] = {}
 
     async def ask(index: int, at_ms: float, rows: int, run_ms: float = 1) -> None:
         await asyncio.sleep(at_ms / 1000)

@@ -14,6 +14,7 @@ Tornado calls an ``HTTPConnection``: the request's delegate is fed the body and 
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import socket
 from collections import deque
@@ -46,6 +47,8 @@ _LINGER = 2.0
 _PROBE = 0.05
 #: What stands for methods that the parser does not know: no route has it.
 _NO_ROUTES_METHOD = b"OPTIONS"
+
+_log = logging.getLogger(__name__)
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _ORIGIN = re.compile(rb"^https?://[^/?#]*")
@@ -133,6 +136,9 @@ class Connection(asyncio.Protocol):
                 self.data_received(_NO_ROUTES_METHOD + data[method.end() :])
             else:
                 self._stop_reading()
+        except httptools.HttpParserCallbackError as error:
+            _log.error("a request's delegate failed", exc_info=error.__context__ or error)
+            self.close()
         except httptools.HttpParserError:
             self._stop_reading()
         if in_head and self._in_head and heads == self._heads:
@@ -191,6 +197,8 @@ class Connection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header; one that is repeated is a list."""
+        if not self._in_head:
+            return  # what follows a chunked body changes nothing that was said before it
         key = name.lower()
         known = self._headers.get(key)
         self._headers[key] = value if known is None else known + b"," + value
