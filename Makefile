@@ -6,11 +6,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 MODELS := $(VENV)/.models
+# Containers often know no other user; Jupyter wants to be told that this is meant.
+AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .PHONY: lab demo test check bench models clean
 
 lab: $(MODELS)
-	$(BIN)/jupyter lab notebooks/01_quickstart.ipynb
+	$(BIN)/jupyter lab $(AS_ROOT) notebooks/01_quickstart.ipynb
 
 demo: $(MODELS)
 	$(BIN)/python notebooks/show.py notebooks/01_quickstart.ipynb

@@ -216,7 +216,7 @@ class InferRequest:
             respond,
             model_version=self.model_version,
             requested_outputs=self.requested_outputs,
-            parameters=self.parameters,
+            parameters=dict(self.parameters),
             priority=self.priority,
             timeout_us=self.timeout_us,
             correlation_id=self.correlation_id,
