@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -222,3 +223,11 @@ def test_bls_is_refused_clearly(tmp_path: Path):
     body = HEAD + "    def execute(self, requests):\n        pb_utils.InferenceRequest(model_name='x', inputs=[])\n"
     with pytest.raises(TritonError, match="not supported yet"):
         load(tmp_path, body).run(request(IN0=rows(1)))
+
+
+def test_importing_a_model_leaves_the_path_alone_that_another_thread_walks_along(tmp_path: Path):
+    walked = sys.path
+    before = list(walked)
+    load(tmp_path, PYTHON)
+    assert walked == before
+    assert sys.path[-1] == str(tmp_path / "1")

@@ -42,7 +42,8 @@ def import_model(path: Path) -> ModuleType:
     with _lock:
         before = set(sys.modules)
         sys.modules[name] = module
-        sys.path.insert(0, directory)
+        # Always a new list: other threads import too, and walk along the one they began with.
+        sys.path = [directory, *sys.path]
         enter(directory)
         try:
             spec.loader.exec_module(module)
@@ -50,10 +51,8 @@ def import_model(path: Path) -> ModuleType:
             del sys.modules[name]
             raise InternalError(describe(error)) from error
         finally:
-            sys.path.remove(directory)
             # Imports inside functions happen later: they find the directory at the end of the path.
-            if directory not in sys.path:
-                sys.path.append(directory)
+            sys.path = [*(each for each in sys.path if each != directory), directory]
             _forget_helpers(directory, set(sys.modules) - before - {name})
     return module
 
