@@ -8,6 +8,7 @@ import os
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from benchmarks.gpu import gpu
 from benchmarks.http import image, small
@@ -23,16 +24,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", nargs="*", choices=[*WHAT, []], help="everything if left out")
     parser.add_argument("--seconds", type=int, default=5, help="of each measurement")
+    parser.add_argument("--reference", help="the environment with the real Triton; made if it is not there")
     parser.add_argument("--rounds", type=int, default=3, help="the servers take turns this often")
     options = parser.parse_args()
-    results = {"when": time.strftime("%Y-%m-%d %H:%M"), "cpus": os.cpu_count()}
+    if options.reference:
+        os.environ["TRITONNB_REFERENCE"] = options.reference
+    target = Path(__file__).parent / "results" / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
+    target.parent.mkdir(exist_ok=True)
+    results: dict[str, Any] = {"when": time.strftime("%Y-%m-%d %H:%M"), "cpus": os.cpu_count()}
     with tempfile.TemporaryDirectory() as scratch:
         for name in options.what or WHAT:
             print(f"\n{name}: {WHAT[name].__doc__}", flush=True)
             results[name] = WHAT[name](Path(scratch), options.seconds, options.rounds)
-    target = Path(__file__).parent / "results"
-    target.mkdir(exist_ok=True)
-    (target / f"{time.strftime('%Y%m%d-%H%M%S')}.json").write_text(json.dumps(results, indent=1))
+            target.write_text(json.dumps(results, indent=1))  # what follows may fail
+    print(f"\nkept in {target}")
 
 
 if __name__ == "__main__":

@@ -135,11 +135,11 @@ def _wait_until_ready(process: subprocess.Popen[bytes], url: str, model: str, lo
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         if process.poll() is not None:
-            raise RuntimeError(f"{process.args} ended with {process.returncode}:\n{Path(log).read_text()[-2000:]}")
+            raise RuntimeError(f"{process.args!r} ended with {process.returncode}:\n{Path(log).read_text()[-2000:]}")
         try:
             with urllib.request.urlopen(f"{url}/v2/models/{model}/ready", timeout=2) as answer:
                 if answer.status == 200:
                     return
         except OSError:
             time.sleep(0.1)
-    raise RuntimeError(f"{process.args} was not ready in time:\n{Path(log).read_text()[-2000:]}")
+    raise RuntimeError(f"{process.args!r} was not ready in time:\n{Path(log).read_text()[-2000:]}")
