@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -122,13 +123,24 @@ def _reference_variables(environment: Path) -> dict[str, str]:
 @contextmanager
 def _process(command: list[str], url: str, variables: dict[str, str], model: str = "identity_fp32") -> Iterator[str]:
     with tempfile.NamedTemporaryFile(prefix="tritonnb-benchmark-") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, env=variables)
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=variables, start_new_session=True)
         try:
             _wait_until_ready(process, url, model, log.name)
             yield url
         finally:
             process.terminate()
             process.wait(timeout=60)
+            _end_children(process.pid)
+
+
+def _end_children(group: int) -> None:
+    """End what a server left running: PyTriton's own Triton outlives it, and would slow down the next."""
+    try:
+        while True:
+            os.killpg(group, signal.SIGKILL)
+            time.sleep(0.1)
+    except ProcessLookupError:
+        return
 
 
 def _wait_until_ready(process: subprocess.Popen[bytes], url: str, model: str, log: str) -> None:
