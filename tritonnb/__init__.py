@@ -23,6 +23,7 @@ from tritonnb.backends.annotations import (
 from tritonnb.core.errors import TritonError
 from tritonnb.core.version import VERSION as __version__
 from tritonnb.doctor import doctor
+from tritonnb.endpoints.http.endpoint import HttpOptions
 from tritonnb.nesting import allow_nested
 from tritonnb.server import Server, serve
 from tritonnb.telemetry.recording import Recording
@@ -41,6 +42,7 @@ __all__ = [
     "UINT16",
     "UINT32",
     "UINT64",
+    "HttpOptions",
     "Recording",
     "Server",
     "TritonError",

@@ -12,6 +12,11 @@ from pathlib import Path
 from tritonnb.model_zoo import dense, magika
 
 
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 @dataclass(frozen=True, slots=True)
 class _Made:
     """A file that is made on the spot, and the SHA-256 of what has to come out."""
@@ -19,10 +24,11 @@ class _Made:
     path: str
     make: Callable[[Path], None]
     sha256: str
+    digest: Callable[[Path], str] = _digest
 
 
 _MADE = (
-    _Made("dense/1/model.onnx", dense.write, dense.SHA256),
+    _Made("dense/1/model.onnx", dense.write, dense.SHA256, dense.digest),
     _Made("magika/1/model.onnx", magika.write_model, magika.MODEL_SHA256),
     _Made("magika/labels.txt", magika.write_labels, magika.LABELS_SHA256),
 )
@@ -62,10 +68,10 @@ def materialize(directory: str | os.PathLike[str]) -> Report:
     _copy_missing(_bundled(), target)
     for each in _MADE:
         path = target / each.path
-        if path.is_file() and _digest(path) == each.sha256:
-            lines.append(f"{each.path}: there")
-            continue
         try:
+            if _is_right(path, each):
+                lines.append(f"{each.path}: there")
+                continue
             _write(path, each)
         except ImportError as error:
             lines.append(f'{each.path}: left out, {error.name} is missing: pip install "tritonnb[examples]"')
@@ -90,19 +96,21 @@ def _copy_missing(source: Path, target: Path) -> None:
             shutil.copyfile(file, target / relative)
 
 
+def _is_right(path: Path, made: _Made) -> bool:
+    try:
+        return made.digest(path) == made.sha256
+    except (OSError, ValueError):
+        return False
+
+
 def _write(path: Path, made: _Made) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     try:
         made.make(partial)
-        found = _digest(partial)
+        found = made.digest(partial)
         if found != made.sha256:
             raise ValueError(f"{made.path} has the checksum {found}, expected {made.sha256}")
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
