@@ -71,3 +71,15 @@ def test_what_is_gathered_is_scattered_back(sizes: list[int]):
     scatter(execution, {"OUT": (OUT, gather(execution, "X"))}, batching=True)
     for each, answer in zip(requests, execution.responses, strict=True):
         assert answer.outputs[0].array.tolist() == each.inputs["X"].array.tolist()
+
+
+def test_the_rows_of_strings_that_are_missing_are_empty_strings():
+    execution = execution_of(request(S=np.array([[b"a"]], object)), request(Z=rows(0)))
+    assert gather(execution, "S").tolist() == [[b"a"], [b""]]
+
+
+def test_a_reshape_of_an_output_is_undone():
+    spec = TensorSpec("OUT", FP32, (1, -1), reshape=(-1,))
+    execution = execution_of(request(X=rows(1)), request(X=rows(2, 3)))
+    scatter(execution, {"OUT": (spec, np.zeros((3, 5), np.float32))}, batching=True)
+    assert [answer.outputs[0].shape for answer in execution.responses] == [(1, 1, 5), (2, 1, 5)]

@@ -10,7 +10,9 @@ import pytest
 from onnx import TensorProto, helper, save_model
 
 from tests.backends.models import TENSORS, Loaded, config_of, request, rows, write_identity
+from tritonnb.core.datatypes import datatype_of
 from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
+from tritonnb.core.messages import Tensor
 
 
 def write(directory: Path, node: str, inputs: dict, outputs: dict, kind: int = TensorProto.FLOAT) -> None:
@@ -134,3 +136,53 @@ def test_an_error_of_the_runtime_answers_the_batch(tmp_path: Path):
     loaded = Loaded(config_of("onnxruntime", tensors=""), tmp_path)
     with pytest.raises(Exception, match="onnx runtime error"):
         loaded.run(request(A=rows(1), B=rows(1, 2, 3)))
+
+
+class OneState:
+    """What the runtime hands over as the state of one sequence."""
+
+    def __init__(self, name: str, array: np.ndarray) -> None:
+        self._name = name
+        self.update("", array)
+
+    def update(self, _output: str, array: np.ndarray) -> None:
+        self.inputs = {self._name: Tensor(self._name, datatype_of(array.dtype), array)}
+
+
+def test_a_state_of_strings_comes_back_as_it_was_published(tmp_path: Path):
+    ends = {
+        name: helper.make_tensor_value_info(name, TensorProto.STRING, ["b", 1]) for name in ("X", "IN", "OUT", "BEFORE")
+    }
+    nodes = [helper.make_node("Identity", ["X"], ["OUT"]), helper.make_node("Identity", ["IN"], ["BEFORE"])]
+    graph = helper.make_graph(nodes, "g", [ends["X"], ends["IN"]], [ends["OUT"], ends["BEFORE"]])
+    (tmp_path / "1").mkdir()
+    opset = [helper.make_opsetid("", 17)]
+    save_model(helper.make_model(graph, opset_imports=opset, ir_version=8), tmp_path / "1" / "model.onnx")
+    tensors = (
+        'input { name: "X" data_type: TYPE_STRING dims: 1 } output { name: "BEFORE" data_type: TYPE_STRING dims: 1 }'
+    )
+    state = 'sequence_batching { state { input_name: "IN" output_name: "OUT" data_type: TYPE_STRING dims: 1 } }'
+    loaded = Loaded(config_of("onnxruntime", tensors, state), tmp_path)
+    states = OneState("IN", np.array([[b""]], object))
+    seen = []
+    for text in (b"a", b"b"):
+        step = request(X=np.array([[text]], object))
+        step.states = states
+        (answer,) = loaded.run(step)
+        seen += [(each.name, each.array.tolist()) for each in answer.outputs]
+    assert seen == [("BEFORE", [[b""]]), ("BEFORE", [[b"a"]])]
+
+
+def test_memory_of_the_arena_can_be_given_back_after_a_run(tmp_path: Path):
+    write_identity("onnxruntime", tmp_path)
+    extra = 'parameters { key: "memory.enable_memory_arena_shrinkage" value { string_value: "cpu:0" } }'
+    loaded = Loaded(config_of("onnxruntime", extra=extra), tmp_path)
+    assert loaded.model.run_options.get_run_config_entry("memory.enable_memory_arena_shrinkage") == "cpu:0"
+    assert loaded.run(request(IN0=rows(3)))[0].outputs[0].array.tolist() == [[3]]
+
+
+def test_a_scalar_of_each_row_is_answered_in_the_dims_of_the_configuration(tmp_path: Path):
+    write(tmp_path, "Identity", {"A": ["b"]}, {"B": ["b"]})
+    loaded = Loaded(config_of("onnxruntime", tensors="", max_batch_size=0), tmp_path)
+    (answer,) = loaded.run(request(A=np.array([1, 2], np.float32)))
+    assert answer.outputs[0].array.tolist() == [[1], [2]]

@@ -231,3 +231,44 @@ def test_importing_a_model_leaves_the_path_alone_that_another_thread_walks_along
     load(tmp_path, PYTHON)
     assert walked == before
     assert sys.path[-1] == str(tmp_path / "1")
+
+
+def test_a_model_that_exits_fails_the_batch_and_not_the_server(tmp_path: Path):
+    body = HEAD + "    def execute(self, requests):\n        raise SystemExit(3)\n"
+    with pytest.raises(InternalError, match="message: SystemExit: 3"):
+        load(tmp_path, body).run(request(IN0=rows(1)))
+
+
+def test_a_decoupled_model_that_returns_something_is_refused(tmp_path: Path):
+    body = HEAD + "    def execute(self, requests):\n        return []\n"
+    loaded = load(tmp_path, body, extra="model_transaction_policy { decoupled: true }")
+    with pytest.raises(InternalError) as caught:
+        loaded.run(request(IN0=rows(1)))
+    assert str(caught.value) == (
+        "Failed to process the request(s) for model 'm_0_0', message: Python model 'm_0_0' is using the decoupled mode "
+        "and the execute function must return None."
+    )
+
+
+@pytest.mark.parametrize("dtype", [">f4", "complex64", "longdouble"])
+def test_a_dtype_that_no_datatype_carries_is_refused_where_the_tensor_is_made(tmp_path: Path, dtype: str):
+    body = HEAD + f"    def execute(self, requests):\n        pb_utils.Tensor('OUT0', np.zeros(1, '{dtype}'))\n"
+    with pytest.raises(InternalError, match="message: TritonModelException: NumPy dtype is not supported"):
+        load(tmp_path, body).run(request(IN0=rows(1)))
+
+
+def test_a_reshape_of_an_output_is_undone(tmp_path: Path):
+    tensors = """
+        input { name: "IN0" data_type: TYPE_FP32 dims: 1 }
+        output { name: "OUT0" data_type: TYPE_FP32 dims: 1 reshape { shape: [] } }
+    """
+    body = PYTHON.replace("as_numpy()", "as_numpy().ravel()")
+    (answer,) = load(tmp_path, body, tensors=tensors).run(request(IN0=rows(1, 2)))
+    assert answer.outputs[0].array.tolist() == [[1], [2]]
+
+
+def test_an_error_has_one_of_tritons_codes():
+    from tritonnb.backends.python import pb_utils
+
+    with pytest.raises(TypeError, match="99"):
+        pb_utils.TritonError("no", 99)

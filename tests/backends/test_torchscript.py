@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Optional
 
 import pytest
 import torch
@@ -104,3 +105,48 @@ def test_parameters_are_booleans(tmp_path: Path, name: str):
     extra = f'parameters {{ key: "{name}" value {{ string_value: "maybe" }} }}'
     with pytest.raises(InvalidArgumentError, match=f"'{name}' of model 'm' must be 'true' or 'false', got 'maybe'"):
         Loaded(config_of("pytorch", extra=extra), tmp_path)
+
+
+class WithDefault(torch.nn.Module):
+    def forward(self, a: torch.Tensor, b: Optional[torch.Tensor] = None, c: Optional[torch.Tensor] = None):  # noqa: UP045
+        if b is not None:
+            a = a + b * 10
+        return a if c is None else a + c * 100
+
+
+class NoTensor(torch.nn.Module):
+    def forward(self, a: torch.Tensor) -> list[int]:
+        return [1]
+
+
+class Weight(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(1, 1))
+
+    def forward(self, a: torch.Tensor) -> torch.Tensor:
+        return self.weight * a
+
+
+def test_an_absent_input_leaves_its_neighbours_where_they_are(tmp_path: Path):
+    loaded = load(WithDefault(), tmp_path, ["a", "b", "c"], ["d"])
+    (answer,) = loaded.run(request(a=rows(1), c=rows(3)))
+    assert values(answer) == {"d": 301}
+
+
+def test_an_absent_input_that_has_only_a_position_is_missed(tmp_path: Path):
+    loaded = load(Subtract(), tmp_path, ["x", "y"], ["d", "n"])
+    with pytest.raises(InvalidArgumentError, match="input 'x' of model 'm' is missing"):
+        loaded.run(request(y=rows(1)))
+
+
+def test_a_result_that_is_no_tensor_is_an_error(tmp_path: Path):
+    loaded = load(NoTensor(), tmp_path, ["a"], ["d"])
+    with pytest.raises(InternalError, match="returned no tensor for output 'd' but 'int'"):
+        loaded.run(request(a=rows(1)))
+
+
+def test_a_model_outside_inference_mode_may_answer_with_its_weights(tmp_path: Path):
+    extra = 'parameters { key: "INFERENCE_MODE" value { string_value: "false" } }'
+    (answer,) = load(Weight(), tmp_path, ["a"], ["d"], extra=extra).run(request(a=rows(2)))
+    assert values(answer) == {"d": 2}

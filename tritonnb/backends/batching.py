@@ -7,6 +7,7 @@ are views of the batch's output.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy.typing as npt
 from tritonnb.backends.contract import Execution
 from tritonnb.core.errors import InvalidArgumentError, TritonError, UnsupportedError
 from tritonnb.core.messages import InferRequest, Tensor
-from tritonnb.model_config.schema import TensorSpec
+from tritonnb.model_config.schema import TensorSpec, resolve_reshape
 
 Array = npt.NDArray[Any]
 
@@ -55,7 +56,8 @@ def gather(execution: Execution, name: str) -> Array | None:
                     index,
                     InvalidArgumentError(f"input '{name}' is missing, and other requests of the batch have it"),
                 )
-            parts[index] = np.zeros((request.batch_size, *present.shape[1:]), present.dtype)
+            fill = b"" if present.dtype.kind == "O" else 0
+            parts[index] = np.full((request.batch_size, *present.shape[1:]), fill, present.dtype)
     return np.concatenate(parts)  # type: ignore[arg-type]
 
 
@@ -76,7 +78,7 @@ def scatter(execution: Execution, outputs: Mapping[str, tuple[TensorSpec, Array]
         if execution.responses[index] is None:
             try:
                 tensors = [
-                    Tensor(name, spec.datatype, _rows(name, array, row, rows) if batching else array)
+                    output_tensor(spec, _rows(name, array, row, rows) if batching else array, batching)
                     for name, (spec, array) in outputs.items()
                     if request.requested_outputs is None or name in request.requested_outputs
                 ]
@@ -85,6 +87,25 @@ def scatter(execution: Execution, outputs: Mapping[str, tuple[TensorSpec, Array]
             else:
                 execution.respond(index, tensors)
         row += rows
+
+
+def output_tensor(spec: TensorSpec, array: Array, batching: bool) -> Tensor:
+    """An output as clients see it: a ``reshape`` of the configuration is undone.
+
+    Parameters
+    ----------
+    spec : TensorSpec
+    array : numpy.ndarray
+        What the model gave, batch dimension included; left as it is where it does not fit.
+    batching : bool
+    """
+    if spec.reshape is not None:
+        batch, dims = array.shape[:batching], array.shape[batching:]
+        if len(dims) == len(spec.reshape):
+            shape = (*batch, *resolve_reshape(dims, spec.reshape, spec.dims))
+            if math.prod(shape) == array.size:
+                array = array.reshape(shape)
+    return Tensor(spec.name, spec.datatype, array)
 
 
 def publish_states(execution: Execution, states: Mapping[str, Array], batching: bool) -> None:

@@ -108,6 +108,7 @@ class OnnxModel(BackendModel):
         self.path = _model_path(self.context)
         self.spec = ModelSpec.from_config(self.context.config)
         self.options = _session_options(self.context)
+        self.run_options = _run_options(self.context)
 
     def create_instance(self, spec: InstanceSpec) -> BackendModelInstance:
         """An instance with a session of its own."""
@@ -147,15 +148,19 @@ class OnnxInstance(BackendModelInstance):
                 feeds[name] = _as_text(array)
         execution.compute_started()
         try:
-            results = self._run_on_cuda(feeds) if self._on_cuda else self._session.run(self._fetched, feeds)
+            results = (
+                self._run_on_cuda(feeds)
+                if self._on_cuda
+                else self._session.run(self._fetched, feeds, self._model.run_options)
+            )
         except Exception as error:
             raise InternalError(f"onnx runtime error: {error}") from error
         execution.compute_ended()
         by_name = dict(zip(self._fetched, results, strict=True))
         if self._states:
-            states = {name: by_name[name] for name in self._states}
+            states = {name: _as_bytes(by_name[name]) for name in self._states}
             publish_states(execution, states, self._batching)
-        outputs = {name: (spec, _as_output(spec, by_name[name])) for name, spec in self._outputs.items()}
+        outputs = {name: (spec, _as_bytes(by_name[name])) for name, spec in self._outputs.items()}
         scatter(execution, outputs, self._batching)
 
     def finalize(self) -> None:
@@ -169,7 +174,7 @@ class OnnxInstance(BackendModelInstance):
             binding.bind_ortvalue_input(name, value)
         for name in self._fetched:
             binding.bind_output(name, "cuda", self._spec.device_id)
-        self._session.run_with_iobinding(binding)
+        self._session.run_with_iobinding(binding, self._model.run_options)
         arrays: list[npt.NDArray[Any]] = binding.copy_outputs_to_cpu()
         return arrays
 
@@ -222,6 +227,14 @@ def _session_options(context: ModelContext) -> ort.SessionOptions:
     for name, value in parameters.items():
         if name.startswith("session."):
             options.add_session_config_entry(name, value)
+    return options
+
+
+def _run_options(context: ModelContext) -> ort.RunOptions:
+    options = ort.RunOptions()
+    shrinkage = context.parameters.get("memory.enable_memory_arena_shrinkage")
+    if shrinkage is not None:
+        options.add_run_config_entry("memory.enable_memory_arena_shrinkage", shrinkage)
     return options
 
 
@@ -333,8 +346,9 @@ def _as_text(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.array(text, dtype=object).reshape(array.shape)
 
 
-def _as_output(spec: TensorSpec, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    if spec.datatype is not BYTES:
+def _as_bytes(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Other arrays than those of strings are left alone."""
+    if array.dtype.kind != "O":
         return array
     flat = np.empty(array.size, dtype=object)
     flat[:] = [str(each).encode("utf-8", "surrogateescape") for each in array.ravel()]

@@ -143,7 +143,7 @@ class TorchInstance(BackendModelInstance):
         """Load the module and decide how tensors go in and out."""
         self._module = self._model.module(self._device)
         names = [*self._model.spec.inputs, *_controls(self._model), *self._states.values()]
-        self._arguments, self._as_dict = _argument_order(self._model.context.name, self._module, names)
+        self._arguments, self._passing = _argument_order(self._model.context.name, self._module, names)
         self._output_index = _output_order([*self._model.spec.outputs, *self._states])
 
     def execute(self, execution: Execution) -> None:
@@ -154,7 +154,7 @@ class TorchInstance(BackendModelInstance):
             self._synchronize()
             execution.compute_started()
             try:
-                result = self._module(tensors) if self._as_dict else self._module(*tensors.values())
+                result = self._call(tensors)
             except RuntimeError as error:
                 raise InternalError(f"PyTorch execute failure: {error}") from error
             self._synchronize()
@@ -170,6 +170,17 @@ class TorchInstance(BackendModelInstance):
     def finalize(self) -> None:
         """Free the module."""
         del self._module
+
+    def _call(self, tensors: dict[str, torch.Tensor]) -> Any:
+        if self._passing == "dictionary":
+            return self._module(tensors)
+        if self._passing == "keywords":
+            return self._module(**tensors)
+        # An absent input may only be followed by absent ones, or the others would change places.
+        for name, expected in zip(tensors, self._arguments, strict=False):
+            if name != expected:
+                raise InvalidArgumentError(f"input '{expected}' of model '{self._model.context.name}' is missing")
+        return self._module(*tensors.values())
 
     def _modes(self) -> contextlib.ExitStack:
         stack = contextlib.ExitStack()
@@ -194,7 +205,7 @@ class TorchInstance(BackendModelInstance):
 
     def _to_cpu(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, npt.NDArray[Any]]:
         if self._stream is None:
-            return {name: tensor.contiguous().numpy() for name, tensor in tensors.items()}
+            return {name: tensor.detach().contiguous().numpy() for name, tensor in tensors.items()}
         copies = {name: torch.empty(each.shape, dtype=each.dtype, pin_memory=True) for name, each in tensors.items()}
         for name, tensor in tensors.items():
             copies[name].copy_(tensor, non_blocking=True)
@@ -216,6 +227,11 @@ class TorchInstance(BackendModelInstance):
         for name, spec in self._model.spec.outputs.items():
             if name not in produced:
                 raise InternalError(f"model '{self._model.context.name}' returned no output '{name}'")
+            if not isinstance(produced[name], torch.Tensor):
+                raise InternalError(
+                    f"model '{self._model.context.name}' returned no tensor for output '{name}' but "
+                    f"'{type(produced[name]).__name__}'"
+                )
             expected = torch.from_numpy(np.empty(0, spec.datatype.numpy)).dtype
             if produced[name].dtype != expected:
                 raise InvalidArgumentError(
@@ -267,22 +283,22 @@ def _controls(model: TorchModel) -> list[str]:
     return [each.name for each in model.context.config.sequence_batching.control_input]
 
 
-def _argument_order(model: str, module: Any, names: list[str]) -> tuple[list[str], bool]:
-    """Inputs in the order of ``forward``'s arguments, and whether it takes one dictionary."""
+def _argument_order(model: str, module: Any, names: list[str]) -> tuple[list[str], str]:
+    """Inputs in the order of ``forward``'s arguments, and how they are passed."""
     arguments = list(module.forward.schema.arguments)[1:]
     if len(arguments) == 1 and str(arguments[0].type).startswith("Dict"):
-        return names, True
+        return names, "dictionary"
     expected = [each.name for each in arguments]
     if len(names) > len(expected):
         raise InvalidArgumentError(
             f"unable to load model '{model}', configuration expects {len(names)} inputs, model provides {len(expected)}"
         )
     if set(names) <= set(expected):
-        return [name for name in expected if name in names], False
+        return [name for name in expected if name in names], "keywords"
     indices = {name: found.group(1) for name in names if (found := _INDEXED.fullmatch(name))}
     if len(indices) == len(names):
-        return sorted(names, key=lambda name: int(indices[name])), False
-    return names, False
+        return sorted(names, key=lambda name: int(indices[name])), "positions"
+    return names, "positions"
 
 
 def _output_order(names: list[str]) -> dict[str, int]:

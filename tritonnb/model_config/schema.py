@@ -77,3 +77,15 @@ def _spec(tensor: Any, optional: bool = False, ragged: bool = False) -> TensorSp
         ragged,
         tensor.is_shape_tensor,
     )
+
+
+def resolve_reshape(dims: tuple[int, ...], configured: tuple[int, ...], reshape: tuple[int, ...]) -> tuple[int, ...]:
+    """A ``reshape`` with the actual sizes of the variable dimensions, in order.
+
+    Examples
+    --------
+    >>> resolve_reshape((5, 2, 2), (-1, 2, 2), (-1, 4))
+    (5, 4)
+    """
+    variable = iter([dim for dim, wanted in zip(dims, configured, strict=True) if wanted == -1])
+    return tuple([next(variable) if each == -1 else each for each in reshape])

@@ -88,7 +88,7 @@ class Instance:
             del execution
         try:
             self.backend_instance.finalize()
-        except Exception:
+        except BaseException:
             logger.exception("finalizing instance '%s' failed", self.spec.name)
         self._loop.call_soon_threadsafe(_settle, self._ended, None)
 
@@ -99,7 +99,7 @@ class Instance:
             self.backend_instance.execute(execution)
         except TritonError as error:
             raised = error
-        except Exception as error:
+        except BaseException as error:  # a model's sys.exit() must not end the instance's thread
             logger.exception("instance '%s' failed", self.spec.name)
             raised = InternalError(f"{type(error).__name__}: {error}")
         execution.exec_end_ns = time.monotonic_ns()

@@ -16,7 +16,7 @@ import numpy as np
 from tritonnb.core.datatypes import BYTES
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import InferRequest, Tensor, UndecodedTensor
-from tritonnb.model_config.schema import ModelSpec, TensorSpec
+from tritonnb.model_config.schema import ModelSpec, TensorSpec, resolve_reshape
 
 _BATCH_NOTE = (
     "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be prepended "
@@ -223,18 +223,6 @@ def _hash_order(request: InferRequest) -> list[tuple[str, Any]]:
     items = list(request.inputs.items())
     items.reverse()
     return items
-
-
-def resolve_reshape(dims: tuple[int, ...], configured: tuple[int, ...], reshape: tuple[int, ...]) -> tuple[int, ...]:
-    """A ``reshape`` with the actual sizes of the variable dimensions, in order.
-
-    Examples
-    --------
-    >>> resolve_reshape((5, 2, 2), (-1, 2, 2), (-1, 4))
-    (5, 4)
-    """
-    variable = iter([dim for dim, wanted in zip(dims, configured, strict=True) if wanted == -1])
-    return tuple([next(variable) if each == -1 else each for each in reshape])
 
 
 def _fits(dims: tuple[int, ...], wanted: tuple[int, ...]) -> bool:

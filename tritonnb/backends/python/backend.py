@@ -14,6 +14,7 @@ from typing import Any
 
 from tritonclient.grpc import model_config_pb2 as pb
 
+from tritonnb.backends.batching import output_tensor
 from tritonnb.backends.contract import (
     Backend,
     BackendModel,
@@ -32,8 +33,9 @@ from tritonnb.backends.python.pb_utils import (
     to_core_tensor,
 )
 from tritonnb.core.errors import InternalError, UnsupportedError
-from tritonnb.core.messages import InferRequest
+from tritonnb.core.messages import InferRequest, Tensor
 from tritonnb.model_config.normalized import config_to_dict, config_to_json
+from tritonnb.model_config.schema import ModelSpec
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +55,7 @@ class PythonBackend(Backend):
         given = ModelConfig(config_to_dict(context.config))
         try:
             completed = function(given)
-        except Exception as error:
+        except BaseException as error:
             raise InternalError(modules.describe(error)) from error
         if not isinstance(completed, ModelConfig):
             raise InternalError(
@@ -87,7 +89,10 @@ class PythonInstance(BackendModelInstance):
         self._context = context
         self._spec = spec
         self._path = _model_path(context)
-        self._outputs = tuple(each.name for each in context.config.output)
+        model = ModelSpec.from_config(context.config)
+        self._outputs = tuple(model.outputs)
+        self._reshaped = {name: each for name, each in model.outputs.items() if each.reshape is not None}
+        self._batching = model.max_batch_size > 0
         self._states = tuple(each.output_name for each in context.config.sequence_batching.state)
         self._decoupled = bool(context.config.model_transaction_policy.decoupled)
 
@@ -99,7 +104,7 @@ class PythonInstance(BackendModelInstance):
             self._model = found()
             if hasattr(self._model, "initialize"):
                 self._model.initialize(self._arguments())
-        except Exception as error:
+        except BaseException as error:
             raise InternalError(modules.describe(error)) from error
 
     def execute(self, execution: Execution) -> None:
@@ -115,7 +120,7 @@ class PythonInstance(BackendModelInstance):
         execution.compute_started()
         try:
             responses = self._model.execute(requests)
-        except Exception as error:
+        except BaseException as error:
             raise self._failed(self._describe(error)) from error
         execution.compute_ended()
         for index, request in enumerate(requests):
@@ -123,6 +128,11 @@ class PythonInstance(BackendModelInstance):
                 execution.reschedule(index)
         if not self._decoupled:
             self._answer(execution, responses)
+        elif responses is not None:
+            raise self._failed(
+                f"Python model '{self._spec.name}' is using the decoupled mode and the execute function must return "
+                "None."
+            )
 
     def finalize(self) -> None:
         """Call the model's ``finalize``; what it raises is logged and ignored."""
@@ -130,7 +140,7 @@ class PythonInstance(BackendModelInstance):
             finalize = self._model.finalize
             try:
                 finalize()
-            except Exception:
+            except BaseException:
                 logger.exception("finalize of model instance '%s' failed", self._spec.name)
 
     def _answer(self, execution: Execution, responses: Any) -> None:
@@ -155,7 +165,15 @@ class PythonInstance(BackendModelInstance):
             if self._states and not response.has_error():
                 self._publish_states(request, response)
             wanted = request.requested_outputs if request.requested_outputs is not None else self._outputs
-            execution.responses[index] = to_core(response, wanted)
+            answer = execution.responses[index] = to_core(response, wanted)
+            if self._reshaped:
+                answer.outputs = [self._as_configured(each) for each in answer.outputs]
+
+    def _as_configured(self, tensor: Tensor) -> Tensor:
+        spec = self._reshaped.get(tensor.name)
+        if spec is None or spec.datatype is not tensor.datatype:
+            return tensor
+        return output_tensor(spec, tensor.array, self._batching)
 
     def _publish_states(self, request: InferRequest, response: InferenceResponse) -> None:
         for tensor in response.output_tensors():
@@ -174,7 +192,7 @@ class PythonInstance(BackendModelInstance):
             "model_name": context.name,
         }
 
-    def _describe(self, error: Exception) -> str:
+    def _describe(self, error: BaseException) -> str:
         if isinstance(error, AttributeError) and not hasattr(self._model, "execute"):
             return f"Python model {self._path} does not implement `execute` method."
         return modules.describe(error)

@@ -47,7 +47,7 @@ def import_model(path: Path) -> ModuleType:
         enter(directory)
         try:
             spec.loader.exec_module(module)
-        except Exception as error:
+        except BaseException as error:
             del sys.modules[name]
             raise InternalError(describe(error)) from error
         finally:

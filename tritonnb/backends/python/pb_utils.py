@@ -61,6 +61,10 @@ TRITON_STRING_TO_NUMPY = {
 _NUMBER_TO_NUMPY = {each.number: each.numpy.type for each in datatypes.DATATYPES if each is not datatypes.BF16}
 
 
+#: Dtypes of tensors, beside strings; other byte orders are not among them.
+_CARRIED = frozenset(each.numpy for each in datatypes.DATATYPES)
+
+
 class TritonModelException(Exception):
     """What the utilities raise."""
 
@@ -80,6 +84,8 @@ class TritonError:
     __slots__ = ("_code", "_message")
 
     def __init__(self, message: str, code: int = INTERNAL) -> None:
+        if code not in range(8):
+            raise TypeError(f"TritonError has no code {code!r}")
         self._message = message
         self._code = code
 
@@ -119,6 +125,8 @@ class Tensor:
     def __init__(self, name: str, array: npt.ArrayLike) -> None:
         if not isinstance(array, np.ndarray):
             raise TritonModelException(f"Tensor '{name}' needs a NumPy array, got {type(array).__name__}")
+        if array.dtype not in _CARRIED and array.dtype.kind not in "SUO":
+            raise TritonModelException("NumPy dtype is not supported.")
         self._name = name
         self._array = array if array.flags.c_contiguous else np.ascontiguousarray(array)
 
@@ -382,8 +390,8 @@ def using_decoupled_model_transaction_policy(model_config: dict[str, Any]) -> bo
 
 
 def triton_string_to_numpy(triton_type_string: str) -> Any:
-    """The NumPy type of ``TYPE_FP32`` and the like; None for an unknown one."""
-    return TRITON_STRING_TO_NUMPY.get(triton_type_string)
+    """The NumPy type of ``TYPE_FP32`` and the like; a KeyError for an unknown one."""
+    return TRITON_STRING_TO_NUMPY[triton_type_string]
 
 
 def triton_to_numpy_type(data_type: int) -> Any:
