@@ -11,8 +11,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tritonnb.simulate import fixed, simulate
-from tritonnb.telemetry.recording import Recording
+from tritonnb import Recording, fixed, simulate
 
 THIRD = 50_000 / 3
 ARRIVALS = [(0, 4), (THIRD, 2), (0, 2), (2 * THIRD, 6), (2 * THIRD, 2)]

@@ -25,8 +25,22 @@ from tritonnb.core.version import VERSION as __version__
 from tritonnb.doctor import doctor
 from tritonnb.endpoints.http.endpoint import HttpOptions
 from tritonnb.nesting import allow_nested
+from tritonnb.recording.recording import Recording
+from tritonnb.recording.simulate import simulate
 from tritonnb.server import Server, serve
-from tritonnb.telemetry.recording import Recording
+from tritonnb.simulation import (
+    Arrival,
+    ClosedLoop,
+    bursts,
+    constant,
+    fixed,
+    jittered,
+    linear,
+    measured,
+    poisson,
+    sequences,
+    table,
+)
 
 __all__ = [
     "BOOL",
@@ -42,12 +56,24 @@ __all__ = [
     "UINT16",
     "UINT32",
     "UINT64",
+    "Arrival",
+    "ClosedLoop",
     "HttpOptions",
     "Recording",
     "Server",
     "TritonError",
     "__version__",
     "allow_nested",
+    "bursts",
+    "constant",
     "doctor",
+    "fixed",
+    "jittered",
+    "linear",
+    "measured",
+    "poisson",
+    "sequences",
     "serve",
+    "simulate",
+    "table",
 ]

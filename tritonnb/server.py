@@ -24,11 +24,11 @@ from tritonnb.core.events import Packed, unpack
 from tritonnb.endpoints.http.endpoint import HttpEndpoint, HttpOptions
 from tritonnb.inference import Submitter
 from tritonnb.model_handle import ModelHandle
+from tritonnb.recording.recording import Recording
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.loading import ModelSource
 from tritonnb.runtime.loop import BackgroundLoop
 from tritonnb.runtime.options import EngineOptions
-from tritonnb.telemetry.recording import Recording
 
 T = TypeVar("T")
 StrPath = str | PathLike[str]
@@ -245,7 +245,7 @@ class Server:
             yield recording
         finally:
             self.call(self.engine.stream.detach, events.append)
-            recording.fill(map(unpack, events))
+            recording.fill(map(unpack, events), self.call(self.engine.configs))
 
     # --- the endpoint -------------------------------------------------------------------------
 

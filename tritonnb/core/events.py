@@ -16,8 +16,12 @@ from typing import Any
 
 
 @dataclass(slots=True)
-class RequestQueued:
-    """A request was admitted by its model's scheduler."""
+class RequestArrived:
+    """A request was offered to its model's scheduler; what became of it follows.
+
+    ``shape_key`` stands for what must be equal of two requests that share a batch, the shapes of
+    variable-size inputs above all.
+    """
 
     time_ns: int
     model: str
@@ -25,9 +29,11 @@ class RequestQueued:
     serial: int
     size: int
     priority: int
+    timeout_us: int
     id: str
     correlation_id: int | str
     flags: int
+    shape_key: int
 
 
 @dataclass(slots=True)
@@ -118,14 +124,14 @@ class ModelStateChanged:
     reason: str
 
 
-Event = RequestQueued | RequestRefused | BatchSent | BatchExecuted | ResponseSent | ModelStateChanged
+Event = RequestArrived | RequestRefused | BatchSent | BatchExecuted | ResponseSent | ModelStateChanged
 
 #: An event as one flat tuple: the name of its type, then its fields, those of variable length last.
 Packed = tuple[Any, ...]
 
 _TYPES: dict[str, type[Any]] = {
     each.__name__: each
-    for each in (RequestQueued, RequestRefused, BatchSent, BatchExecuted, ResponseSent, ModelStateChanged)
+    for each in (RequestArrived, RequestRefused, BatchSent, BatchExecuted, ResponseSent, ModelStateChanged)
 }
 _VARIABLE = {"members", "slots", "facts", "requests"}
 _FIXED: dict[type[Any], Callable[[Any], tuple[Any, ...]]] = {

@@ -7,7 +7,6 @@ its responses come back through ``request.respond``.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,8 +24,6 @@ from tritonnb.runtime.options import EngineOptions
 from tritonnb.runtime.repository import ModelRepository
 from tritonnb.runtime.served_model import ServedModel
 from tritonnb.telemetry.stream import EventStream
-
-logger = logging.getLogger(__name__)
 
 #: Extensions of the v2 protocol, as the server metadata lists them.
 EXTENSIONS = (
@@ -138,6 +135,10 @@ class Engine:
     def models(self) -> list[ServedModel]:
         """Every version that is ready, by name and version."""
         return list(self._repository.served())
+
+    def configs(self) -> dict[str, Any]:
+        """The configuration (``inference.ModelConfig``) of every model that is ready, by name."""
+        return {each.name: each.config for each in self._repository.served()}
 
     def ready_versions(self, name: str) -> list[int]:
         """Versions of a model that are ready, ascending."""

@@ -20,7 +20,7 @@ from tritonnb.core.events import (
     BatchExecuted,
     BatchSent,
     Event,
-    RequestQueued,
+    RequestArrived,
     RequestRefused,
     ResponseSent,
 )
@@ -138,27 +138,13 @@ class ServedModel:
             request.received_ns = now
         request.serial = next(_serials)
         self._wake_if_due(now)
+        self._emit_arrived(request, now)
         try:
             decisions = self.scheduler.enqueue(request, now)
         except TritonError as error:
             self._emit(self._refused(request, now, error.message, counted_as=""))
             raise
         self._in_flight += 1
-        # One for each request: packed by hand, since no statistic counts it.
-        self._stream.emit_packed(
-            (
-                RequestQueued.__name__,
-                now,
-                self.name,
-                self.version,
-                request.serial,
-                request.batch_size,
-                request.priority,
-                request.id,
-                request.correlation_id,
-                request.flags,
-            )
-        )
         self._carry_out(decisions, now)
 
     def cancel(self, request: InferRequest) -> None:
@@ -247,7 +233,7 @@ class ServedModel:
         now = time.monotonic_ns()
         self._wake_if_due(now)
         failures = self._complete_answers(instance, execution, raised)
-        self._emit_executed(instance, execution, failures)
+        self._emit_executed(instance, execution, failures, now)
         scheduler = self.scheduler
         for index, request in enumerate(execution.requests):
             decisions = (
@@ -290,11 +276,11 @@ class ServedModel:
             failures.append("BACKEND" if failed else "")
         return failures
 
-    def _emit_executed(self, instance: Instance, execution: Execution, failures: list[str]) -> None:
+    def _emit_executed(self, instance: Instance, execution: Execution, failures: list[str], now: int) -> None:
         started = execution.compute_start_ns or execution.exec_start_ns
         self._emit(
             BatchExecuted(
-                execution.exec_end_ns,
+                now,
                 self.name,
                 self.version,
                 execution.number,
@@ -375,6 +361,26 @@ class ServedModel:
     def _emit(self, event: Event) -> None:
         self.statistics.fold(event)
         self._stream.emit(event)
+
+    def _emit_arrived(self, request: InferRequest, now: int) -> None:
+        # One for each request: packed by hand, since no statistic counts it.
+        key = request.batch_key
+        self._stream.emit_packed(
+            (
+                RequestArrived.__name__,
+                now,
+                self.name,
+                self.version,
+                request.serial,
+                request.batch_size,
+                request.priority,
+                request.timeout_us,
+                request.id,
+                request.correlation_id,
+                request.flags,
+                0 if key is None else hash(key),
+            )
+        )
 
     def _refused(self, request: InferRequest, now: int, message: str, counted_as: str) -> RequestRefused:
         return RequestRefused(

@@ -22,11 +22,12 @@ _END, _ARRIVAL, _CANCEL, _WAKE = range(4)
 
 @dataclass(slots=True)
 class Batch:
-    """One execution: the decision that started it, and its time on the instance, in ns."""
+    """One execution: the decision that started it, its time on the instance in ns, and who waited on."""
 
     decision: Execute
     start_ns: int
     end_ns: int
+    queue_depth: int
 
 
 @dataclass(slots=True)
@@ -157,7 +158,7 @@ class VirtualTime:
         for decision in decisions:
             if isinstance(decision, Execute):
                 end = self.now + self._service(decision)
-                self.batches.append(Batch(decision, self.now, end))
+                self.batches.append(Batch(decision, self.now, end, self.scheduler.queue_depth()))
                 self._at(end, _END, (decision, self.scheduler.response_order(decision.instance)))
             else:
                 self._leave(Answer(self.now, decision.request, decision.error, decision))

@@ -9,6 +9,7 @@ import math
 import random
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 Service = Callable[[int], int]
@@ -86,15 +87,34 @@ def measured(stats: Mapping[str, Any]) -> Service:
     )
 
 
-def jittered(service: Service, *, sigma: float, seed: int) -> Service:
-    """Another service model with a log-normal factor of median 1.
+@dataclass(frozen=True)
+class Jittered:
+    """A service model with a random factor; see `jittered`."""
+
+    service: Service
+    sigma: float
+
+    def __call__(self, rows: int) -> int:
+        """Without a seed, the median."""
+        return self.service(rows)
+
+
+def jittered(service: Service, *, sigma: float) -> Jittered:
+    """Another service model with a log-normal factor of median 1; `simulate` seeds it.
 
     Parameters
     ----------
-    service : callable
+    service : Service
     sigma : float
         Standard deviation of the factor's logarithm.
-    seed : int
     """
+    return Jittered(service, sigma)
+
+
+def seeded(service: Service, seed: int) -> Service:
+    """A service model whose random factor, if it has one, comes from a seed."""
+    if not isinstance(service, Jittered):
+        return service
     chance = random.Random(seed)
-    return lambda rows: round(service(rows) * math.exp(chance.gauss(0.0, sigma)))
+    inner, sigma = service.service, service.sigma
+    return lambda rows: round(inner(rows) * math.exp(chance.gauss(0.0, sigma)))

@@ -7,7 +7,7 @@ import gc
 import pytest
 
 from tritonnb.core.events import BatchExecuted, BatchSent, RequestRefused, pack, unpack
-from tritonnb.telemetry.recording import Recording
+from tritonnb.recording.recording import Recording
 from tritonnb.telemetry.stream import EventStream
 
 MS = 1_000_000

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tritonclient.grpc import model_config_pb2 as pb
 
-from tritonnb.simulate import (
+from tritonnb.recording.simulate import simulate
+from tritonnb.simulation import (
     Arrival,
     ClosedLoop,
     bursts,
@@ -21,7 +22,6 @@ from tritonnb.simulate import (
     measured,
     poisson,
     sequences,
-    simulate,
     table,
 )
 
@@ -59,7 +59,7 @@ def test_a_configuration_may_be_a_message_or_a_file(tmp_path: Path):
 def test_the_same_seed_gives_the_same_recording_to_the_nanosecond(seed: int, sigma: float):
     arrivals = poisson(rate=2000, duration=0.02, seed=seed)
     first, second = (
-        simulate(BATCHING, arrivals, jittered(linear(alpha_ms=0.1, tau0_ms=1), sigma=sigma, seed=seed))
+        simulate(BATCHING, arrivals, jittered(linear(alpha_ms=0.1, tau0_ms=1), sigma=sigma), seed=seed)
         for _ in range(2)
     )
     assert first.events == second.events

@@ -1,0 +1,39 @@
+"""A recording survives its file, and a file that is none is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import tritonnb as tnb
+
+CONFIG = 'name: "m" max_batch_size: 2 sequence_batching { direct { } max_sequence_idle_microseconds: 5000 }'
+
+
+def test_a_recording_is_the_same_after_saving_and_loading(tmp_path: Path):
+    arrivals = [*tnb.sequences([3, 2, 4], every_us=700), tnb.Arrival(1, sequence_id="late")]
+    rec = tnb.simulate(CONFIG, arrivals, tnb.fixed(1))
+    rec.save(tmp_path / "rec.jsonl")
+    loaded = tnb.Recording.load(tmp_path / "rec.jsonl")
+    assert loaded.events == rec.events
+    assert loaded.configs == rec.configs
+    assert [each.why for each in loaded.batches] == [each.why for each in rec.batches]
+    assert [path.name for path in tmp_path.iterdir()] == ["rec.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "is not a tritonnb recording"),
+        ("[]\n", "is not a tritonnb recording"),
+        ('{"format": "other", "version": 1}\n', "is a recording of version 1|not a tritonnb"),
+        ('{"format": "tritonnb recording", "version": 9, "models": {}}\n', "version 9, expected 1"),
+        ('{"format": "tritonnb recording", "version": 1, "models": {}}\n{"event": "Nothing"}\n', "line 2 .* no event"),
+        ('{"format": "tritonnb recording", "version": 1, "models": {}}\n{"event"\n', "line 2 .* no event"),
+    ],
+)
+def test_other_files_are_refused(tmp_path: Path, text: str, complaint: str):
+    (tmp_path / "file").write_text(text)
+    with pytest.raises(tnb.TritonError, match=complaint):
+        tnb.Recording.load(tmp_path / "file")

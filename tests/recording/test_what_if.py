@@ -1,0 +1,75 @@
+"""The same arrivals under an edited configuration."""
+
+from __future__ import annotations
+
+import pytest
+
+import tritonnb as tnb
+
+DELAYED = 'name: "m" max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 20000 }'
+THIRD = 50_000 / 3
+GUIDE = [(0, 4), (0, 2), (THIRD, 2), (2 * THIRD, 6), (2 * THIRD, 2)]
+
+
+@pytest.fixture
+def rec() -> tnb.Recording:
+    return tnb.simulate(DELAYED, GUIDE, tnb.fixed(50))
+
+
+def sizes(rec: tnb.Recording) -> list[int]:
+    return [each.size for each in rec.batches]
+
+
+def test_without_an_edit_nothing_changes(rec):
+    again = rec.what_if()
+    assert again.before.events == again.after.events == rec.events
+    assert "nothing changes" in again.verdict()
+
+
+def test_an_edit_changes_the_batches(rec):
+    changed = rec.what_if(max_queue_delay_microseconds=0)
+    assert sizes(changed.before) == [8, 8]
+    assert sizes(changed.after) == [4, 4, 8]
+    assert "max_queue_delay_microseconds: 0" in changed.verdict()
+    assert ("batches", 2, 3) in changed.table()
+    assert "mean batch size" in repr(changed)
+    assert "<table>" in changed._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("edits", "expected"),
+    [
+        ({"max_batch_size": 16, "max_queue_delay_microseconds": 40000}, [16]),
+        ({"count": 2, "max_queue_delay_microseconds": 0}, [4, 2, 8, 2]),
+    ],
+)
+def test_any_field_may_be_edited(rec, edits, expected):
+    assert sum(sizes(rec.what_if(**edits).after)) == 16
+    assert sorted(sizes(rec.what_if(**edits).after)) == sorted(expected)
+
+
+def test_a_field_that_does_not_exist_is_named(rec):
+    with pytest.raises(tnb.TritonError, match="model 'm' has no field 'max_candidate_sequences'"):
+        rec.what_if(max_candidate_sequences=3)
+    with pytest.raises(tnb.TritonError, match="field 'max_batch_size' cannot be 'many'"):
+        rec.what_if(max_batch_size="many")
+
+
+def test_a_recording_of_nothing_cannot_be_replayed():
+    with pytest.raises(tnb.TritonError, match="of one model, and this is of no model"):
+        tnb.Recording().what_if(max_batch_size=1)
+
+
+def test_arrivals_are_those_that_were_simulated():
+    arrivals = [
+        tnb.Arrival(0, 2, priority=1, timeout_us=7000),
+        tnb.Arrival(10, 1, priority=2),
+        tnb.Arrival(20, cancel_us=100),
+    ]
+    config = """max_batch_size: 2 dynamic_batching {
+        priority_levels: 2 default_priority_level: 1 default_queue_policy { allow_timeout_override: true }
+    }"""
+    assert tnb.simulate(config, arrivals, tnb.fixed(5)).arrivals() == [
+        tnb.Arrival(each.time_us, each.size, each.priority, each.timeout_us, batch_key=0, cancel_us=each.cancel_us)
+        for each in arrivals
+    ]

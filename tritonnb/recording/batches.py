@@ -1,0 +1,154 @@
+"""What a recording holds: the batches that ran and the requests in them, joined from the events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tritonnb.core.events import BatchExecuted, BatchSent, Event
+from tritonnb.scheduling.decisions import Reason
+from tritonnb.scheduling.reasons import explain
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One batch that was sent to an instance and run.
+
+    Attributes
+    ----------
+    number : int
+        In the server's event stream.
+    model, version, instance : str, int, str
+    requests : tuple of int or None
+        Serials of the requests, in order; None is a null request (sequence batcher).
+    slots : tuple of int or None
+        The batch slot of each request of a sequence batch; None elsewhere.
+    size : int
+        Rows.
+    reason : Reason
+        The rule that sent it and the numbers it looked at; `why` puts them into words.
+    queue_depth : int
+        Requests left waiting when it was sent.
+    sent_ns, exec_start_ns, compute_start_ns, compute_end_ns, exec_end_ns : int
+        Monotonic clock.
+    queue_ns : int
+        How long the request that waited longest had waited when execution began.
+    """
+
+    number: int
+    model: str
+    version: int
+    instance: str
+    requests: tuple[int | None, ...]
+    slots: tuple[int, ...] | None
+    size: int
+    reason: Reason
+    queue_depth: int
+    sent_ns: int
+    exec_start_ns: int
+    compute_start_ns: int
+    compute_end_ns: int
+    exec_end_ns: int
+    queue_ns: int
+
+    @property
+    def why(self) -> str:
+        """Why the scheduler sent this batch when it did, in words."""
+        return explain(self.reason)
+
+    @property
+    def compute_ns(self) -> int:
+        """From the start of the execution to its end."""
+        return self.exec_end_ns - self.exec_start_ns
+
+    def __repr__(self) -> str:
+        return (
+            f"<Batch {self.number}: {len(self.requests)} requests, {self.size} rows on {self.instance}; "
+            f"{self.compute_ns / 1e6:.2f} ms>"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRecord:
+    """One request that was run.
+
+    Attributes
+    ----------
+    serial : int
+    model, version, batch : str, int, int
+        Where it ran: ``batch`` is `Batch.number`.
+    size : int
+        Rows.
+    received_ns, queued_ns, exec_start_ns, exec_end_ns : int
+        Monotonic clock.
+    failed : str
+        Failure reason of the statistics, empty for a success.
+    """
+
+    serial: int
+    model: str
+    version: int
+    batch: int
+    size: int
+    received_ns: int
+    queued_ns: int
+    exec_start_ns: int
+    exec_end_ns: int
+    failed: str
+
+    @property
+    def queue_ns(self) -> int:
+        """Time in the queue."""
+        return self.exec_start_ns - self.queued_ns
+
+    @property
+    def latency_ns(self) -> int:
+        """From reception to the end of the execution."""
+        return self.exec_end_ns - self.received_ns
+
+
+def batches_of(events: Sequence[Event]) -> Iterator[tuple[Batch, list[RequestRecord]]]:
+    """Every batch that was sent and ran, with the requests it ran, in the order in which they finished."""
+    sent = {each.batch: each for each in events if isinstance(each, BatchSent)}
+    for event in events:
+        if isinstance(event, BatchExecuted) and event.batch in sent:
+            yield _batch(sent[event.batch], event), _requests(event)
+
+
+def _batch(sent: BatchSent, executed: BatchExecuted) -> Batch:
+    waits = [executed.exec_start_ns - queued_ns for _, _, _, queued_ns, _ in executed.requests]
+    return Batch(
+        sent.batch,
+        sent.model,
+        sent.version,
+        sent.instance,
+        sent.members,
+        sent.slots,
+        sent.size,
+        Reason(sent.rule, sent.facts),
+        sent.queue_depth,
+        sent.time_ns,
+        executed.exec_start_ns,
+        executed.compute_start_ns,
+        executed.compute_end_ns,
+        executed.exec_end_ns,
+        max(waits, default=0),
+    )
+
+
+def _requests(event: BatchExecuted) -> list[RequestRecord]:
+    return [
+        RequestRecord(
+            serial,
+            event.model,
+            event.version,
+            event.batch,
+            size,
+            received_ns,
+            queued_ns,
+            event.exec_start_ns,
+            event.exec_end_ns,
+            failed,
+        )
+        for serial, size, received_ns, queued_ns, failed in event.requests
+    ]

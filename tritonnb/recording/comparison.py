@@ -1,0 +1,76 @@
+"""What an edit of the configuration would have changed: two runs of the same arrivals, side by side."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tritonnb.recording.recording import Recording
+
+#: What is compared: members of `Recording.summary`, and how they are shown.
+_MEASURES = {
+    "batches": "{:.0f}",
+    "mean_batch_size": "{:.2f}",
+    "rows_batched": "{:.0%}",
+    "longest_queue_ms": "{:.2f}",
+    "latency_p50_ms": "{:.2f}",
+    "latency_p99_ms": "{:.2f}",
+    "refused": "{:.0f}",
+}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The same arrivals under two configurations, both in virtual time.
+
+    Attributes
+    ----------
+    before, after : Recording
+        Under the recorded configuration and under the edited one. Both are simulated with the same
+        service times, so that they differ by the edit alone.
+    edits : dict
+        The fields that were set.
+    """
+
+    before: Recording
+    after: Recording
+    edits: dict[str, Any]
+
+    def table(self) -> list[tuple[str, float, float]]:
+        """What is compared: name, before, after; times in milliseconds."""
+        before, after = self.before.summary(), self.after.summary()
+        return [(name, before[name], after[name]) for name in _MEASURES]
+
+    def verdict(self) -> str:
+        """The comparison in one sentence."""
+        told = ", ".join(f"{name}: {value}" for name, value in self.edits.items())
+        changed = [
+            f"{_words(name)} {_show(name, before)} → {_show(name, after)}"
+            for name, before, after in self.table()
+            if _show(name, before) != _show(name, after)
+        ]
+        return f"With {told}: {'; '.join(changed) or 'nothing changes'}."
+
+    def __repr__(self) -> str:
+        rows = [f"  {_words(name):<20}{_show(name, a):>10}{_show(name, b):>10}" for name, a, b in self.table()]
+        return "\n".join([self.verdict(), f"  {'':<20}{'before':>10}{'after':>10}", *rows])
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{_words(name)}</td><td>{_show(name, a)}</td><td>{_show(name, b)}</td></tr>"
+            for name, a, b in self.table()
+        )
+        return (
+            f"<p><b>{html.escape(self.verdict())}</b></p><table><thead><tr><th></th><th>before</th><th>after</th></tr>"
+            f"</thead><tbody>{rows}</tbody></table>"
+        )
+
+
+def _words(name: str) -> str:
+    return name.removesuffix("_ms").replace("_", " ") + (" (ms)" if name.endswith("_ms") else "")
+
+
+def _show(name: str, value: float) -> str:
+    return _MEASURES[name].format(value)

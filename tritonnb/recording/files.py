@@ -1,0 +1,71 @@
+"""Recordings as files: one JSON value on each line.
+
+The first line says what the file is and holds the configurations of the models as *config.pbtxt*
+text; every other line is one event.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import text_format
+from tritonclient.grpc import model_config_pb2 as pb
+
+from tritonnb.core import events as all_events
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.events import Event
+
+_FORMAT = {"format": "tritonnb recording", "version": 1}
+_TUPLES = {"members", "slots", "requests"}
+
+
+def write(path: str | os.PathLike[str], events: Iterable[Event], configs: Mapping[str, pb.ModelConfig]) -> None:
+    """Write a recording, replacing a file of that name at once."""
+    target = Path(path)
+    partial = target.with_name(target.name + ".partial")
+    with partial.open("w", encoding="utf-8") as file:
+        texts = {name: text_format.MessageToString(each) for name, each in configs.items()}
+        print(json.dumps(_FORMAT | {"models": texts}), file=file)
+        for event in events:
+            print(json.dumps({"event": type(event).__name__} | dataclasses.asdict(event)), file=file)
+    partial.replace(target)
+
+
+def read(path: str | os.PathLike[str]) -> tuple[list[Event], dict[str, pb.ModelConfig]]:
+    """The events and configurations of a file.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the file is no recording, or of a format that this version does not know.
+    """
+    with Path(path).open(encoding="utf-8") as file:
+        lines = enumerate(file, 1)
+        try:
+            head = json.loads(next(lines)[1])
+            known = {key: head[key] for key in _FORMAT} == _FORMAT
+        except (StopIteration, ValueError, TypeError, KeyError) as error:
+            raise InvalidArgumentError(f"'{path}' is not a tritonnb recording") from error
+        if not known:
+            raise InvalidArgumentError(f"'{path}' is a recording of version {head['version']}, expected 1")
+        configs = {name: text_format.Parse(text, pb.ModelConfig()) for name, text in head["models"].items()}
+        return [_event(path, number, line) for number, line in lines], configs
+
+
+def _event(path: str | os.PathLike[str], number: int, line: str) -> Event:
+    try:
+        fields: dict[str, Any] = json.loads(line)
+        kind = getattr(all_events, fields.pop("event"))
+        event: Event = kind(**{name: _tuple(value) if name in _TUPLES else value for name, value in fields.items()})
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
+        raise InvalidArgumentError(f"line {number} of the recording '{path}' is no event: {error}") from error
+    return event
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(map(_tuple, value)) if isinstance(value, list) else value

@@ -1,0 +1,256 @@
+"""A recording: the event stream of a while, as requests and batches that one can ask why.
+
+Everything here is derived from the events, which stay available as they came.
+"""
+
+from __future__ import annotations
+
+import html
+import os
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from tritonclient.grpc import model_config_pb2 as pb
+
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.events import Event, RequestArrived, RequestRefused
+from tritonnb.core.messages import SEQUENCE_END, SEQUENCE_START
+from tritonnb.model_config.edits import edited
+from tritonnb.recording import files
+from tritonnb.recording.batches import Batch, RequestRecord, batches_of
+from tritonnb.recording.comparison import Comparison
+from tritonnb.simulation.arrivals import Arrival
+from tritonnb.simulation.run import run
+from tritonnb.simulation.service import Service, table
+
+if TYPE_CHECKING:
+    import pandas
+
+
+class Recording:
+    """What happened while it was recorded.
+
+    Attributes
+    ----------
+    events : list of Event
+        Everything, in order.
+
+    configs : dict of str to ModelConfig
+        The configurations of the models, by name.
+
+    Examples
+    --------
+    >>> with server.record() as rec:  # doctest: +SKIP
+    ...     server["digits"](image=images)
+    >>> rec.batches[0].why  # doctest: +SKIP
+    """
+
+    def __init__(self, events: Iterable[Event] = (), configs: Mapping[str, pb.ModelConfig] | None = None) -> None:
+        self.fill(events, configs or {})
+
+    def fill(self, events: Iterable[Event], configs: Mapping[str, pb.ModelConfig]) -> None:
+        """Make this the recording of these events; a recording in progress is empty until it ends."""
+        self.events = list(events)
+        self.configs = dict(configs)
+        self.__dict__.pop("_executed", None)
+
+    @property
+    def batches(self) -> list[Batch]:
+        """The batches that ran, in the order in which they finished."""
+        return self._executed[0]
+
+    @property
+    def requests(self) -> list[RequestRecord]:
+        """The requests that ran."""
+        return self._executed[1]
+
+    @property
+    def refused(self) -> list[RequestRefused]:
+        """The requests that did not run."""
+        return [each for each in self.events if isinstance(each, RequestRefused)]
+
+    @cached_property
+    def _executed(self) -> tuple[list[Batch], list[RequestRecord]]:
+        found = list(batches_of(self.events))
+        return [batch for batch, _ in found], [each for _, requests in found for each in requests]
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Recording:
+        """Read a recording that was saved.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If the file is no recording.
+        """
+        return cls(*files.read(path))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the recording to a file, one event a line (JSON)."""
+        files.write(path, self.events, self.configs)
+
+    def of(self, model: str) -> Recording:
+        """Only what concerns one model."""
+        configs = {name: each for name, each in self.configs.items() if name == model}
+        return Recording((each for each in self.events if each.model == model), configs)
+
+    def arrivals(self) -> list[Arrival]:
+        """When each request arrived, from the first on, to simulate again or to send again."""
+        arrived = [each for each in self.events if isinstance(each, RequestArrived)]
+        given_up = {each.serial: each.time_ns for each in self.refused if each.counted_as == "CANCELED"}
+        return [_arrival(each, arrived[0].time_ns, given_up.get(each.serial)) for each in arrived]
+
+    def service(self) -> Service:
+        """How long executions took, by rows (medians): a service-time model.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If nothing was executed.
+        """
+        sizes = self.batch_sizes()
+        if not sizes:
+            raise InvalidArgumentError("nothing was executed while it was recorded, so no service time is known")
+        return table({size: self._median_ms(size) for size in sizes})
+
+    def what_if(self, *, service: Service | None = None, seed: int = 0, **edits: Any) -> Comparison:
+        """What the same arrivals would have met under another configuration, in virtual time.
+
+        Arrivals stay as they were recorded: clients that wait for answers would have sent earlier or
+        later under the other configuration.
+
+        Parameters
+        ----------
+        service : Service, optional
+            By default as recorded (`service`).
+        seed : int, optional
+            Of what is random in the service times.
+        **edits
+            Fields of the configuration: ``max_queue_delay_microseconds=0``, ``max_batch_size=16``,
+            ``preferred_batch_size=[4]``, ``count=2``, …
+
+        Returns
+        -------
+        Comparison
+
+        Raises
+        ------
+        InvalidArgumentError
+            If the recording is of no model or of several (see `of`), or a field does not exist.
+        """
+        models = {each.model for each in self.events if isinstance(each, RequestArrived)}
+        if len(models) != 1:
+            names = ", ".join(sorted(models)) or "no model"
+            raise InvalidArgumentError(f"what_if needs a recording of one model, and this is of {names}: use rec.of()")
+        name = models.pop()
+        config = self.configs[name]
+        runs = [
+            Recording(run(each, self.arrivals(), service or self.service(), seed), {name: each})
+            for each in (config, edited(config, edits))
+        ]
+        return Comparison(runs[0], runs[1], edits)
+
+    def batch_sizes(self) -> dict[int, int]:
+        """How many batches of each number of rows ran."""
+        return dict(sorted(Counter(each.size for each in self.batches).items()))
+
+    def summary(self) -> dict[str, Any]:
+        """The recording in numbers; times in milliseconds."""
+        latencies = sorted(each.latency_ns / 1e6 for each in self.requests)
+        queues = [each.queue_ns / 1e6 for each in self.requests]
+        rows = sum(each.size for each in self.requests)
+        together = sum(each.size for each in self.batches if len(each.requests) > 1)
+        return {
+            "requests": len(self.requests),
+            "rows": rows,
+            "batches": len(self.batches),
+            "refused": len(self.refused),
+            "failed": sum(1 for each in self.requests if each.failed),
+            "mean_batch_size": rows / len(self.batches) if self.batches else 0.0,
+            "rows_batched": together / rows if rows else 0.0,
+            "longest_queue_ms": max(queues, default=0.0),
+            "latency_p50_ms": _quantile(latencies, 0.50),
+            "latency_p99_ms": _quantile(latencies, 0.99),
+        }
+
+    def verdict(self) -> str:
+        """The recording in one sentence."""
+        if not self.batches:
+            return "Nothing was executed."
+        found = self.summary()
+        return (
+            f"{found['requests']} requests ran in {found['batches']} batches: mean batch "
+            f"{found['mean_batch_size']:.1f} rows; {found['rows_batched']:.0%} of rows shared a batch; "
+            f"the longest wait in the queue was {found['longest_queue_ms']:.1f} ms."
+        )
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """One row for each batch; times in milliseconds from the first batch sent.
+
+        Raises
+        ------
+        ImportError
+            Where pandas is not installed.
+        """
+        import pandas
+
+        return pandas.DataFrame(self._table())
+
+    def _table(self) -> list[dict[str, Any]]:
+        begin = min((each.sent_ns for each in self.batches), default=0)
+        return [
+            {
+                "batch": each.number,
+                "model": each.model,
+                "instance": each.instance,
+                "requests": len(each.requests),
+                "rows": each.size,
+                "sent_ms": (each.sent_ns - begin) / 1e6,
+                "queue_ms": each.queue_ns / 1e6,
+                "compute_ms": each.compute_ns / 1e6,
+                "why": each.why,
+            }
+            for each in self.batches
+        ]
+
+    def __repr__(self) -> str:
+        lines = [self.verdict()]
+        for size, count in self.batch_sizes().items():
+            lines.append(f"  batch size {size:>4}: {count:>5} x {self._median_ms(size):8.2f} ms (median)")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{size}</td><td>{count}</td><td>{self._median_ms(size):.2f}</td></tr>"
+            for size, count in self.batch_sizes().items()
+        )
+        return (
+            f"<p><b>{html.escape(self.verdict())}</b></p><table><thead><tr><th>batch size (rows)</th>"
+            f"<th>batches</th><th>compute, median (ms)</th></tr></thead><tbody>{rows}</tbody></table>"
+        )
+
+    def _median_ms(self, size: int) -> float:
+        return statistics.median(each.compute_ns / 1e6 for each in self.batches if each.size == size)
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float:
+    if not ordered:
+        return 0.0
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def _arrival(event: RequestArrived, begin_ns: int, given_up_ns: int | None) -> Arrival:
+    return Arrival(
+        (event.time_ns - begin_ns) / 1000,
+        event.size,
+        event.priority,
+        event.timeout_us,
+        event.correlation_id,
+        bool(event.flags & SEQUENCE_START),
+        bool(event.flags & SEQUENCE_END),
+        event.shape_key,
+        None if given_up_ns is None else (given_up_ns - begin_ns) / 1000,
+    )

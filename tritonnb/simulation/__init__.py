@@ -1,0 +1,18 @@
+"""The same scheduler in virtual time: arrivals, service-time models, and what runs them."""
+
+from tritonnb.simulation.arrivals import Arrival, ClosedLoop, bursts, constant, poisson, sequences
+from tritonnb.simulation.service import fixed, jittered, linear, measured, table
+
+__all__ = [
+    "Arrival",
+    "ClosedLoop",
+    "bursts",
+    "constant",
+    "fixed",
+    "jittered",
+    "linear",
+    "measured",
+    "poisson",
+    "sequences",
+    "table",
+]
