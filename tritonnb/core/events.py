@@ -37,6 +37,16 @@ class RequestArrived:
 
 
 @dataclass(slots=True)
+class RequestCancelled:
+    """Nobody waits for a request any more; whether it still runs depends on where it is."""
+
+    time_ns: int
+    model: str
+    version: int
+    serial: int
+
+
+@dataclass(slots=True)
 class RequestRefused:
     """A request will not run.
 
@@ -124,14 +134,24 @@ class ModelStateChanged:
     reason: str
 
 
-Event = RequestArrived | RequestRefused | BatchSent | BatchExecuted | ResponseSent | ModelStateChanged
+Event = (
+    RequestArrived | RequestCancelled | RequestRefused | BatchSent | BatchExecuted | ResponseSent | ModelStateChanged
+)
 
 #: An event as one flat tuple: the name of its type, then its fields, those of variable length last.
 Packed = tuple[Any, ...]
 
 _TYPES: dict[str, type[Any]] = {
     each.__name__: each
-    for each in (RequestArrived, RequestRefused, BatchSent, BatchExecuted, ResponseSent, ModelStateChanged)
+    for each in (
+        RequestArrived,
+        RequestCancelled,
+        RequestRefused,
+        BatchSent,
+        BatchExecuted,
+        ResponseSent,
+        ModelStateChanged,
+    )
 }
 _VARIABLE = {"members", "slots", "facts", "requests"}
 _FIXED: dict[type[Any], Callable[[Any], tuple[Any, ...]]] = {

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.events import Event, RequestArrived, RequestRefused
+from tritonnb.core.events import Event, RequestArrived, RequestCancelled, RequestRefused
 from tritonnb.core.messages import SEQUENCE_END, SEQUENCE_START
 from tritonnb.model_config.edits import edited
 from tritonnb.recording import files
@@ -100,7 +100,7 @@ class Recording:
     def arrivals(self) -> list[Arrival]:
         """When each request arrived, from the first on, to simulate again or to send again."""
         arrived = [each for each in self.events if isinstance(each, RequestArrived)]
-        given_up = {each.serial: each.time_ns for each in self.refused if each.counted_as == "CANCELED"}
+        given_up = {each.serial: each.time_ns for each in self.events if isinstance(each, RequestCancelled)}
         return [_arrival(each, arrived[0].time_ns, given_up.get(each.serial)) for each in arrived]
 
     def service(self) -> Service:

@@ -21,6 +21,7 @@ from tritonnb.core.events import (
     BatchSent,
     Event,
     RequestArrived,
+    RequestCancelled,
     RequestRefused,
     ResponseSent,
 )
@@ -83,6 +84,7 @@ class ServedModel:
         self._loop = loop
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns = 0
+        self._last_ns = 0  # when the scheduler was last told something
         self._in_flight = 0
         self._orders: dict[InferRequest, ResponseOrder] = {}
         self._responses_sent: dict[int, tuple[int, int]] = {}
@@ -152,6 +154,7 @@ class ServedModel:
         request.cancelled = True
         now = time.monotonic_ns()
         self._wake_if_due(now)
+        self._emit(RequestCancelled(now, self.name, self.version, request.serial))
         self._carry_out(self.scheduler.cancel(request, now), now)
 
     def begin(self, instances: list[Instance]) -> None:
@@ -346,15 +349,16 @@ class ServedModel:
         self._timer = self._loop.call_later(delay, self._wake)
 
     def _wake_if_due(self, now: int) -> None:
-        """Timers come late; what was due before must happen before anything new does."""
-        due = self.scheduler.next_wake_ns
-        if due is not None and due <= now:
-            self._carry_out(self.scheduler.wake(now), now)
+        """Timers come late; what was due before must happen before anything new does, and at its time."""
+        while (due := self.scheduler.next_wake_ns) is not None and due <= now:
+            self._carry_out(self.scheduler.wake(max(due, self._last_ns)), now)
+        self._last_ns = now
 
     def _wake(self) -> None:
         self._timer = None
         now = time.monotonic_ns()
-        self._carry_out(self.scheduler.wake(now), now)
+        self._wake_if_due(now)
+        self._carry_out((), now)
 
     # --- events -------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from tritonnb.core.events import (
     BatchSent,
     Event,
     RequestArrived,
+    RequestCancelled,
     RequestRefused,
 )
 from tritonnb.core.messages import SEQUENCE_END, SEQUENCE_START
@@ -115,6 +116,7 @@ class _World:
     def __init__(self, config: pb.ModelConfig, instances: int, service: Service) -> None:
         self._name = config.name or "simulated"
         self._requests: list[SimulatedRequest] = []
+        self._cancelled: list[RequestCancelled] = []
         self._more: Callable[[Answer], None] = lambda answer: None
         self._time = VirtualTime(
             make_scheduler(config, instances, os.environ),
@@ -128,7 +130,9 @@ class _World:
             arrival = each if isinstance(each, Arrival) else Arrival(*each)
             request = self._send(round(arrival.time_us * 1000), arrival)
             if arrival.cancel_us is not None:
-                self._time.cancel(round(arrival.cancel_us * 1000), request)
+                time_ns = round(arrival.cancel_us * 1000)
+                self._cancelled.append(RequestCancelled(time_ns, self._name, 1, request.serial))
+                self._time.cancel(time_ns, request)
         self._time.run()
 
     def closed_loop(self, loop: ClosedLoop) -> None:
@@ -154,6 +158,7 @@ class _World:
         events: list[Event] = [
             *(executed for _, executed in ran),
             *map(self._arrived, self._requests),
+            *self._cancelled,
             *map(self._refused, (each for each in self._time.answers if each.error is not None)),
             *(sent for sent, _ in ran),
         ]

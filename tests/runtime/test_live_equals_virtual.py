@@ -1,0 +1,185 @@
+"""The live engine decides what the simulator decides: its recorded events, replayed in virtual time,
+give the same batches on the same instances and in the same slots, and the same refusals."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.runtime.gated import Gate, GatedBackend, gated_config
+from tritonnb.core.datatypes import INT32
+from tritonnb.core.errors import TritonError
+from tritonnb.core.events import (
+    BatchExecuted,
+    BatchSent,
+    Event,
+    RequestArrived,
+    RequestCancelled,
+    RequestRefused,
+    unpack,
+)
+from tritonnb.core.messages import SEQUENCE_END, SEQUENCE_START, InferRequest, InferResponse, Tensor
+from tritonnb.runtime.engine import Engine
+from tritonnb.runtime.loading import ModelSource
+from tritonnb.runtime.loop import BackgroundLoop
+from tritonnb.runtime.options import EngineOptions
+from tritonnb.scheduling.decisions import Execute
+from tritonnb.scheduling.from_config import make_scheduler
+from tritonnb.scheduling.virtual_time import VirtualTime
+from tritonnb.simulation.arrivals import Arrival
+from tritonnb.simulation.run import SimulatedRequest
+
+CORRID = "control_input { name: 'ID' control { kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_UINT64 } }"
+CONFIGS = {
+    "default": "instance_group { count: 2 }",
+    "dynamic": "dynamic_batching { preserve_ordering: true }",
+    "delay": "dynamic_batching { max_queue_delay_microseconds: 800 } instance_group { count: 2 }",
+    "preferred": "dynamic_batching { preferred_batch_size: [2, 3] max_queue_delay_microseconds: 500 }",
+    "policies": """dynamic_batching {
+        priority_levels: 2 default_priority_level: 2
+        default_queue_policy { default_timeout_microseconds: 1500 max_queue_size: 6 }
+        priority_queue_policy { key: 1 value { timeout_action: DELAY default_timeout_microseconds: 700 } }
+    } instance_group { count: 2 }""",
+    "direct": f"sequence_batching {{ direct {{ }} max_sequence_idle_microseconds: 3000 {CORRID} }}",
+    "direct, delay": """sequence_batching {
+        direct { max_queue_delay_microseconds: 700 minimum_slot_utilization: 0.6 }
+    } instance_group { count: 2 }""",
+    "oldest": """sequence_batching {
+        oldest { max_candidate_sequences: 3 preferred_batch_size: [2] max_queue_delay_microseconds: 500 }
+    } instance_group { count: 2 }""",
+}
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A request, how long after the one before it it is sent, and what becomes of it."""
+
+    gap_us: int
+    rows: int
+    priority: int
+    sequence: int
+    start: bool
+    end: bool
+    cancelled: bool
+
+
+sent = st.builds(
+    Sent,
+    gap_us=st.sampled_from([0, 0, 0, 50, 300, 1200]),
+    rows=st.integers(1, 3),
+    priority=st.integers(0, 2),
+    sequence=st.integers(1, 5),
+    start=st.booleans(),
+    end=st.booleans(),
+    cancelled=st.sampled_from([False] * 9 + [True]),
+)
+
+
+@pytest.fixture(scope="module")
+def background() -> Iterator[BackgroundLoop]:
+    background = BackgroundLoop()
+    yield background
+    background.stop()
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@settings(
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(st.lists(sent, min_size=1, max_size=25))
+def test_the_live_engine_decides_what_virtual_time_decides(name: str, background: BackgroundLoop, workload: list[Sent]):
+    config = gated_config("m", CONFIGS[name], max_batch_size=1 if "default" in name else 4)
+    sequenced = config.HasField("sequence_batching")
+    events = background.run(play(config, workload, sequenced))
+    assert replayed(config, events) == decided(events)
+
+
+async def play(config, workload: list[Sent], sequenced: bool) -> list[Event]:
+    """What a live engine does with a workload."""
+    engine = Engine(EngineOptions())
+    await engine.start()
+    await engine.load_source(ModelSource("m", Path(), config, (1,), GatedBackend(Gate(opened=True))))
+    packed: list = []
+    engine.stream.attach(packed.append)
+    answers = []
+    for each in workload:
+        await asyncio.sleep(each.gap_us / 1e6)
+        answer: Future[InferResponse] = Future()
+        request = InferRequest(
+            "m",
+            {"X": Tensor("X", INT32, np.zeros((1 if sequenced else min(each.rows, 4), 1), np.int32))},
+            lambda request, response, answer=answer: answer.set_result(response),
+            priority=0 if sequenced else each.priority,
+            correlation_id=each.sequence if sequenced else 0,
+            flags=(SEQUENCE_START * each.start | SEQUENCE_END * each.end) if sequenced else 0,
+        )
+        try:
+            engine.submit(request)
+        except TritonError:
+            continue
+        answers.append(answer)
+        if each.cancelled:
+            engine.cancel(request)
+    for answer in answers:
+        await asyncio.wrap_future(answer)
+    engine.stream.detach(packed.append)
+    await engine.stop()
+    return [unpack(each) for each in packed]
+
+
+def replayed(config, events: list[Event]) -> tuple[list, list]:
+    """What the scheduler decides in virtual time when requests arrive and executions end as recorded."""
+    ends = {each.batch: each.time_ns for each in events if isinstance(each, BatchExecuted)}
+    end_of = {each.members: ends[each.batch] for each in events if isinstance(each, BatchSent)}
+    instances = sum(each.count for each in config.instance_group) or 1
+
+    def service(decision: Execute) -> int:
+        return end_of[tuple(each.serial if each else None for each in decision.requests)] - virtual.now
+
+    virtual = VirtualTime(make_scheduler(config, instances, {}), service, instances, validate=True)
+    requests = {}
+    for event in events:
+        if isinstance(event, RequestArrived):
+            arrival = Arrival(
+                0,
+                event.size,
+                event.priority,
+                event.timeout_us,
+                event.correlation_id,
+                bool(event.flags & SEQUENCE_START),
+                bool(event.flags & SEQUENCE_END),
+                event.shape_key,
+            )
+            requests[event.serial] = SimulatedRequest(arrival, event.serial)
+            virtual.arrive(event.time_ns, requests[event.serial])
+        elif isinstance(event, RequestCancelled):
+            virtual.cancel(event.time_ns, requests[event.serial])
+    virtual.run()
+    batches = [(each.decision.instance, members(each.decision), each.decision.slots or ()) for each in virtual.batches]
+    refusals = [(each.request.serial, _text(str(each.error))) for each in virtual.answers if each.error is not None]
+    return batches, refusals
+
+
+def decided(events: list[Event]) -> tuple[list, list]:
+    """What the live engine decided, in the same form."""
+    sent = [each for each in events if isinstance(each, BatchSent)]
+    batches = [(int(each.instance.split("_")[-1]), each.members, each.slots or ()) for each in sent]
+    return batches, [(each.serial, _text(each.message)) for each in events if isinstance(each, RequestRefused)]
+
+
+def members(decision: Execute) -> tuple[int | None, ...]:
+    return tuple(each.serial if each else None for each in decision.requests)
+
+
+def _text(message: str) -> str:
+    return message.partition("] ")[2] or message  # without the request's id
