@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import logging
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf import json_format, text_format
@@ -15,8 +14,6 @@ from tritonnb.model_config.parse import parse_text
 
 if TYPE_CHECKING:
     from tritonnb.server import Server
-
-logger = logging.getLogger(__name__)
 
 
 class ConfigHandle:
@@ -106,7 +103,7 @@ class ConfigHandle:
         return self.text
 
     def _running(self) -> pb.ModelConfig:
-        return _copy(self._server.engine.model(self._name).config)
+        return _copy(self._server.call(self._server.engine.model, self._name).config)
 
 
 def _copy(message: pb.ModelConfig) -> pb.ModelConfig:

@@ -7,6 +7,8 @@ any other.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritonnb.core.datatypes import BF16, BYTES, as_bytes_array, bf16_to_float32, float32_to_bf16
-from tritonnb.core.errors import CancelledError, InvalidArgumentError, TritonError
+from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnavailableError
 from tritonnb.core.messages import (
     SEQUENCE_END,
     SEQUENCE_START,
@@ -24,9 +26,12 @@ from tritonnb.core.messages import (
     InferResponse,
     ParameterValue,
     Tensor,
+    nobody,
 )
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
 from tritonnb.runtime.engine import Engine
+
+logger = logging.getLogger(__name__)
 
 Outputs = dict[str, npt.NDArray[Any]]
 
@@ -41,17 +46,28 @@ class Submitter:
         self._called = False
 
     def submit(self, request: InferRequest) -> None:
-        """Hand over a request; every outcome, refusals too, comes through ``request.respond``."""
+        """Hand over a request; every outcome, refusals too, comes through ``request.respond``.
+
+        Raises
+        ------
+        UnavailableError
+            If the server has been stopped.
+        """
         self._waiting.append(request)
         # `_take` lowers the flag before it empties the queue, so a request that finds it raised is
         # in time to be taken.
         if not self._called:
             self._called = True
-            self._loop.call_soon_threadsafe(self._take)
+            try:
+                self._loop.call_soon_threadsafe(self._take)
+            except RuntimeError as error:  # the loop is closed
+                self._called = False
+                raise UnavailableError("the server has been stopped") from error
 
     def cancel(self, request: InferRequest) -> None:
         """Nobody waits for the request any more."""
-        self._loop.call_soon_threadsafe(self._engine.cancel, request)
+        with contextlib.suppress(RuntimeError):  # the server has been stopped, and answered it
+            self._loop.call_soon_threadsafe(self._engine.cancel, request)
 
     def _take(self) -> None:
         self._called = False
@@ -62,6 +78,9 @@ class Submitter:
                 self._engine.submit(request)
             except TritonError as error:
                 request.respond(request, InferResponse(error=error))
+            except Exception as error:  # whatever it is, somebody waits for an answer
+                logger.exception("submitting a request to model '%s' failed", request.model_name)
+                request.respond(request, InferResponse(error=InternalError(f"{type(error).__name__}: {error}")))
 
 
 class Collector:
@@ -160,7 +179,7 @@ def make_request(
     return InferRequest(
         spec.name,
         tensors,
-        _nobody,
+        nobody,
         model_version=version,
         id=id,
         requested_outputs=None if outputs is None else tuple(outputs),
@@ -195,10 +214,6 @@ def _from_numpy(model: str, wanted: TensorSpec, value: npt.ArrayLike) -> npt.NDA
 
 def _to_numpy(tensor: Tensor) -> npt.NDArray[Any]:
     return bf16_to_float32(tensor.array) if tensor.datatype is BF16 else tensor.array
-
-
-def _nobody(request: InferRequest, response: InferResponse) -> None:
-    raise CancelledError("the request was never submitted")
 
 
 def _wake(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:

@@ -109,6 +109,8 @@ class ModelHandle:
         self._server.unload(self.name)
 
     def _served(self) -> ServedModel:
+        # The one thing read off the loop: every lookup of `ModelRepository.get` is atomic, and what it
+        # finds does not change. Asking the loop would cost as much as a whole inference.
         return self._server.engine.model(self.name, self.version)
 
     def _request(self, inputs: Mapping[str, npt.ArrayLike] | None, options: dict[str, Any]) -> InferRequest:

@@ -68,6 +68,19 @@ def test_a_cancelled_request_leaves_the_queue(driver: Driver, gate: Gate):
     assert gate.batches == [[1]]
 
 
+def test_a_request_is_cancelled_where_it_waits_also_after_a_reload(driver: Driver, gate: Gate):
+    queued = "dynamic_batching { default_queue_policy { max_queue_size: 9 } }"
+    driver.serve(gate, extra=queued)
+    running = driver.send(1)
+    gate.wait_begun()
+    waiting = driver.send(2)
+    driver.serve(Gate(opened=True), extra=queued)
+    driver.cancel(waiting)
+    assert error_of(waiting).status is Status.CANCELLED
+    gate.open()
+    assert outputs(running) == [1]
+
+
 def test_a_full_queue_refuses_and_counts_nothing(driver: Driver, gate: Gate):
     driver.serve(gate, extra="dynamic_batching { default_queue_policy { max_queue_size: 1 } }", max_batch_size=1)
     accepted = [driver.send(1)]

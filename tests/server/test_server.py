@@ -18,6 +18,7 @@ import tritonclient.http as httpclient
 import tritonnb as tnb
 from tests.server.conftest import EXAMPLES, python_model
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, UnavailableError
+from tritonnb.inference import infer, make_request
 from tritonnb.server import Server
 
 X = np.array([[1, 2, 3, 4]], np.float32)
@@ -305,3 +306,25 @@ def test_statistics_are_those_of_the_endpoint(server: Server):
 
 def test_the_doctor_names_versions():
     assert "tritonclient" in repr(tnb.doctor())
+
+
+def test_a_stopped_server_says_so_to_every_caller():
+    server = Server(EXAMPLES, port=0, model_control_mode="explicit", load_models=["add_sub"])
+    model = server["add_sub"]
+    request = make_request(server.engine.model("add_sub").spec, -1, {"INPUT0": X, "INPUT1": X})
+    server.stop()
+    for _ in range(2):
+        with pytest.raises(tnb.TritonError, match="the server has been stopped"):
+            infer(server.submitter, request)
+    assert repr(server) == "<Server: stopped>"
+    with pytest.raises(tnb.TritonError):
+        model(INPUT0=X, INPUT1=X)
+
+
+def test_whatever_goes_wrong_on_the_way_in_is_answered(server, monkeypatch):
+    def broken(request: object) -> None:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(server.engine, "submit", broken)
+    with pytest.raises(tnb.TritonError, match="RuntimeError: broken"):
+        server["add_sub"](INPUT0=X, INPUT1=X)

@@ -144,11 +144,14 @@ class InferRequest:
         A padding row of the sequence batcher's direct strategy: no client waits for it.
     checked : bool
         It fits its model's configuration.
+    accepted_by : object or None
+        The served model whose scheduler has the request; it knows how to cancel it.
     states : object or None
         Implicit state handed to the backend (sequence models).
     """
 
     __slots__ = (
+        "accepted_by",
         "batch_key",
         "batch_size",
         "cancelled",
@@ -206,6 +209,7 @@ class InferRequest:
         self.cancelled = False
         self.is_null = False
         self.checked = False
+        self.accepted_by: Any = None
         self.states: Any = None
 
     def again(self, inputs: dict[str, Tensor], respond: Respond) -> InferRequest:
@@ -234,6 +238,10 @@ class InferRequest:
 
     def __repr__(self) -> str:
         return f"InferRequest({self.model_name!r}, serial={self.serial}, inputs={list(self.inputs)})"
+
+
+def nobody(request: InferRequest, response: InferResponse) -> None:
+    """A ``respond`` for requests that nobody waits for."""
 
 
 def zeros(datatype: DataType, shape: tuple[int, ...]) -> npt.NDArray[Any]:

@@ -114,12 +114,9 @@ class Engine:
 
     def cancel(self, request: InferRequest) -> None:
         """Nobody waits for the request any more."""
-        try:
-            served = self._repository.get(request.model_name, request.model_version)
-        except TritonError:
-            request.cancelled = True
-        else:
-            served.cancel(request)
+        request.cancelled = True
+        if request.accepted_by is not None:
+            request.accepted_by.cancel(request)
 
     # --- questions ----------------------------------------------------------------------------
 

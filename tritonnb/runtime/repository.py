@@ -212,7 +212,7 @@ class ModelRepository:
             self._newest.pop(name, None)
             for version, entry in model.versions.items():
                 if entry.served is not None:
-                    self._retire(name, version, entry, State.UNLOADING)
+                    self._retire(name, version, entry)
 
     async def close(self) -> None:
         """Unload everything and wait until it is gone."""
@@ -285,11 +285,11 @@ class ModelRepository:
             if version in made:
                 self._close(entry.served)
             else:
-                self._retire(source.name, version, entry, State.UNLOADING)
+                self._retire(source.name, version, entry)
 
-    def _retire(self, name: str, version: int, entry: _Version, state: State) -> None:
-        served, entry.served, entry.state = entry.served, None, state
-        self._changed(name, version, state)
+    def _retire(self, name: str, version: int, entry: _Version) -> None:
+        served, entry.served, entry.state = entry.served, None, State.UNLOADING
+        self._changed(name, version, State.UNLOADING)
 
         def gone(_: asyncio.Task[None]) -> None:
             if entry.state is State.UNLOADING:

@@ -20,8 +20,8 @@ from tritonnb.core.messages import (
     SEQUENCE_END,
     SEQUENCE_START,
     InferRequest,
-    InferResponse,
     Tensor,
+    nobody,
     zeros,
 )
 from tritonnb.model_config.schema import INVALID
@@ -194,14 +194,10 @@ _FALSE_TRUE = {
 def _null_request(reference: InferRequest, inputs: dict[str, Tensor]) -> InferRequest:
     padding = {name: Tensor(name, each.datatype, zeros(each.datatype, each.shape)) for name, each in inputs.items()}
     null = InferRequest(
-        reference.model_name, padding, _discard, model_version=reference.model_version, requested_outputs=()
+        reference.model_name, padding, nobody, model_version=reference.model_version, requested_outputs=()
     )
     null.is_null = True
     return null
-
-
-def _discard(request: InferRequest, response: InferResponse) -> None:
-    """Nobody waits for a null request's answer."""
 
 
 def _read_array(path: Path, datatype: DataType, shape: tuple[int, ...]) -> npt.NDArray[Any]:

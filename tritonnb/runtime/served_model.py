@@ -28,6 +28,7 @@ from tritonnb.core.events import (
 from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.model_config.normalized import config_to_json
 from tritonnb.model_config.schema import ModelSpec
+from tritonnb.runtime.description import describe, read_labels
 from tritonnb.runtime.instance import Instance
 from tritonnb.runtime.loop import in_thread
 from tritonnb.runtime.sequences import SequenceInputs
@@ -79,7 +80,7 @@ class ServedModel:
         self._sequences = (
             SequenceInputs(context.config, context.directory) if context.config.HasField("sequence_batching") else None
         )
-        self._labels = _read_labels(context)
+        self._labels = read_labels(context)
         self._stream = stream
         self._loop = loop
         self._timer: asyncio.TimerHandle | None = None
@@ -94,14 +95,7 @@ class ServedModel:
 
     def metadata(self, versions: Sequence[int] | None = None) -> dict[str, Any]:
         """Model metadata of the v2 protocol; ``versions`` are those to list, ascending."""
-        batch = [-1] if self.spec.max_batch_size > 0 else []
-        return {
-            "name": self.name,
-            "versions": [str(each) for each in versions or [self.version]],
-            "platform": self.config.platform or self.config.backend,
-            "inputs": [_tensor_metadata(each, batch) for each in self.spec.inputs.values()],
-            "outputs": [_tensor_metadata(each, batch) for each in self.spec.outputs.values()],
-        }
+        return describe(self.config, self.spec, versions or [self.version])
 
     def config_json(self) -> str:
         """What ``GET /v2/models/NAME/config`` answers."""
@@ -135,6 +129,7 @@ class ServedModel:
             self.check(request)
         request.model_name = self.name
         request.model_version = self.version
+        request.accepted_by = self
         now = time.monotonic_ns()
         if not request.received_ns:
             request.received_ns = now
@@ -186,11 +181,6 @@ class ServedModel:
         for instance in self.instances:
             await instance.stop()
         await in_thread(self._backend_model.finalize)
-
-    @property
-    def in_flight(self) -> int:
-        """Requests accepted and not finally answered."""
-        return self._in_flight
 
     # --- decisions ----------------------------------------------------------------------------
 
@@ -397,15 +387,3 @@ class ServedModel:
             message,
             counted_as,
         )
-
-
-def _tensor_metadata(tensor: Any, batch: list[int]) -> dict[str, Any]:
-    return {"name": tensor.name, "datatype": tensor.datatype.name, "shape": [*batch, *tensor.dims]}
-
-
-def _read_labels(context: ModelContext) -> dict[str, list[str]]:
-    return {
-        output.name: (context.directory / output.label_filename).read_text("utf-8", "replace").splitlines()
-        for output in context.config.output
-        if output.label_filename
-    }

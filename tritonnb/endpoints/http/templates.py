@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tritonnb.core.messages import InferRequest, InferResponse, Respond, Tensor
+from tritonnb.core.messages import InferRequest, Respond, Tensor, nobody
 from tritonnb.endpoints.http.infer_request import AnswerFormat
 from tritonnb.runtime.served_model import ServedModel
 
@@ -65,9 +65,5 @@ class RequestTemplates:
             return  # some input came in JSON
         if len(self._known) >= _MOST_HEADS:
             self._known.clear()
-        bare = request.again({}, _nobody)
+        bare = request.again({}, nobody)
         self._known[bytes(body[:length])] = _Template(bare, answer, len(body), tuple(inputs))
-
-
-def _nobody(request: InferRequest, response: InferResponse) -> None:
-    """A template is never answered."""
