@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Optional
 
+import numpy as np
 import pytest
 import torch
 
 from tests.backends.models import Loaded, config_of, request, rows, write_identity
-from tritonnb.core.errors import InternalError, InvalidArgumentError, UnsupportedError
+from tritonnb.core.datatypes import datatype_of
+from tritonnb.core.errors import InternalError, InvalidArgumentError
+from tritonnb.core.messages import InferRequest, Tensor
 
 
 class Subtract(torch.nn.Module):
@@ -60,7 +63,7 @@ def test_a_dictionary_gets_the_tensors_by_name(tmp_path: Path):
 
 def test_fewer_tensors_than_outputs_is_an_error(tmp_path: Path):
     loaded = load(FromDict(), tmp_path, ["a", "b"], ["d", "e"])
-    with pytest.raises(InternalError, match="model 'm' returned 1 tensors, the configuration has 2 outputs"):
+    with pytest.raises(InvalidArgumentError, match=r"The output e .* doesn't exist\. This model has 1 outputs"):
         loaded.run(request(a=rows(1), b=rows(1)))
 
 
@@ -89,7 +92,7 @@ def test_a_datatype_without_a_torch_dtype_is_refused(tmp_path: Path):
     tensors = (
         'input { name: "IN0" data_type: TYPE_UINT16 dims: 1 } output { name: "OUT0" data_type: TYPE_FP32 dims: 1 }'
     )
-    with pytest.raises(UnsupportedError, match="'IN0' of model 'm': datatype UINT16"):
+    with pytest.raises(InternalError, match="unsupported datatype TYPE_UINT16 for input 'IN0' for model 'm'"):
         Loaded(config_of("pytorch", tensors), tmp_path)
 
 
@@ -142,7 +145,7 @@ def test_an_absent_input_that_has_only_a_position_is_missed(tmp_path: Path):
 
 def test_a_result_that_is_no_tensor_is_an_error(tmp_path: Path):
     loaded = load(NoTensor(), tmp_path, ["a"], ["d"])
-    with pytest.raises(InternalError, match="returned no tensor for output 'd' but 'int'"):
+    with pytest.raises(InternalError, match="output must be of type Tensor, List\\[str\\] or Tuple"):
         loaded.run(request(a=rows(1)))
 
 
@@ -150,3 +153,159 @@ def test_a_model_outside_inference_mode_may_answer_with_its_weights(tmp_path: Pa
     extra = 'parameters { key: "INFERENCE_MODE" value { string_value: "false" } }'
     (answer,) = load(Weight(), tmp_path, ["a"], ["d"], extra=extra).run(request(a=rows(2)))
     assert values(answer) == {"d": 2}
+
+
+class Remembering(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(1, 1))
+
+    def forward(self, a: torch.Tensor) -> torch.Tensor:
+        self.total += a
+        return self.total
+
+
+def test_an_answer_is_not_the_memory_of_the_model(tmp_path: Path):
+    loaded = load(Remembering(), tmp_path, ["a"], ["d"])
+    (first,) = loaded.run(request(a=rows(2)))
+    loaded.run(request(a=rows(3)))
+    assert values(first) == {"d": 2}
+
+
+# --- sequences: control tensors and implicit state -----------------------------------------------
+
+
+class States:
+    """What the runtime hands over as the states of one sequence: by output name, the input's name."""
+
+    def __init__(self, names: dict[str, str], **arrays: np.ndarray) -> None:
+        self._names = names
+        self.inputs = {name: Tensor(name, datatype_of(array.dtype), array) for name, array in arrays.items()}
+
+    def update(self, output: str, array: np.ndarray) -> None:
+        self.inputs[self._names[output]] = Tensor(self._names[output], datatype_of(array.dtype), array)
+
+    def values(self) -> dict[str, list]:
+        return {name: each.array.tolist() for name, each in self.inputs.items()}
+
+
+class SumAndCount(torch.nn.Module):
+    """Two states; it writes them in place and then refuses what is negative."""
+
+    def forward(self, x: torch.Tensor, total: torch.Tensor, count: torch.Tensor):
+        total += x
+        count += 1
+        if bool((x < 0).any()):
+            raise ValueError("negative")
+        return total / count, total, count
+
+
+TWO_STATES = """
+    sequence_batching { direct { }
+        state { input_name: "TOTAL__1" output_name: "TOTAL_OUT__1" data_type: TYPE_FP32 dims: 1 }
+        state { input_name: "COUNT__2" output_name: "COUNT_OUT__2" data_type: TYPE_FP32 dims: 1 }
+    }
+"""
+
+
+def load_mean(directory: Path, outputs: list[str]) -> Loaded:
+    return load(SumAndCount(), directory, ["X__0"], outputs, extra=TWO_STATES)
+
+
+def sequence(total: float = 0, count: float = 0) -> States:
+    names = {"TOTAL_OUT__1": "TOTAL__1", "COUNT_OUT__2": "COUNT__2"}
+    return States(names, TOTAL__1=rows(total), COUNT__2=rows(count))
+
+
+def step(x: float, states: States) -> InferRequest:
+    made = request(X__0=rows(x))
+    made.states = states
+    return made
+
+
+def test_states_go_from_step_to_step(tmp_path: Path):
+    loaded = load_mean(tmp_path, ["MEAN__0"])
+    states = sequence()
+    means = [values(loaded.run(step(x, states))[0]) for x in (1, 3, 8)]
+    assert means == [{"MEAN__0": 1}, {"MEAN__0": 2}, {"MEAN__0": 4}]
+    assert states.values() == {"TOTAL__1": [[12]], "COUNT__2": [[3]]}
+
+
+def test_each_sequence_of_a_batch_gets_its_own_rows_of_the_states(tmp_path: Path):
+    loaded = load_mean(tmp_path, ["MEAN__0"])
+    one, two = sequence(), sequence(total=10, count=4)
+    answers = loaded.run(step(4, one), step(0, two))
+    assert [values(each)["MEAN__0"] for each in answers] == [4, 2]
+    assert (one.values()["TOTAL__1"], two.values()["TOTAL__1"]) == ([[4]], [[10]])
+
+
+def test_a_state_may_be_asked_for_as_an_output(tmp_path: Path):
+    loaded = load_mean(tmp_path, ["COUNT_OUT__2", "MEAN__0"])
+    states = sequence()
+    (answer,) = loaded.run(step(6, states))
+    assert values(answer) == {"COUNT_OUT__2": 1, "MEAN__0": 6}
+    (answer,) = loaded.run(step(6, states))
+    assert values(answer) == {"COUNT_OUT__2": 2, "MEAN__0": 6}
+
+
+def test_a_request_that_fails_leaves_its_states_as_they_were(tmp_path: Path):
+    loaded = load_mean(tmp_path, ["MEAN__0"])
+    states = sequence(total=5, count=1)
+    with pytest.raises(InternalError, match="PyTorch execute failure"):
+        loaded.run(step(-1, states))
+    assert states.values() == {"TOTAL__1": [[5]], "COUNT__2": [[1]]}
+
+
+def test_a_state_is_not_the_memory_of_an_answer(tmp_path: Path):
+    loaded = load_mean(tmp_path, ["TOTAL_OUT__1"])
+    states = sequence()
+    (first,) = loaded.run(step(1, states))
+    loaded.run(step(1, states))
+    assert values(first) == {"TOTAL_OUT__1": 1}
+
+
+def test_a_state_of_another_datatype_is_an_error_and_changes_nothing(tmp_path: Path):
+    extra = TWO_STATES.replace("TYPE_FP32", "TYPE_INT32", 1)
+    loaded = load(SumAndCount(), tmp_path, ["X__0"], ["MEAN__0"], extra=extra)
+    states = sequence()
+    complaint = "configuration expects datatype TYPE_INT32 for output 'TOTAL_OUT__1', model provides TYPE_FP32"
+    with pytest.raises(InvalidArgumentError, match=complaint):
+        loaded.run(step(1, states))
+    assert states.values() == {"TOTAL__1": [[0]], "COUNT__2": [[0]]}
+
+
+def test_control_tensors_are_arguments_by_index(tmp_path: Path):
+    control = 'name: "START__0" control { kind: CONTROL_SEQUENCE_START fp32_false_true: [ 0, 1 ] }'
+    extra = f"sequence_batching {{ control_input {{ {control} }} }}"
+    loaded = load(Subtract(), tmp_path, ["IN__1"], ["d", "n"], extra=extra)
+    (answer,) = loaded.run(request(IN__1=rows(5), START__0=rows(1)))
+    assert values(answer) == {"d": -4, "n": 4}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "states", "complaint"),
+    [
+        (["X"], ["MEAN__0"], TWO_STATES, "not all inputs and outputs follow the <name>__<index> naming convention"),
+        (["x"], ["MEAN__0"], TWO_STATES, "not all inputs and outputs follow the <name>__<index> naming convention"),
+        (["X__0"], ["MEAN"], TWO_STATES, "not all inputs and outputs follow the <name>__<index> naming convention"),
+        (["X__0"], ["MEAN__0"], TWO_STATES.replace("TOTAL__1", "TOTAL"), "state 'TOTAL' does not follow the"),
+        (["X__0"], ["MEAN__0"], TWO_STATES.replace("COUNT_OUT__2", "C__x"), "state 'C__x' does not follow the"),
+        (["X__0"], ["MEAN__0"], TWO_STATES.replace("COUNT__2", "C__1"), "'TOTAL__1' and 'C__1' refer to the same"),
+        (["X__3"], ["MEAN__0"], TWO_STATES, "'X__3' refers to an argument which doesn't exist: 'forward' has 3"),
+    ],
+)
+def test_names_of_a_model_with_state_have_an_index(tmp_path: Path, inputs, outputs, states: str, complaint: str):
+    with pytest.raises(InvalidArgumentError, match=complaint):
+        load(SumAndCount(), tmp_path, inputs, outputs, extra=states)
+
+
+def test_a_control_tensor_without_an_index_fails_the_load(tmp_path: Path):
+    control = 'name: "left" control { kind: CONTROL_SEQUENCE_START fp32_false_true: [ 0, 1 ] }'
+    extra = f"sequence_batching {{ control_input {{ {control} }} }}"
+    with pytest.raises(InternalError, match="input 'left' does not follow <name>__<index> naming convention"):
+        load(Subtract(), tmp_path, ["right"], ["d", "n"], extra=extra)
+
+
+def test_too_few_inputs_fail_the_load(tmp_path: Path):
+    with pytest.raises(InvalidArgumentError, match="configuration expects 1 inputs, model provides 2"):
+        load(Subtract(), tmp_path, ["x"], ["d", "n"])

@@ -126,9 +126,10 @@ def publish_states(execution: Execution, states: Mapping[str, Array], batching: 
         answered_with_error = execution.responses[index] is not None
         if request.states is not None and not answered_with_error:
             for name, array in states.items():
-                # A view would keep the whole batch's output alive for as long as the sequence lives.
-                part = _rows(name, array, row, rows).copy() if batching else array
-                request.states.update(name, part)
+                # A view would keep the whole batch's output alive for as long as the sequence lives, and
+                # what a model gives may be its own memory or its input's.
+                part = _rows(name, array, row, rows) if batching else array
+                request.states.update(name, part.copy())
         row += rows
 
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,15 +25,26 @@ from tritonnb.backends.contract import (
     InstanceSpec,
     ModelContext,
 )
-from tritonnb.core.datatypes import BYTES
-from tritonnb.core.errors import InternalError, InvalidArgumentError, NotFoundError, UnsupportedError
-from tritonnb.model_config.schema import ModelSpec
+from tritonnb.backends.torchscript_names import arguments_by_tensor, result_positions
+from tritonnb.core.datatypes import BY_NUMBER
+from tritonnb.core.errors import InternalError, InvalidArgumentError, NotFoundError, TritonError
+from tritonnb.model_config.schema import INVALID, ModelSpec
 
 logger = logging.getLogger(__name__)
 
-_INDEXED = re.compile(r".+__(\d+)")
-#: Datatypes that the backend does not take.
-_NOT_TAKEN = {"UINT16", "UINT32", "UINT64", "BF16"}
+#: PyTorch's name of a datatype; the others are not taken.
+_TORCH_TYPES = {
+    "BOOL": torch.bool,
+    "UINT8": torch.uint8,
+    "INT8": torch.int8,
+    "INT16": torch.int16,
+    "INT32": torch.int32,
+    "INT64": torch.int64,
+    "FP16": torch.float16,
+    "FP32": torch.float32,
+    "FP64": torch.float64,
+}
+_DATATYPES = {dtype: name for name, dtype in _TORCH_TYPES.items()}
 
 
 class PyTorchBackend(Backend):
@@ -94,12 +104,7 @@ class TorchModel(BackendModel):
         for name, setter in _JIT_SETTINGS.items():
             if name in context.parameters:
                 setter(_flag(context, name, True))
-        for tensor in (*self.spec.inputs.values(), *self.spec.outputs.values()):
-            if tensor.datatype.name in _NOT_TAKEN or tensor.datatype is BYTES:
-                raise UnsupportedError(
-                    f"tensor '{tensor.name}' of model '{context.name}': datatype {tensor.datatype.name} is not "
-                    "supported by the pytorch backend"
-                )
+        self.datatypes = _datatypes(context.config)
         self._shared: dict[str, Any] = {}
         self._sharing = threading.Lock()
 
@@ -138,24 +143,31 @@ class TorchInstance(BackendModelInstance):
         self._stream = torch.cuda.Stream(self._device) if cuda else None  # type: ignore[no-untyped-call]
         self._staging: dict[str, torch.Tensor] = {}
         self._states = {each.output_name: each.input_name for each in model.context.config.sequence_batching.state}
+        self._copied = set(self._states.values())
 
     def initialize(self) -> None:
         """Load the module and decide how tensors go in and out."""
+        config = self._model.context.config
         self._module = self._model.module(self._device)
-        names = [*self._model.spec.inputs, *_controls(self._model), *self._states.values()]
-        self._arguments, self._passing = _argument_order(self._model.context.name, self._module, names)
-        self._output_index = _output_order([*self._model.spec.outputs, *self._states])
+        # Such a module may answer with memory that its next execution writes.
+        self._has_memory = any(True for _ in self._module.buffers())
+        self._arguments = arguments_by_tensor(config, self._module)
+        self._positions = result_positions(config)
+        controls = (each.name for each in config.sequence_batching.control_input)
+        self._inputs = [*self._model.spec.inputs, *controls, *self._states.values()]
 
     def execute(self, execution: Execution) -> None:
         """Gather, run, scatter."""
-        arrays = {name: array for name in self._arguments if (array := gather(execution, name)) is not None}
+        arrays = {name: array for name in self._inputs if (array := gather(execution, name)) is not None}
         with self._modes():
             tensors = {name: self._to_device(name, array) for name, array in arrays.items()}
             self._synchronize()
             execution.compute_started()
             try:
-                result = self._call(tensors)
-            except RuntimeError as error:
+                result = _listed(self._call(tensors))
+            except TritonError:
+                raise
+            except Exception as error:  # torch.jit.Error is no RuntimeError
                 raise InternalError(f"PyTorch execute failure: {error}") from error
             self._synchronize()
             execution.compute_ended()
@@ -172,15 +184,12 @@ class TorchInstance(BackendModelInstance):
         del self._module
 
     def _call(self, tensors: dict[str, torch.Tensor]) -> Any:
-        if self._passing == "dictionary":
+        if self._arguments is None:
             return self._module(tensors)
-        if self._passing == "keywords":
-            return self._module(**tensors)
-        # An absent input may only be followed by absent ones, or the others would change places.
-        for name, expected in zip(tensors, self._arguments, strict=False):
-            if name != expected:
-                raise InvalidArgumentError(f"input '{expected}' of model '{self._model.context.name}' is missing")
-        return self._module(*tensors.values())
+        for name, argument in self._arguments.items():
+            if argument.required and name not in tensors:
+                raise InvalidArgumentError(f"input '{name}' of model '{self._model.context.name}' is missing")
+        return self._module(**{self._arguments[name].name: tensor for name, tensor in tensors.items()})
 
     def _modes(self) -> contextlib.ExitStack:
         stack = contextlib.ExitStack()
@@ -192,8 +201,10 @@ class TorchInstance(BackendModelInstance):
 
     def _to_device(self, name: str, array: npt.NDArray[Any]) -> torch.Tensor:
         if self._stream is None:
-            # torch.from_numpy warns of read-only arrays; a model does not write its inputs.
-            return torch.from_numpy(array if array.flags.writeable else array.copy())
+            # A model may write its inputs in place: a request that fails must leave its state as it was.
+            # Read-only arrays, of which torch.from_numpy warns, are the bodies of HTTP requests.
+            keep = array.flags.writeable and name not in self._copied
+            return torch.from_numpy(array if keep else array.copy())
         count = array.size
         staging = self._staging.get(name)
         dtype = torch.from_numpy(np.empty(0, array.dtype)).dtype
@@ -205,39 +216,32 @@ class TorchInstance(BackendModelInstance):
 
     def _to_cpu(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, npt.NDArray[Any]]:
         if self._stream is None:
-            return {name: tensor.detach().contiguous().numpy() for name, tensor in tensors.items()}
+            own = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+            return {name: (each.clone() if self._has_memory else each).numpy() for name, each in own.items()}
         copies = {name: torch.empty(each.shape, dtype=each.dtype, pin_memory=True) for name, each in tensors.items()}
         for name, tensor in tensors.items():
             copies[name].copy_(tensor, non_blocking=True)
         self._synchronize()
         return {name: copy.numpy() for name, copy in copies.items()}
 
-    def _pick(self, result: Any) -> dict[str, torch.Tensor]:
+    def _pick(self, result: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
         """The module's result by output name, each checked against the configuration."""
-        if isinstance(result, dict):
-            produced = {name: result[name] for name in self._output_index if name in result}
-        else:
-            listed = [result] if isinstance(result, torch.Tensor) else list(result)
-            if max(self._output_index.values()) >= len(listed):
-                raise InternalError(
-                    f"model '{self._model.context.name}' returned {len(listed)} tensors, the configuration has "
-                    f"{len(self._output_index)} outputs"
-                )
-            produced = {name: listed[index] for name, index in self._output_index.items()}
-        for name, spec in self._model.spec.outputs.items():
-            if name not in produced:
-                raise InternalError(f"model '{self._model.context.name}' returned no output '{name}'")
-            if not isinstance(produced[name], torch.Tensor):
-                raise InternalError(
-                    f"model '{self._model.context.name}' returned no tensor for output '{name}' but "
-                    f"'{type(produced[name]).__name__}'"
-                )
-            expected = torch.from_numpy(np.empty(0, spec.datatype.numpy)).dtype
-            if produced[name].dtype != expected:
+        for name, position in self._positions.items():
+            if position >= len(result):
                 raise InvalidArgumentError(
-                    f"configuration expects datatype {spec.datatype.config_name} for output '{name}', model "
-                    f"'{self._model.context.name}' provides {produced[name].dtype}"
+                    f"The output {name} in the model configuration refers to an output index which doesn't exist. "
+                    f"This model has {len(result)} outputs"
                 )
+        produced = {name: result[position] for name, position in self._positions.items()}
+        for name in self._positions:
+            datatype, provided = self._model.datatypes[name], _DATATYPES.get(produced[name].dtype, INVALID.name)
+            if provided != datatype:
+                raise InvalidArgumentError(
+                    f"configuration expects datatype TYPE_{datatype} for output '{name}', model provides "
+                    f"TYPE_{provided}"
+                )
+            if not produced[name].ndim:
+                raise InvalidArgumentError(f"output '{name}' is a scalar which is not supported.")
         return produced
 
     def _synchronize(self) -> None:
@@ -279,29 +283,33 @@ def _integer(context: ModelContext, name: str) -> int | None:
         ) from None
 
 
-def _controls(model: TorchModel) -> list[str]:
-    return [each.name for each in model.context.config.sequence_batching.control_input]
-
-
-def _argument_order(model: str, module: Any, names: list[str]) -> tuple[list[str], str]:
-    """Inputs in the order of ``forward``'s arguments, and how they are passed."""
-    arguments = list(module.forward.schema.arguments)[1:]
-    if len(arguments) == 1 and str(arguments[0].type).startswith("Dict"):
-        return names, "dictionary"
-    expected = [each.name for each in arguments]
-    if len(names) > len(expected):
-        raise InvalidArgumentError(
-            f"unable to load model '{model}', configuration expects {len(names)} inputs, model provides {len(expected)}"
+def _listed(result: Any) -> Sequence[torch.Tensor]:
+    """A module answers with a tensor or a tuple of tensors."""
+    if isinstance(result, torch.Tensor):
+        return (result,)
+    if not isinstance(result, tuple):
+        raise RuntimeError(
+            "output must be of type Tensor, List[str] or Tuple containing one of these two types. It should not be a "
+            "List / Dictionary of Tensors or a Scalar"
         )
-    if set(names) <= set(expected):
-        return [name for name in expected if name in names], "keywords"
-    indices = {name: found.group(1) for name in names if (found := _INDEXED.fullmatch(name))}
-    if len(indices) == len(names):
-        return sorted(names, key=lambda name: int(indices[name])), "positions"
-    return names, "positions"
+    for element in result:
+        if not isinstance(element, torch.Tensor):
+            raise RuntimeError(f"Expected Tensor but got {type(element).__name__}")
+    return result
 
 
-def _output_order(names: list[str]) -> dict[str, int]:
-    """The position of each output in what the module returns."""
-    indices = {name: int(found.group(1)) for name in names if (found := _INDEXED.fullmatch(name))}
-    return indices if len(indices) == len(names) else {name: index for index, name in enumerate(names)}
+def _datatypes(config: Any) -> dict[str, str]:
+    """The datatype of each output and state output; those of all tensors are checked."""
+    kinds = {"input": config.input, "output": config.output, "state": config.sequence_batching.state}
+    datatypes: dict[str, str] = {}
+    for kind, tensors in kinds.items():
+        for each in tensors:
+            name = each.output_name if kind == "state" else each.name
+            datatype = BY_NUMBER.get(each.data_type, INVALID)
+            if datatype.name not in _TORCH_TYPES:
+                raise InternalError(
+                    f"unsupported datatype {datatype.config_name} for {kind} '{name}' for model '{config.name}'"
+                )
+            if kind != "input":
+                datatypes[name] = datatype.name
+    return datatypes
