@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 import pytest
 import torch
+from tritonclient import http
 
-from tritonnb.model_zoo import dense, magika, materialize
+from tritonnb.model_zoo import accumulator, dense, magika, materialize
 from tritonnb.model_zoo.digits import held_out
 from tritonnb.server import Server
 
@@ -27,6 +30,7 @@ def server() -> Iterator[Server]:
 
 
 def test_materializing_again_leaves_everything_as_it_is():
+    materialize(EXAMPLES)
     assert [line for line in materialize(EXAMPLES).lines if not line.endswith(": there")] == []
 
 
@@ -70,3 +74,68 @@ def test_magika_says_what_the_package_says(server: Server):
 
 def test_strings_are_made_capital(server: Server):
     assert server["string_upper"](TEXT=[["straße"]])["UPPER"].tolist() == [[b"STRASSE"]]
+
+
+# --- accumulator ---------------------------------------------------------------------------------
+
+
+def test_the_accumulators_are_what_the_documented_command_makes(tmp_path: Path):
+    accumulator.write_onnx(tmp_path / "model.onnx")
+    assert onnx.load(tmp_path / "model.onnx").graph == onnx.load(EXAMPLES / "accumulator_onnx/1/model.onnx").graph
+    accumulator.write_torchscript(tmp_path / "model.pt")
+    made, committed = (
+        torch.jit.load(path) for path in (tmp_path / "model.pt", EXAMPLES / "accumulator_torchscript/1/model.pt")
+    )
+    assert made.code == committed.code
+
+
+ACCUMULATORS = [
+    ("accumulator", "INPUT", "OUTPUT"),
+    ("accumulator_onnx", "INPUT", "OUTPUT"),
+    ("accumulator_torchscript", "INPUT__0", "OUTPUT__0"),
+]
+
+
+class Accumulator:
+    """One of the accumulators, over HTTP."""
+
+    def __init__(self, server: Server, model: str, name: str, result: str) -> None:
+        self._client = http.InferenceServerClient(server.url.removeprefix("http://"))
+        self._model, self._name, self._result = model, name, result
+
+    def add(self, value: int, sequence: int, **flags: bool) -> int:
+        """The sequence's total."""
+        given = http.InferInput(self._name, [1, 1], "INT32")
+        given.set_data_from_numpy(np.array([[value]], np.int32))
+        answer = self._client.infer(self._model, [given], sequence_id=sequence, **flags)
+        return int(answer.as_numpy(self._result).item())
+
+    def totals(self, sequence: int, values: range) -> list[int]:
+        """Those of a whole sequence."""
+        last = values[-1]
+        return [
+            self.add(each, sequence, sequence_start=each == values[0], sequence_end=each == last) for each in values
+        ]
+
+
+@pytest.mark.parametrize(("model", "name", "result"), ACCUMULATORS)
+def test_interleaved_sequences_have_totals_of_their_own(server: Server, model: str, name: str, result: str):
+    accumulator = Accumulator(server, model, name, result)
+    found = [
+        [accumulator.add(sequence * step, sequence, sequence_start=step == 1) for sequence in (3, 1, 2)]
+        for step in (1, 2, 3)
+    ]
+    assert found == [[3, 1, 2], [9, 3, 6], [18, 6, 12]]
+    assert accumulator.add(5, 3, sequence_start=True) == 5
+    assert accumulator.add(5, 2, sequence_end=True) == 17
+
+
+@pytest.mark.parametrize(("model", "name", "result"), ACCUMULATORS)
+def test_twelve_sequences_at_once_on_eight_slots_add_up(server: Server, model: str, name: str, result: str):
+    def run(sequence: int) -> list[int]:
+        return Accumulator(server, model, name, result).totals(sequence, range(sequence, sequence + 6))
+
+    sequences = range(101, 113)
+    with ThreadPoolExecutor(len(sequences)) as pool:
+        found = list(pool.map(run, sequences))
+    assert found == [np.cumsum(range(each, each + 6)).tolist() for each in sequences]

@@ -1,0 +1,71 @@
+"""``accumulator``: running totals of sequences, one model for each way of keeping them.
+
+* ``accumulator`` (Python) keeps its totals itself, by correlation id;
+* ``accumulator_onnx`` leaves the total to the server, which begins a sequence with zeros;
+* ``accumulator_torchscript`` leaves it to the server, too, and begins anew itself where START says so.
+
+``python -m tritonnb.model_zoo.accumulator model_repository`` writes the files of the last two.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+#: The names are those of the configuration: a model with implicit state goes by their indices.
+_FORWARD = """
+def forward(self, input, total, start):
+    # type: (Tensor, Tensor, Tensor) -> Tuple[Tensor, Tensor]
+    total = torch.where(start > 0, input, input + total)
+    return total, total
+"""
+
+
+def write_onnx(path: Path) -> None:
+    """Write the ONNX file.
+
+    Raises
+    ------
+    ImportError
+        Where ``onnx`` is not installed.
+    """
+    from onnx import TensorProto, helper, save_model
+
+    tensors = {
+        name: helper.make_tensor_value_info(name, TensorProto.INT32, ["batch", 1])
+        for name in ("INPUT", "INPUT_STATE", "OUTPUT", "OUTPUT_STATE")
+    }
+    nodes = [
+        helper.make_node("Add", ["INPUT", "INPUT_STATE"], ["OUTPUT_STATE"]),
+        helper.make_node("Identity", ["OUTPUT_STATE"], ["OUTPUT"]),
+    ]
+    ends = list(tensors.values())
+    graph = helper.make_graph(nodes, "accumulator", ends[:2], ends[2:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    model.producer_name = "tritonnb"
+    save_model(model, path)
+
+
+def write_torchscript(path: Path) -> None:
+    """Write the TorchScript file.
+
+    Raises
+    ------
+    ImportError
+        Where ``torch`` is not installed.
+    """
+    import torch
+
+    module = torch.jit.ScriptModule()
+    module.define(_FORWARD)
+    module.save(str(path))
+
+
+def main(repository: Path) -> None:
+    """Write both files into a model repository."""
+    write_onnx(repository / "accumulator_onnx" / "1" / "model.onnx")
+    write_torchscript(repository / "accumulator_torchscript" / "1" / "model.pt")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
