@@ -1,7 +1,7 @@
 """The example models: a model repository in Triton's layout, put together from what is installed.
 
-Small files come with the package. Larger ones are made (``dense``, from a seed) or copied
-(``magika``, from the package of that name) and checked against a checksum.
+Small files come with the package. Larger ones are made (``dense`` from a seed, ``silero_vad`` from the
+package of that name) or copied (``magika``) and checked against a checksum.
 """
 
 from tritonnb.model_zoo.materialize import materialize

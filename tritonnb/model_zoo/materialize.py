@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tritonnb.model_zoo import dense, magika
+from tritonnb.model_zoo import dense, magika, silero_vad
 
 
 def _digest(path: Path) -> str:
@@ -31,6 +31,7 @@ _MADE = (
     _Made("dense/1/model.onnx", dense.write, dense.SHA256, dense.digest),
     _Made("magika/1/model.onnx", magika.write_model, magika.MODEL_SHA256),
     _Made("magika/labels.txt", magika.write_labels, magika.LABELS_SHA256),
+    _Made("silero_vad/1/model.onnx", silero_vad.write, silero_vad.SHA256, silero_vad.digest),
 )
 
 

@@ -1,0 +1,128 @@
+"""``silero_vad``: is anybody speaking? Silero's recurrent network, from the package ``silero-vad`` (MIT).
+
+The package's wrapper keeps two things between the frames of a stream: the network's state, and the
+last samples of the frame before. `write` rebuilds the ONNX file around the same network so that both
+are inputs and outputs with the batch first, which makes them two implicit states; the sample rate,
+an input in the package, is a constant.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import wave
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+SAMPLE_RATE = 16_000
+#: Samples of a frame, 32 ms, and of the frame before that the network looks at, too.
+FRAME = 512
+CONTEXT = 64
+
+#: Of the graph, as silero-vad 6.2 gives it.
+SHA256 = "e3696830b49d76baa4997bc6a027fb1b3b0ab975da7d2f25709f52daf1d7cdd6"
+
+_FLOATS = 1  # TensorProto.FLOAT
+
+
+def frames(path: Path) -> npt.NDArray[np.float32]:
+    """The frames of a recording.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        A WAV file: 16 bit, one channel, at 16 kHz or a multiple.
+
+    Returns
+    -------
+    numpy.ndarray
+        FP32 of shape [n, 512]; what remains at the end is left out.
+
+    Raises
+    ------
+    ValueError
+        If the file is of another kind.
+    """
+    with wave.open(str(path)) as file:
+        times, remainder = divmod(file.getframerate(), SAMPLE_RATE)
+        if remainder or file.getnchannels() != 1 or file.getsampwidth() != 2:
+            raise ValueError(f"{path} is not 16 bit, one channel, at a multiple of {SAMPLE_RATE} Hz")
+        samples = np.frombuffer(file.readframes(file.getnframes()), "<i2").astype(np.float32) / 2**15
+    resampled: npt.NDArray[np.float32] = samples[: len(samples) // times * times].reshape(-1, times).mean(axis=1)
+    return resampled[: len(resampled) // FRAME * FRAME].reshape(-1, FRAME)
+
+
+def write(path: Path) -> None:
+    """Write the ONNX file: AUDIO, CONTEXT and STATE to output, CONTEXT_OUT and STATE_OUT.
+
+    Raises
+    ------
+    ImportError
+        Where ``onnx`` or ``silero-vad`` is not installed.
+    """
+    from onnx import helper, load_model, numpy_helper, save_model
+
+    model = load_model(directory() / "silero_vad_16k_op15.onnx")
+    graph = model.graph
+    constants = {
+        "sr": np.array(SAMPLE_RATE, np.int64),
+        "context_begin": np.array([-CONTEXT], np.int64),
+        "context_end": np.array([2**31 - 1], np.int64),
+        "context_axis": np.array([1], np.int64),
+    }
+    before = [
+        helper.make_node("Concat", ["CONTEXT", "AUDIO"], ["input"], axis=1),
+        helper.make_node("Transpose", ["STATE"], ["state"], perm=[1, 0, 2]),
+    ]
+    after = [
+        helper.make_node("Slice", ["AUDIO", "context_begin", "context_end", "context_axis"], ["CONTEXT_OUT"]),
+        helper.make_node("Transpose", ["stateN"], ["STATE_OUT"], perm=[1, 0, 2]),
+    ]
+    nodes = [*before, *graph.node, *after]
+    inputs = [_tensor(helper, "AUDIO", FRAME), _tensor(helper, "CONTEXT", CONTEXT), _tensor(helper, "STATE", 2, 128)]
+    outputs = [
+        _tensor(helper, "output", 1), _tensor(helper, "CONTEXT_OUT", CONTEXT), _tensor(helper, "STATE_OUT", 2, 128),
+    ]  # fmt: skip
+    initializers = [*graph.initializer, *(numpy_helper.from_array(array, name) for name, array in constants.items())]
+    graph.CopyFrom(helper.make_graph(nodes, "silero_vad", inputs, outputs, initializers))
+    save_model(model, path)
+
+
+def digest(path: Path) -> str:
+    """The SHA-256 of the graph in a file; what stands around it depends on the version of ``onnx``.
+
+    Raises
+    ------
+    ImportError
+        Where ``onnx`` is not installed.
+    ValueError
+        If it is no such file.
+    """
+    from google.protobuf.message import DecodeError
+    from onnx import load_model
+
+    try:
+        return hashlib.sha256(load_model(path).graph.SerializeToString(deterministic=True)).hexdigest()
+    except DecodeError as error:
+        raise ValueError(f"{path} is no ONNX file") from error
+
+
+def _tensor(helper: Any, name: str, *dims: int) -> Any:
+    return helper.make_tensor_value_info(name, _FLOATS, ["batch", *dims])
+
+
+def directory() -> Path:
+    """The data of the installed package.
+
+    Raises
+    ------
+    ImportError
+        Where it is not installed.
+    """
+    found = importlib.util.find_spec("silero_vad")
+    if found is None or found.origin is None:
+        raise ImportError("silero-vad is not installed", name="silero-vad")
+    return Path(found.origin).parent / "data"
