@@ -15,8 +15,18 @@ from benchmarks.http import image, small
 from benchmarks.inprocess import inprocess
 from benchmarks.memory import memory
 from benchmarks.models import models
+from benchmarks.sequences import accumulator, streams
 
-WHAT = {"http": small, "image": image, "inprocess": inprocess, "models": models, "memory": memory, "gpu": gpu}
+WHAT = {
+    "http": small,
+    "image": image,
+    "inprocess": inprocess,
+    "models": models,
+    "accumulator": accumulator,
+    "streams": streams,
+    "memory": memory,
+    "gpu": gpu,
+}
 
 
 def main() -> None:

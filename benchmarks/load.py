@@ -70,8 +70,6 @@ def wrk(url: str, request: Request, connections: int, seconds: int, scratch: Pat
     RuntimeError
         If wrk is missing, or an answer was no success.
     """
-    if shutil.which("wrk") is None:
-        raise RuntimeError("the load generator `wrk` is missing: it is Debian's package of that name")
     body, script = scratch / "body.bin", scratch / "request.lua"
     body.write_bytes(request.body)
     script.write_text(
@@ -79,7 +77,67 @@ def wrk(url: str, request: Request, connections: int, seconds: int, scratch: Pat
         f'wrk.headers["Inference-Header-Content-Length"] = "{len(request.head)}"\n'
         'wrk.headers["Content-Type"] = "application/octet-stream"\n'
     )
-    command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "-s", str(script), url + request.path]
+    return _run(["-t1", f"-c{connections}", f"-d{seconds}s", "-s", str(script), url + request.path])
+
+
+def wrk_sequences(url: str, model: str, sequences: int, length: int, seconds: int, scratch: Path) -> Measured:
+    """Send ones to a model that adds up, over a connection for each sequence that is open at a time.
+
+    A sequence has ``length`` requests, one after the other's answer; the next one of its connection has
+    another id. Each connection has a thread of its own, since scripts of wrk cannot tell connections apart.
+
+    Raises
+    ------
+    RuntimeError
+        If wrk is missing, or an answer was no success.
+    """
+    script = scratch / "sequences.lua"
+    script.write_text(_SEQUENCES % {"model": model, "sequences": sequences, "length": length})
+    return _run([f"-t{sequences}", f"-c{sequences}", f"-d{seconds}s", "-s", str(script), url])
+
+
+_SEQUENCES = """
+local threads = 0
+function setup(thread)
+  threads = threads + 1
+  thread:set("sequence", threads)
+end
+
+local step, formatted = 0, {}
+local function infer(flags)
+  local head = '{"inputs":[{"name":"INPUT","datatype":"INT32","shape":[1,1],"parameters":{"binary_data_size":4}}],' ..
+    '"outputs":[{"name":"OUTPUT","parameters":{"binary_data":true}}],' ..
+    '"parameters":{"sequence_id":' .. sequence .. flags .. '}}'
+  local headers = {["Inference-Header-Content-Length"] = #head, ["Content-Type"] = "application/octet-stream"}
+  return wrk.format("POST", "/v2/models/%(model)s/infer", headers, head .. "\\1\\0\\0\\0")
+end
+
+function request()
+  if step == 0 then
+    sequence = sequence + %(sequences)d
+    formatted = {
+      first = infer(',"sequence_start":true,"sequence_end":false'),
+      between = infer(',"sequence_start":false,"sequence_end":false'),
+      last = infer(',"sequence_start":false,"sequence_end":true'),
+    }
+    step = 1
+  end
+  if step == 1 then return formatted.first end
+  if step < %(length)d then return formatted.between end
+  return formatted.last
+end
+
+-- Not in request(), which is asked again where a socket did not take what it gave.
+function response()
+  step = (step + 1) %% (%(length)d + 1)
+end
+"""
+
+
+def _run(arguments: list[str]) -> Measured:
+    if shutil.which("wrk") is None:
+        raise RuntimeError("the load generator `wrk` is missing: it is Debian's package of that name")
+    command = ["wrk", "--latency", *arguments]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     if "Non-2xx" in printed or "Socket errors" in printed:
         raise RuntimeError(f"requests failed:\n{printed}")

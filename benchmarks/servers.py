@@ -69,7 +69,7 @@ def free_port() -> int:
 
 
 @contextmanager
-def triton(repository: Path, scratch: Path) -> Iterator[str]:
+def triton(repository: Path, scratch: Path, model: str = "identity_fp32") -> Iterator[str]:
     """A real Triton serving a repository; its URL."""
     environment = reference_environment()
     (found,) = environment.glob("lib/python3*/site-packages/pytriton/tritonserver")
@@ -88,7 +88,7 @@ def triton(repository: Path, scratch: Path) -> Iterator[str]:
         f"--grpc-port={free_port()}",
         f"--metrics-port={free_port()}",
     ]
-    with _process(command, f"http://127.0.0.1:{http}", _reference_variables(environment)) as url:
+    with _process(command, f"http://127.0.0.1:{http}", _reference_variables(environment), model) as url:
         yield url
 
 
