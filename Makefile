@@ -30,13 +30,15 @@ bench: $(MODELS)
 
 models: $(MODELS)
 
-# torch goes first and pinned: a plain `torch` would bring several GB of CUDA packages.
+# torch goes first and pinned: a plain `torch` would bring several GB of CUDA packages. rapidocr comes without
+# what it depends on, OpenCV among others: it is wanted for its data files.
 $(INSTALLED): pyproject.toml binder/constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed: make PYTHON=...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet $$(grep '^torch==' binder/constraints.txt)
 	$(BIN)/python -m pip install --quiet --constraint binder/constraints.txt --editable '.[all]'
+	$(BIN)/python -m pip install --quiet --no-deps --ignore-requires-python $$(grep '^rapidocr' binder/constraints.txt)
 	touch $@
 
 $(MODELS): $(INSTALLED) $(wildcard tritonnb/model_zoo/*.py)

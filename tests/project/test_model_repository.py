@@ -23,15 +23,15 @@ EXAMPLES = Path(__file__).parents[2] / "model_repository"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    materialize(EXAMPLES)
+    left_out = {line.partition("/")[0] for line in materialize(EXAMPLES).lines if "left out" in line}
     with Server(EXAMPLES, port=0) as server:
-        assert not server.load_errors
+        assert set(server.load_errors) <= left_out
         yield server
 
 
 def test_materializing_again_leaves_everything_as_it_is():
-    materialize(EXAMPLES)
-    assert [line for line in materialize(EXAMPLES).lines if not line.endswith(": there")] == []
+    left_out = [line for line in materialize(EXAMPLES).lines if "left out" in line]
+    assert [line for line in materialize(EXAMPLES).lines if not line.endswith(": there")] == left_out
 
 
 def test_a_damaged_file_is_made_anew(tmp_path: Path):

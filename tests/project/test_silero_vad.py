@@ -11,6 +11,7 @@ import pytest
 
 from tritonnb.model_handle import ModelHandle
 from tritonnb.model_zoo import materialize, silero_vad
+from tritonnb.model_zoo.sources import package_directory
 from tritonnb.server import Server
 
 EXAMPLES = Path(__file__).parents[2] / "model_repository"
@@ -33,7 +34,7 @@ def official(frames: np.ndarray) -> list[float]:
     import torch
     from silero_vad.utils_vad import OnnxWrapper
 
-    model = OnnxWrapper(str(silero_vad.directory() / "silero_vad.onnx"))
+    model = OnnxWrapper(str(package_directory("silero_vad") / "data/silero_vad.onnx"))
     return [model(torch.from_numpy(frame.copy()), silero_vad.SAMPLE_RATE).item() for frame in frames]
 
 

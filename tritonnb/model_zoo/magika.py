@@ -6,13 +6,14 @@ them out as the package does.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shutil
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+
+from tritonnb.model_zoo.sources import package_directory
 
 #: The model that ships with magika 1.0.
 MODEL = "standard_v3_3"
@@ -58,7 +59,4 @@ def write_labels(path: Path) -> None:
 
 
 def _directory() -> Path:
-    found = importlib.util.find_spec("magika")
-    if found is None or found.origin is None:
-        raise ImportError("magika is not installed", name="magika")
-    return Path(found.origin).parent / "models" / MODEL
+    return package_directory("magika") / "models" / MODEL

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tritonnb.model_zoo import dense, magika, silero_vad
+from tritonnb.model_zoo import dense, magika, ocr, silero_vad
+from tritonnb.model_zoo.sources import graph_digest
 
 
 def _digest(path: Path) -> str:
@@ -25,13 +26,17 @@ class _Made:
     make: Callable[[Path], None]
     sha256: str
     digest: Callable[[Path], str] = _digest
+    install: str = 'pip install "tritonnb[examples]"'
 
 
 _MADE = (
     _Made("dense/1/model.onnx", dense.write, dense.SHA256, dense.digest),
     _Made("magika/1/model.onnx", magika.write_model, magika.MODEL_SHA256),
     _Made("magika/labels.txt", magika.write_labels, magika.LABELS_SHA256),
-    _Made("silero_vad/1/model.onnx", silero_vad.write, silero_vad.SHA256, silero_vad.digest),
+    _Made("ocr_detection/1/model.onnx", ocr.write_detection, ocr.DETECTION_SHA256, graph_digest, ocr.INSTALL),
+    _Made("ocr_recognition/1/model.onnx", ocr.write_recognition, ocr.RECOGNITION_SHA256, install=ocr.INSTALL),
+    _Made("ocr_text/1/characters.txt", ocr.write_characters, ocr.CHARACTERS_SHA256, install=ocr.INSTALL),
+    _Made("silero_vad/1/model.onnx", silero_vad.write, silero_vad.SHA256, graph_digest),
 )
 
 
@@ -75,7 +80,7 @@ def materialize(directory: str | os.PathLike[str]) -> Report:
                 continue
             _write(path, each)
         except ImportError as error:
-            lines.append(f'{each.path}: left out, {error.name} is missing: pip install "tritonnb[examples]"')
+            lines.append(f"{each.path}: left out, {error.name} is missing: {each.install}")
         else:
             lines.append(f"{each.path}: made, {path.stat().st_size / 1e6:.1f} MB")
     return Report(target, tuple(lines))

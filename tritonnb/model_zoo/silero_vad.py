@@ -8,14 +8,14 @@ an input in the package, is a constant.
 
 from __future__ import annotations
 
-import hashlib
-import importlib.util
 import wave
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from tritonnb.model_zoo.sources import package_directory
 
 SAMPLE_RATE = 16_000
 #: Samples of a frame, 32 ms, and of the frame before that the network looks at, too.
@@ -65,7 +65,7 @@ def write(path: Path) -> None:
     """
     from onnx import helper, load_model, numpy_helper, save_model
 
-    model = load_model(directory() / "silero_vad_16k_op15.onnx")
+    model = load_model(package_directory("silero_vad") / "data" / "silero_vad_16k_op15.onnx")
     graph = model.graph
     constants = {
         "sr": np.array(SAMPLE_RATE, np.int64),
@@ -91,38 +91,5 @@ def write(path: Path) -> None:
     save_model(model, path)
 
 
-def digest(path: Path) -> str:
-    """The SHA-256 of the graph in a file; what stands around it depends on the version of ``onnx``.
-
-    Raises
-    ------
-    ImportError
-        Where ``onnx`` is not installed.
-    ValueError
-        If it is no such file.
-    """
-    from google.protobuf.message import DecodeError
-    from onnx import load_model
-
-    try:
-        return hashlib.sha256(load_model(path).graph.SerializeToString(deterministic=True)).hexdigest()
-    except DecodeError as error:
-        raise ValueError(f"{path} is no ONNX file") from error
-
-
 def _tensor(helper: Any, name: str, *dims: int) -> Any:
     return helper.make_tensor_value_info(name, _FLOATS, ["batch", *dims])
-
-
-def directory() -> Path:
-    """The data of the installed package.
-
-    Raises
-    ------
-    ImportError
-        Where it is not installed.
-    """
-    found = importlib.util.find_spec("silero_vad")
-    if found is None or found.origin is None:
-        raise ImportError("silero-vad is not installed", name="silero-vad")
-    return Path(found.origin).parent / "data"
