@@ -12,7 +12,7 @@ from tritonnb import inference
 from tritonnb.config_handle import ConfigHandle
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.inference import Outputs
-from tritonnb.runtime.served_model import ServedModel
+from tritonnb.runtime.served import Served
 
 if TYPE_CHECKING:
     from tritonnb.core.messages import InferRequest
@@ -108,7 +108,7 @@ class ModelHandle:
         """Stop taking requests for the model, and free it when the accepted ones are answered."""
         self._server.unload(self.name)
 
-    def _served(self) -> ServedModel:
+    def _served(self) -> Served:
         # The one thing read off the loop: every lookup of `ModelRepository.get` is atomic, and what it
         # finds does not change. Asking the loop would cost as much as a whole inference.
         return self._server.engine.model(self.name, self.version)

@@ -22,7 +22,7 @@ from tritonnb.core.version import TRITON_VERSION
 from tritonnb.runtime.loading import ModelSource
 from tritonnb.runtime.options import EngineOptions
 from tritonnb.runtime.repository import ModelRepository
-from tritonnb.runtime.served_model import ServedModel
+from tritonnb.runtime.served import Served
 from tritonnb.telemetry.stream import EventStream
 
 #: Extensions of the v2 protocol, as the server metadata lists them.
@@ -94,7 +94,7 @@ class Engine:
         """
         self._stopping = True
         for served in self._repository.served():
-            served.scheduler.stop()
+            served.stop()
         try:
             await asyncio.wait_for(self._repository.close(), self.options.exit_timeout)
         except TimeoutError:
@@ -120,7 +120,7 @@ class Engine:
 
     # --- questions ----------------------------------------------------------------------------
 
-    def model(self, name: str, version: int = -1) -> ServedModel:
+    def model(self, name: str, version: int = -1) -> Served:
         """A model version that is ready; -1 is the newest.
 
         Raises
@@ -129,7 +129,7 @@ class Engine:
         """
         return self._repository.get(name, version)
 
-    def models(self) -> list[ServedModel]:
+    def models(self) -> list[Served]:
         """Every version that is ready, by name and version."""
         return list(self._repository.served())
 

@@ -25,6 +25,7 @@ from tritonnb.model_config.support import check_supported
 from tritonnb.runtime.devices import cuda_devices
 from tritonnb.runtime.instance import Instance
 from tritonnb.runtime.loop import in_thread
+from tritonnb.runtime.served import Served
 from tritonnb.runtime.served_model import ServedModel
 from tritonnb.telemetry.stream import EventStream
 
@@ -72,7 +73,7 @@ class ModelLoader:
         self._backends = BackendRegistry(settings_of)
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="tritonnb load")
 
-    async def create(self, source: ModelSource, version: int) -> ServedModel:
+    async def create(self, source: ModelSource, version: int) -> Served:
         """One version of a model with all its instances initialised.
 
         Raises

@@ -25,7 +25,7 @@ from tritonnb.model_config.versions import select_versions, version_directories
 from tritonnb.runtime.devices import cuda_devices
 from tritonnb.runtime.loading import ModelLoader, ModelSource
 from tritonnb.runtime.options import EngineOptions
-from tritonnb.runtime.served_model import ServedModel
+from tritonnb.runtime.served import Served
 from tritonnb.telemetry.stream import EventStream
 
 logger = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class State(enum.Enum):
 class _Version:
     state: State
     reason: str = ""
-    served: ServedModel | None = None
+    served: Served | None = None
 
 
 @dataclass(slots=True)
@@ -67,7 +67,7 @@ class ModelRepository:
         self._options = options
         self._stream = stream
         self._models: dict[str, _Model] = {}
-        self._newest: dict[str, ServedModel] = {}
+        self._newest: dict[str, Served] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._loader = ModelLoader(
             stream, options.settings_of, options.auto_complete_config, options.model_load_threads
@@ -75,7 +75,7 @@ class ModelRepository:
 
     # --- looking up ---------------------------------------------------------------------------
 
-    def get(self, name: str, version: int = -1) -> ServedModel:
+    def get(self, name: str, version: int = -1) -> Served:
         """A model version that is ready; version -1 is the newest one.
 
         Raises
@@ -106,7 +106,7 @@ class ModelRepository:
             return []
         return sorted(v for v, each in model.versions.items() if each.state is State.READY)
 
-    def served(self) -> Iterable[ServedModel]:
+    def served(self) -> Iterable[Served]:
         """Every version that is ready, by name and version."""
         for name in sorted(self._models):
             for version in self.ready_versions(name):
@@ -249,7 +249,7 @@ class ModelRepository:
         outcomes = await asyncio.gather(
             *(self._loader.create(source, version) for version in source.versions), return_exceptions=True
         )
-        made = {v: each for v, each in zip(source.versions, outcomes, strict=True) if isinstance(each, ServedModel)}
+        made = {v: each for v, each in zip(source.versions, outcomes, strict=True) if isinstance(each, Served)}
         failed = {v: each for v, each in zip(source.versions, outcomes, strict=True) if isinstance(each, BaseException)}
         if failed:
             await asyncio.gather(*(each.close() for each in made.values()))
@@ -273,7 +273,7 @@ class ModelRepository:
                 pieces.append(f"version {version} is at UNAVAILABLE state: {text};")
         raise InvalidArgumentError(f"load failed for model '{name}': " + "".join(pieces) + "\n")
 
-    def _swap(self, model: _Model, source: ModelSource, made: dict[int, ServedModel]) -> None:
+    def _swap(self, model: _Model, source: ModelSource, made: dict[int, Served]) -> None:
         replaced = {v: each for v, each in model.versions.items() if each.served is not None}
         model.source = source
         for version, served in made.items():
@@ -298,7 +298,7 @@ class ModelRepository:
 
         self._close(served).add_done_callback(gone)
 
-    def _close(self, served: ServedModel | None) -> asyncio.Task[None]:
+    def _close(self, served: Served | None) -> asyncio.Task[None]:
         assert served is not None
         task = asyncio.get_running_loop().create_task(served.drain_and_close())
         self._closing.add(task)

@@ -1,4 +1,4 @@
-"""A model version that is being served: its scheduler, driven in real time, and its instances.
+"""A model version that a backend runs: its scheduler, driven in real time, and its instances.
 
 This is the live driver of the pure scheduler. It adds no rule of its own: it passes stimuli in with
 the time, carries the decisions out, and emits what happened. Everything here runs on the server's
@@ -19,44 +19,31 @@ from tritonnb.core.errors import InternalError, TritonError
 from tritonnb.core.events import (
     BatchExecuted,
     BatchSent,
-    Event,
     RequestArrived,
     RequestCancelled,
     RequestRefused,
     ResponseSent,
 )
 from tritonnb.core.messages import InferRequest, InferResponse
-from tritonnb.model_config.normalized import config_to_json
-from tritonnb.model_config.schema import ModelSpec
-from tritonnb.runtime.description import describe, read_labels
 from tritonnb.runtime.instance import Instance
 from tritonnb.runtime.loop import in_thread
 from tritonnb.runtime.sequences import SequenceInputs
-from tritonnb.runtime.validation import RequestValidator
+from tritonnb.runtime.served import Served
 from tritonnb.scheduling.decisions import Decision, Execute, Scheduler
 from tritonnb.scheduling.from_config import make_scheduler, reconfigure_scheduler
 from tritonnb.scheduling.response_order import ResponseOrder
-from tritonnb.telemetry.statistics import ModelStatistics
 from tritonnb.telemetry.stream import EventStream
 
-_serials = itertools.count(1)
 _batch_numbers = itertools.count(1)
 
 
-class ServedModel:
-    """One version of a model, ready to take requests.
+class ServedModel(Served):
+    """A model version with a scheduler and instances.
 
     Attributes
     ----------
-    name, version : str, int
-    config : inference.ModelConfig
-        Completed and normalised, as the config endpoint shows it.
-    spec : ModelSpec
-        The configuration's tensors in a form made for checking requests.
     scheduler : Scheduler
-    statistics : ModelStatistics
-    decoupled : bool
-        ``model_transaction_policy { decoupled: true }``.
+    instances : list of Instance
     """
 
     def __init__(
@@ -66,54 +53,18 @@ class ServedModel:
         stream: EventStream,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        self.name = context.name
-        self.version = context.version
-        self.context = context
-        self.config = context.config
-        self.spec = ModelSpec.from_config(context.config)
-        self.decoupled = bool(context.config.model_transaction_policy.decoupled)
-        self.statistics = ModelStatistics(self.name, self.version)
+        super().__init__(context, stream, loop)
         self.instances: list[Instance] = []
         self.scheduler: Scheduler
         self._backend_model = backend_model
-        self._validator = RequestValidator(self.spec)
         self._sequences = (
             SequenceInputs(context.config, context.directory) if context.config.HasField("sequence_batching") else None
         )
-        self._labels = read_labels(context)
-        self._stream = stream
-        self._loop = loop
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns = 0
         self._last_ns = 0  # when the scheduler was last told something
-        self._in_flight = 0
         self._orders: dict[InferRequest, ResponseOrder] = {}
         self._responses_sent: dict[int, tuple[int, int]] = {}
-        self._drained: asyncio.Future[None] | None = None
-
-    # --- what the endpoints ask ---------------------------------------------------------------
-
-    def metadata(self, versions: Sequence[int] | None = None) -> dict[str, Any]:
-        """Model metadata of the v2 protocol; ``versions`` are those to list, ascending."""
-        return describe(self.config, self.spec, versions or [self.version])
-
-    def config_json(self) -> str:
-        """What ``GET /v2/models/NAME/config`` answers."""
-        return config_to_json(self.config)
-
-    def labels(self, output_name: str) -> list[str] | None:
-        """The lines of an output's ``label_filename``; None where it has none."""
-        return self._labels.get(output_name)
-
-    def check(self, request: InferRequest) -> None:
-        """See whether a request fits the configuration; sets ``batch_size`` and ``batch_key``.
-
-        Raises
-        ------
-        InvalidArgumentError
-        """
-        self._validator.check(request)
-        request.checked = True
 
     # --- stimuli ------------------------------------------------------------------------------
 
@@ -125,15 +76,7 @@ class ServedModel:
         TritonError
             When it is refused at once; nobody calls ``request.respond`` then.
         """
-        if not request.checked:
-            self.check(request)
-        request.model_name = self.name
-        request.model_version = self.version
-        request.accepted_by = self
-        now = time.monotonic_ns()
-        if not request.received_ns:
-            request.received_ns = now
-        request.serial = next(_serials)
+        now = self._receive(request)
         self._wake_if_due(now)
         self._emit_arrived(request, now)
         try:
@@ -167,12 +110,9 @@ class ServedModel:
         self.config = config
         self._carry_out(decisions, now)
 
-    async def drain_and_close(self) -> None:
-        """Wait until every accepted request is answered, then free instances and model."""
-        if self._in_flight:
-            self._drained = self._loop.create_future()
-            await self._drained
-        await self.close()
+    def stop(self) -> None:
+        """Admit no new work; what waits is served."""
+        self.scheduler.stop()
 
     async def close(self) -> None:
         """Free instances and model now; nothing may be in flight on them."""
@@ -305,13 +245,6 @@ class ServedModel:
         for earlier, answer in order.answer(request, response):
             self._deliver(earlier, answer)
 
-    def _deliver(self, request: InferRequest, response: InferResponse) -> None:
-        request.respond(request, response)
-        if response.final:
-            self._in_flight -= 1
-            if self._drained is not None and not self._in_flight and not self._drained.done():
-                self._drained.set_result(None)
-
     def _deliver_from_anywhere(self, request: InferRequest, response: InferResponse) -> None:
         self._loop.call_soon_threadsafe(self._deliver_decoupled, request, response)
 
@@ -351,10 +284,6 @@ class ServedModel:
         self._carry_out((), now)
 
     # --- events -------------------------------------------------------------------------------
-
-    def _emit(self, event: Event) -> None:
-        self.statistics.fold(event)
-        self._stream.emit(event)
 
     def _emit_arrived(self, request: InferRequest, now: int) -> None:
         # One for each request: packed by hand, since no statistic counts it.
