@@ -109,7 +109,7 @@ class ModelHandle:
         self._server.unload(self.name)
 
     def _served(self) -> Served:
-        # The one thing read off the loop: every lookup of `ModelRepository.get` is atomic, and what it
+        # The one thing read off the loop: every lookup of `ModelTable.get` is atomic, and what it
         # finds does not change. Asking the loop would cost as much as a whole inference.
         return self._server.engine.model(self.name, self.version)
 

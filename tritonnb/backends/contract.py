@@ -112,6 +112,8 @@ class ResponseSender:
         if self.closed:
             raise InternalError("Unable to send response. Response sender has been closed.")
         self.closed = response.final
+        if self._request.step is not None and not response.final:
+            self._request.step.wait_to_respond()
         self._deliver(self._request, response)
 
 

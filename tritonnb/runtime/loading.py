@@ -20,12 +20,14 @@ from typing import Any, TypeVar
 from tritonnb.backends.contract import Backend, BackendModel, InstanceSpec, ModelContext
 from tritonnb.backends.registry import BackendRegistry
 from tritonnb.core.errors import InternalError, TritonError
+from tritonnb.model_config.identity import ENSEMBLE
 from tritonnb.model_config.load import finish_config
 from tritonnb.model_config.support import check_supported
 from tritonnb.runtime.devices import cuda_devices
 from tritonnb.runtime.instance import Instance
 from tritonnb.runtime.loop import in_thread
 from tritonnb.runtime.served import Served
+from tritonnb.runtime.served_ensemble import Find, ServedEnsemble
 from tritonnb.runtime.served_model import ServedModel
 from tritonnb.telemetry.stream import EventStream
 
@@ -48,6 +50,8 @@ class ModelSource:
         Those the version policy selects.
     backend : Backend or None
         None: the one that the configuration names.
+    holder : object or None
+        Keeps a directory that exists only for this source.
     """
 
     name: str
@@ -55,10 +59,11 @@ class ModelSource:
     config: Any
     versions: tuple[int, ...]
     backend: Backend | None = None
+    holder: object = None
 
 
 class ModelLoader:
-    """Makes `ServedModel` objects; slow work happens on a pool of threads, the rest on the loop."""
+    """Makes `Served` objects; slow work happens on a pool of threads, the rest on the loop."""
 
     def __init__(
         self,
@@ -66,10 +71,12 @@ class ModelLoader:
         settings_of: Callable[[str], Mapping[str, str]],
         auto_complete: bool,
         threads: int,
+        find: Find,
     ) -> None:
         self._stream = stream
         self._settings_of = settings_of
         self._auto_complete = auto_complete
+        self._find = find
         self._backends = BackendRegistry(settings_of)
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="tritonnb load")
 
@@ -82,6 +89,9 @@ class ModelLoader:
             Whatever was wrong; nothing is left behind.
         """
         loop = asyncio.get_running_loop()
+        if source.config.platform == ENSEMBLE:
+            context = await self.in_thread(self._ensemble_context, source, version)
+            return ServedEnsemble(context, self._find, self._stream, loop)
         context, backend_model = await self.in_thread(self._create_backend_model, source, version)
         instances: list[Instance] = []
         try:
@@ -109,9 +119,11 @@ class ModelLoader:
         self._backends.finalize()
         self._pool.shutdown(wait=False)
 
+    def _ensemble_context(self, source: ModelSource, version: int) -> ModelContext:
+        config = finish_config(source.config, source.directory, gpus=(), default_instance_count=lambda kind: 1)
+        return ModelContext(source.name, version, config, source.directory)
+
     def _create_backend_model(self, source: ModelSource, version: int) -> tuple[ModelContext, BackendModel]:
-        if not source.config.backend:
-            check_supported(source.config)  # an ensemble has no backend to ask
         backend = source.backend or self._backends.get(source.config.backend)
         context = ModelContext(
             source.name, version, source.config, source.directory, self._settings_of(source.config.backend)

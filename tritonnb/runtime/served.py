@@ -132,12 +132,20 @@ class Served(ABC):
         request.serial = next(_serials)
         return now
 
+    def hold(self) -> None:
+        """An ensemble is going to send requests: count as busy, and so live on, until `release`."""
+        self._in_flight += 1
+
+    def release(self) -> None:
+        """What `hold` announced is over."""
+        self._in_flight -= 1
+        if self._drained is not None and not self._in_flight and not self._drained.done():
+            self._drained.set_result(None)
+
     def _deliver(self, request: InferRequest, response: InferResponse) -> None:
         request.respond(request, response)
         if response.final:
-            self._in_flight -= 1
-            if self._drained is not None and not self._in_flight and not self._drained.done():
-                self._drained.set_result(None)
+            self.release()
 
     def _emit(self, event: Event) -> None:
         self.statistics.fold(event)

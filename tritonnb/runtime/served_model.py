@@ -211,6 +211,7 @@ class ServedModel(Served):
 
     def _emit_executed(self, instance: Instance, execution: Execution, failures: list[str], now: int) -> None:
         started = execution.compute_start_ns or execution.exec_start_ns
+        ended = execution.compute_end_ns or execution.exec_end_ns
         self._emit(
             BatchExecuted(
                 now,
@@ -221,7 +222,7 @@ class ServedModel(Served):
                 execution.size,
                 execution.exec_start_ns,
                 started,
-                execution.compute_end_ns or execution.exec_end_ns,
+                ended,
                 execution.exec_end_ns,
                 tuple(
                     [
@@ -232,6 +233,9 @@ class ServedModel(Served):
                 ),
             )
         )
+        for request in execution.requests:
+            if request.step is not None:
+                request.step.executed(execution.exec_start_ns, started, ended, execution.exec_end_ns)
 
     # --- answers ------------------------------------------------------------------------------
 
