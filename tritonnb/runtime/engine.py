@@ -7,6 +7,7 @@ its responses come back through ``request.respond``.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,6 +25,8 @@ from tritonnb.runtime.options import EngineOptions
 from tritonnb.runtime.repository import ModelRepository
 from tritonnb.runtime.served import Served
 from tritonnb.telemetry.stream import EventStream
+
+logger = logging.getLogger(__name__)
 
 #: Extensions of the v2 protocol, as the server metadata lists them.
 EXTENSIONS = (
