@@ -21,6 +21,7 @@ from tritonnb.core.errors import (
 from tritonnb.core.messages import InferRequest
 from tritonnb.core.version import TRITON_VERSION
 from tritonnb.runtime.loading import ModelSource
+from tritonnb.runtime.model_calls import ModelCalls
 from tritonnb.runtime.options import EngineOptions
 from tritonnb.runtime.repository import ModelRepository
 from tritonnb.runtime.served import Served
@@ -56,13 +57,17 @@ class Engine:
         Everything that happens, as events.
     load_errors : dict of str to TritonError
         Models that should have been loaded at start and were not.
+    custom_metrics : CustomMetrics
+        What models measure themselves.
     """
 
     def __init__(self, options: EngineOptions) -> None:
         self.options = options
         self.stream = EventStream()
         self.load_errors: dict[str, TritonError] = {}
-        self._repository = ModelRepository(options, self.stream)
+        self._calls = ModelCalls(self)
+        self.custom_metrics = self._calls.metrics
+        self._repository = ModelRepository(options, self.stream, self._calls)
         self._table = self._repository.table
         self._stopping = False
         self._polling: asyncio.Task[None] | None = None
@@ -77,6 +82,7 @@ class Engine:
         InvalidArgumentError
             If a model repository is no directory.
         """
+        self._calls.start()
         for repository in self.options.model_repositories:
             if not repository.is_dir():
                 raise InvalidArgumentError(f"model repository '{repository}' is not a directory")
@@ -205,7 +211,9 @@ class Engine:
 
     # --- model control ------------------------------------------------------------------------
 
-    async def load(self, name: str, parameters: Mapping[str, str | bytes] | None = None) -> None:
+    async def load(
+        self, name: str, parameters: Mapping[str, str | bytes] | None = None, *, trusted: bool = False
+    ) -> None:
         """Load or reload a model from its repository.
 
         Parameters
@@ -214,6 +222,8 @@ class Engine:
         parameters : mapping, optional
             ``config``: a configuration as JSON text that replaces the file's. ``file:<path>``: the contents of
             a file; all of them together replace the model's directory, and need a ``config`` with them.
+        trusted : bool
+            Files are welcome in any case: who asks is code in this process.
 
         Raises
         ------
@@ -227,7 +237,7 @@ class Engine:
                 override = str(value)
             else:
                 files[parameter.removeprefix("file:")] = bytes(value)  # type: ignore[arg-type]
-        if files and not self.options.allow_file_override:
+        if files and not (trusted or self.options.allow_file_override):
             raise UnsupportedError(
                 f"files of model '{name}' cannot be given with the load request: they are code, and the server was "
                 "not started with --allow-file-override=true"

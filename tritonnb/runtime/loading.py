@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tritonnb.backends.contract import Backend, BackendModel, InstanceSpec, ModelContext
+from tritonnb.backends.contract import Backend, BackendModel, InstanceSpec, ModelContext, ServerCalls
 from tritonnb.backends.registry import BackendRegistry
 from tritonnb.core.errors import InternalError, TritonError
 from tritonnb.model_config.identity import ENSEMBLE
@@ -72,11 +72,13 @@ class ModelLoader:
         auto_complete: bool,
         threads: int,
         find: Find,
+        server: ServerCalls,
     ) -> None:
         self._stream = stream
         self._settings_of = settings_of
         self._auto_complete = auto_complete
         self._find = find
+        self._server = server
         self._backends = BackendRegistry(settings_of)
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="tritonnb load")
 
@@ -126,7 +128,12 @@ class ModelLoader:
     def _create_backend_model(self, source: ModelSource, version: int) -> tuple[ModelContext, BackendModel]:
         backend = source.backend or self._backends.get(source.config.backend)
         context = ModelContext(
-            source.name, version, source.config, source.directory, self._settings_of(source.config.backend)
+            source.name,
+            version,
+            source.config,
+            source.directory,
+            self._settings_of(source.config.backend),
+            self._server,
         )
         with _AsTritonError():
             config = backend.auto_complete(context) if self._auto_complete else source.config

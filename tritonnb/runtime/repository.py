@@ -17,6 +17,7 @@ from typing import Any
 
 from tritonclient.grpc import model_config_pb2 as pb
 
+from tritonnb.backends.contract import ServerCalls
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.events import ModelStateChanged
 from tritonnb.model_config.ensemble import StepModel, check_ensemble, check_no_cycle
@@ -43,13 +44,18 @@ class ModelRepository:
     directories : ModelDirectories
     """
 
-    def __init__(self, options: EngineOptions, stream: EventStream) -> None:
+    def __init__(self, options: EngineOptions, stream: EventStream, server: ServerCalls) -> None:
         self.table = ModelTable()
         self.directories = ModelDirectories(options)
         self._stream = stream
         self._closing: set[asyncio.Task[None]] = set()
         self._loader = ModelLoader(
-            stream, options.settings_of, options.auto_complete_config, options.model_load_threads, self.table.get
+            stream,
+            options.settings_of,
+            options.auto_complete_config,
+            options.model_load_threads,
+            self.table.get,
+            server,
         )
 
     # --- loading ------------------------------------------------------------------------------

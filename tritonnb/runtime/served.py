@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from tritonnb.backends.contract import ModelContext
+from tritonnb.backends.contract import BackendModelInstance, ModelContext
 from tritonnb.core.events import Event
 from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.model_config.normalized import config_to_json
@@ -83,6 +83,14 @@ class Served(ABC):
     def in_flight(self) -> int:
         """Requests accepted and not finally answered."""
         return self._in_flight
+
+    def callers(self) -> Sequence[BackendModelInstance]:
+        """The instances that run the model, and that may call others meanwhile."""
+        return ()
+
+    def needed_models(self) -> Sequence[Served]:
+        """The models that requests are passed on to, if it runs nothing itself."""
+        return ()
 
     # --- requests -----------------------------------------------------------------------------
 

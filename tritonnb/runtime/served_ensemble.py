@@ -67,14 +67,17 @@ class ServedEnsemble(Served):
         request.queued_ns = self._receive(request)
         if self._stopping and request.step is None:
             raise UnavailableError(f"{request.id_prefix}{STOPPING}")
-        graph = self._scheduler.graph
-        models = [self._find(step.model_name, step.model_version) for step in graph.steps]
+        models = self._step_models()
         self._in_flight += 1
         self._flights[request] = _Flight(request, models)
         sequence = ensemble_tensors.Sequence(request.correlation_id, request.flags)
         rows = request.batch_size if self.spec.max_batch_size > 0 else 0
         inputs = {name: EnsembleTensor(tensor, rows, sequence) for name, tensor in request.inputs.items()}
         self._carry_out(self._scheduler.begin(request, inputs, request.requested_outputs))
+
+    def needed_models(self) -> Sequence[Served]:
+        """The models of the steps."""
+        return self._step_models()
 
     def cancel(self, request: InferRequest) -> None:
         """Cancel the steps that wait or run, and begin no other."""
@@ -102,6 +105,9 @@ class ServedEnsemble(Served):
 
     async def close(self) -> None:
         """There is nothing to free."""
+
+    def _step_models(self) -> list[Served]:
+        return [self._find(step.model_name, step.model_version) for step in self._scheduler.graph.steps]
 
     # --- decisions ----------------------------------------------------------------------------
 

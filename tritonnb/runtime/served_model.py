@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from tritonnb.backends.contract import BackendModel, Execution, ModelContext
+from tritonnb.backends.contract import BackendModel, BackendModelInstance, Execution, ModelContext
 from tritonnb.core.errors import InternalError, TritonError
 from tritonnb.core.events import (
     BatchExecuted,
@@ -94,6 +94,10 @@ class ServedModel(Served):
         self._wake_if_due(now)
         self._emit(RequestCancelled(now, self.name, self.version, request.serial))
         self._carry_out(self.scheduler.cancel(request, now), now)
+
+    def callers(self) -> Sequence[BackendModelInstance]:
+        """The instances."""
+        return [each.backend_instance for each in self.instances]
 
     def begin(self, instances: list[Instance]) -> None:
         """Take the initialised instances and make the scheduler that feeds them."""
