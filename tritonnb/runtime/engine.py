@@ -60,7 +60,7 @@ class Engine:
         self.stream = EventStream()
         self.load_errors: dict[str, TritonError] = {}
         self._repository = ModelRepository(options, self.stream)
-        self._stopping = False
+        self._started = self._stopping = False
 
     # --- life ---------------------------------------------------------------------------------
 
@@ -83,6 +83,7 @@ class Engine:
                 self.load_errors[name] = outcome
             elif isinstance(outcome, BaseException):
                 raise outcome
+        self._started = True
 
     async def stop(self) -> None:
         """Answer what was accepted, refuse what comes, unload everything.
@@ -152,7 +153,7 @@ class Engine:
 
     def is_ready(self) -> bool:
         """Whether it takes inference requests (strict readiness: for every model)."""
-        if self._stopping:
+        if not self._started or self._stopping:
             return False
         return not self.options.strict_readiness or self._repository.all_ready()
 
