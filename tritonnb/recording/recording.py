@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import html
 import os
+import re
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +23,16 @@ from tritonnb.model_config.edits import edited
 from tritonnb.recording import files
 from tritonnb.recording.batches import Batch, RequestRecord, batches_of
 from tritonnb.recording.comparison import Comparison
+from tritonnb.recording.quantiles import quantile
+from tritonnb.recording.sequences import Stay, slot_count, stays
 from tritonnb.simulation.arrivals import Arrival
 from tritonnb.simulation.run import run
 from tritonnb.simulation.service import Service, table
 
 if TYPE_CHECKING:
     import pandas
+
+    from tritonnb.recording.figures.plot import Plot
 
 
 class Recording:
@@ -55,7 +60,8 @@ class Recording:
         """Make this the recording of these events; a recording in progress is empty until it ends."""
         self.events = list(events)
         self.configs = dict(configs)
-        self.__dict__.pop("_executed", None)
+        for derived in ("_executed", "stays"):
+            self.__dict__.pop(derived, None)
 
     @property
     def batches(self) -> list[Batch]:
@@ -76,6 +82,58 @@ class Recording:
     def _executed(self) -> tuple[list[Batch], list[RequestRecord]]:
         found = list(batches_of(self.events))
         return [batch for batch, _ in found], [each for _, requests in found for each in requests]
+
+    @cached_property
+    def stays(self) -> list[Stay]:
+        """Sequences in the slots of their instances; empty without a stateful model."""
+        return stays(self.batches, self.requests, self.configs, self.span_ns[1])
+
+    @property
+    def plot(self) -> Plot:
+        """Still figures: ``rec.plot.timeline()``, ``slots``, ``batch_sizes``, ``latency``, ``queue``."""
+        from tritonnb.recording.figures.plot import Plot  # matplotlib takes a while to import
+
+        return Plot(self)
+
+    @property
+    def span_ns(self) -> tuple[int, int]:
+        """From the first event, or the acceptance of the first request that ran, to the last."""
+        times = [each.time_ns for each in self.events] or [0]
+        begin = min(times[0], *(each.queued_ns for each in self.requests)) if self.requests else times[0]
+        return begin, max(times)
+
+    @property
+    def instances(self) -> list[str]:
+        """The instances that ran something, and those that are known to have had nothing to do."""
+        seen = {each.instance for each in self.batches}
+        for name, config in self.configs.items():
+            groups = config.instance_group
+            if len(groups) == 1 and not groups[0].gpus and any(each.model == name for each in self.batches):
+                seen |= {f"{groups[0].name or f'{name}_0'}_{number}" for number in range(max(1, groups[0].count))}
+        return sorted(seen, key=_natural)
+
+    def sizes_of(self, instance: str) -> tuple[int, list[int]]:
+        """The largest batch of an instance in rows, and the preferred sizes of its model."""
+        batches = [each for each in self.batches if each.instance == instance]
+        config = self._config_of(instance)
+        seen = max((each.size for each in batches), default=1)
+        if config is None:
+            return seen, []
+        batching = config.sequence_batching.oldest if config.HasField("sequence_batching") else config.dynamic_batching
+        return max(config.max_batch_size, seen), sorted(set(batching.preferred_batch_size))
+
+    def slots_of(self, instance: str) -> int:
+        """Slots of an instance of a stateful model."""
+        config = self._config_of(instance)
+        seen = max(
+            (max(each.slots) + 1 for each in self.batches if each.instance == instance and each.slots), default=1
+        )
+        return seen if config is None else max(seen, slot_count(config))
+
+    def _config_of(self, instance: str) -> pb.ModelConfig | None:
+        models = {each.model for each in self.batches if each.instance == instance}
+        names = models or {name for name in self.configs if instance.startswith(f"{name}_")}
+        return next((self.configs[name] for name in names if name in self.configs), None)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Recording:
@@ -172,8 +230,8 @@ class Recording:
             "mean_batch_size": rows / len(self.batches) if self.batches else 0.0,
             "rows_batched": together / rows if rows else 0.0,
             "longest_queue_ms": max(queues, default=0.0),
-            "latency_p50_ms": _quantile(latencies, 0.50),
-            "latency_p99_ms": _quantile(latencies, 0.99),
+            "latency_p50_ms": quantile(latencies, 0.50),
+            "latency_p99_ms": quantile(latencies, 0.99),
         }
 
     def verdict(self) -> str:
@@ -236,10 +294,9 @@ class Recording:
         return statistics.median(each.compute_ns / 1e6 for each in self.batches if each.size == size)
 
 
-def _quantile(ordered: Sequence[float], share: float) -> float:
-    if not ordered:
-        return 0.0
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+def _natural(name: str) -> list[Any]:
+    """A key that puts instance 10 after instance 9."""
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
 
 
 def _arrival(event: RequestArrived, begin_ns: int, given_up_ns: int | None) -> Arrival:
