@@ -152,7 +152,8 @@ class _Slot:
         if stay is None or stay.released_ns is not None or self._rules.idle_ns is None:
             return
         # Time in the backlog counts, what waits in the slot still runs, and a busy instance is asked when it is free.
-        expired = max(stay.requests[-1][1].queued_ns + self._rules.idle_ns, stay.assigned_ns)
+        last_batch, last = stay.requests[-1]
+        expired = max(last.queued_ns + self._rules.idle_ns, stay.assigned_ns, last_batch.sent_ns)
         if self._rules.direct:
             running = (each.exec_end_ns for each in reversed(self._busy) if each.sent_ns <= expired)
             expired = max(expired, next(running, 0))
