@@ -23,6 +23,7 @@ from tritonnb.model_config.edits import edited
 from tritonnb.recording import files
 from tritonnb.recording.batches import Batch, RequestRecord, batches_of
 from tritonnb.recording.comparison import Comparison
+from tritonnb.recording.diagnoses import Diagnosis, diagnose
 from tritonnb.recording.quantiles import quantile
 from tritonnb.recording.sequences import Stay, slot_count, stays
 from tritonnb.simulation.arrivals import Arrival
@@ -172,7 +173,7 @@ class Recording:
         sizes = self.batch_sizes()
         if not sizes:
             raise InvalidArgumentError("nothing was executed while it was recorded, so no service time is known")
-        return table({size: self._median_ms(size) for size in sizes})
+        return table({size: self.median_ms(size) for size in sizes})
 
     def what_if(self, *, service: Service | None = None, seed: int = 0, **edits: Any) -> Comparison:
         """What the same arrivals would have met under another configuration, in virtual time.
@@ -239,11 +240,28 @@ class Recording:
         if not self.batches:
             return "Nothing was executed."
         found = self.summary()
-        return (
+        words = (
             f"{found['requests']} requests ran in {found['batches']} batches: mean batch "
             f"{found['mean_batch_size']:.1f} rows; {found['rows_batched']:.0%} of rows shared a batch; "
-            f"the longest wait in the queue was {found['longest_queue_ms']:.1f} ms."
+            f"the oldest request waited {self._waited(found['longest_queue_ms'])}"
         )
+        for name in ("refused", "failed"):
+            words += f"; {found[name]} {name}" if found[name] else ""
+        return f"{words}."
+
+    def _waited(self, longest_ms: float) -> str:
+        """The longest wait, beside what the configuration allows, if it says so."""
+        delays = {delay_us / 1000 for delay_us in map(_delay_us, self.configs.values()) if delay_us}
+        if len(delays) != 1 or len(self.configs) != 1:
+            return f"{longest_ms:.1f} ms"
+        allowed = delays.pop()
+        if longest_ms <= 1.05 * allowed:
+            return f"{longest_ms:.1f} ms of {allowed:g} ms allowed"
+        return f"{longest_ms:.1f} ms: longer than max_queue_delay {allowed:g} ms, for want of a free instance"
+
+    def diagnoses(self) -> list[Diagnosis]:
+        """What does not suit the workload or the configuration, with the evidence; empty if nothing stands out."""
+        return diagnose(self)
 
     def to_pandas(self) -> pandas.DataFrame:
         """One row for each batch; times in milliseconds from the first batch sent.
@@ -277,21 +295,33 @@ class Recording:
     def __repr__(self) -> str:
         lines = [self.verdict()]
         for size, count in self.batch_sizes().items():
-            lines.append(f"  batch size {size:>4}: {count:>5} x {self._median_ms(size):8.2f} ms (median)")
-        return "\n".join(lines)
+            lines.append(f"  batch size {size:>4}: {count:>5} x {self.median_ms(size):8.2f} ms (median)")
+        return "\n".join([*lines, *(f"  ! {each}" for each in self.diagnoses())])
 
     def _repr_html_(self) -> str:
         rows = "".join(
-            f"<tr><td>{size}</td><td>{count}</td><td>{self._median_ms(size):.2f}</td></tr>"
+            f"<tr><td>{size}</td><td>{count}</td><td>{self.median_ms(size):.2f}</td></tr>"
             for size, count in self.batch_sizes().items()
         )
+        findings = "".join(f"<li>{html.escape(str(each))}</li>" for each in self.diagnoses())
         return (
             f"<p><b>{html.escape(self.verdict())}</b></p><table><thead><tr><th>batch size (rows)</th>"
             f"<th>batches</th><th>compute, median (ms)</th></tr></thead><tbody>{rows}</tbody></table>"
+            + (f"<ul>{findings}</ul>" if findings else "")
         )
 
-    def _median_ms(self, size: int) -> float:
+    def median_ms(self, size: int) -> float:
+        """How long a batch of this many rows ran: the median, in milliseconds."""
         return statistics.median(each.compute_ns / 1e6 for each in self.batches if each.size == size)
+
+
+def _delay_us(config: pb.ModelConfig) -> int:
+    """How long a request may be held back for others to join."""
+    if not config.HasField("sequence_batching"):
+        return int(config.dynamic_batching.max_queue_delay_microseconds)
+    sequences = config.sequence_batching
+    strategy = sequences.oldest if sequences.HasField("oldest") else sequences.direct
+    return int(strategy.max_queue_delay_microseconds)
 
 
 def _natural(name: str) -> list[Any]:
