@@ -25,6 +25,8 @@ from tritonnb.core.version import VERSION as __version__
 from tritonnb.doctor import doctor
 from tritonnb.endpoints.http.endpoint import HttpOptions
 from tritonnb.nesting import allow_nested
+from tritonnb.profile.load import Load, load
+from tritonnb.profile.result import LoadResult
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.simulate import simulate
 from tritonnb.server import Server, serve
@@ -59,6 +61,8 @@ __all__ = [
     "Arrival",
     "ClosedLoop",
     "HttpOptions",
+    "Load",
+    "LoadResult",
     "Recording",
     "Server",
     "TritonError",
@@ -70,6 +74,7 @@ __all__ = [
     "fixed",
     "jittered",
     "linear",
+    "load",
     "measured",
     "poisson",
     "sequences",

@@ -41,6 +41,11 @@ class ModelHandle:
         self.name = name
         self.version = version
 
+    @property
+    def server(self) -> Server:
+        """The server that it belongs to."""
+        return self._server
+
     def __call__(self, inputs: Mapping[str, npt.ArrayLike] | None = None, /, **options: Any) -> Outputs:
         """Run one inference; see `infer`."""
         return self.infer(inputs, **options)
@@ -108,14 +113,22 @@ class ModelHandle:
         """Stop taking requests for the model, and free it when the accepted ones are answered."""
         self._server.unload(self.name)
 
-    def _served(self) -> ServedModel:
+    @property
+    def served(self) -> ServedModel:
+        """The model version in the engine, to read from.
+
+        Raises
+        ------
+        NotFoundError, UnavailableError
+            If it is not ready.
+        """
         # The one thing read off the loop: every lookup of `ModelRepository.get` is atomic, and what it
         # finds does not change. Asking the loop would cost as much as a whole inference.
         return self._server.engine.model(self.name, self.version)
 
     def _request(self, inputs: Mapping[str, npt.ArrayLike] | None, options: dict[str, Any]) -> InferRequest:
         chosen = {key: options.pop(key) for key in _OPTIONS & options.keys()}
-        return inference.make_request(self._served().spec, self.version, {**(inputs or {}), **options}, **chosen)
+        return inference.make_request(self.served.spec, self.version, {**(inputs or {}), **options}, **chosen)
 
     def _single(self, responses: Sequence[Outputs]) -> Outputs:
         if len(responses) != 1:
