@@ -16,6 +16,7 @@ from tritonnb.runtime.served_model import ServedModel
 
 if TYPE_CHECKING:
     from tritonnb.core.messages import InferRequest
+    from tritonnb.notebook.traffic import Traffic
     from tritonnb.server import Server
 
 
@@ -104,6 +105,18 @@ class ModelHandle:
     def config(self) -> ConfigHandle:
         """The model's configuration, to read, change, and apply."""
         return ConfigHandle(self._server, self.name)
+
+    def traffic(self, **options: Any) -> Traffic:
+        """A panel that starts and stops traffic on the model.
+
+        Parameters
+        ----------
+        **options
+            Of `tritonnb.load`, such as ``inputs`` and ``shapes``.
+        """
+        from tritonnb.notebook.traffic import Traffic
+
+        return Traffic(self, **options)
 
     def reload(self) -> None:
         """Load the model anew from its files; the old one answers until the new one is ready."""

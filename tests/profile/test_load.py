@@ -77,12 +77,26 @@ def test_the_handle_counts_while_it_runs_and_stops_when_told(server: Server, gat
     assert "sent" in repr(load)
     assert "closed loop, 2 clients" in load._repr_html_()
     assert load.result.recording is None
+    assert len(load.newest(1)) <= 1
     load.stop()
     result = load.wait(20)
     assert load.done
     assert load.sent == load.answered == result.requests
+    assert result.recording is None
     assert load.in_flight == 0
     assert repr(load) == repr(result)
+
+
+def test_traffic_without_an_end_keeps_its_newest_answers(server: Server, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tritonnb.profile.load._KEPT", 10)
+    load = tnb.load(server["held"], clients=2)
+    while load.answered < 50:
+        server.call(int)
+    load.stop()
+    result = load.wait(20)
+    assert 10 <= result.requests <= 20 < load.answered
+    assert result.recording is None
+    assert result.answers.tolist() == load.newest(20).tolist()
 
 
 def test_a_load_can_be_awaited(server: Server):

@@ -15,6 +15,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.profile.examples import Examples, Inputs, Shapes, examples
@@ -33,6 +34,8 @@ _LOOK_S = 0.1
 _RETRY_NS = 10_000_000
 #: Different error texts that are told apart.
 _MESSAGES = 100
+#: Answers kept of traffic without an end.
+_KEPT = 100_000
 
 
 def load(
@@ -50,7 +53,7 @@ def load(
     inputs: Inputs = "random",
     shapes: Shapes | None = None,
     over: str = "process",
-    record: bool = True,
+    record: bool | None = None,
     seed: int = 0,
 ) -> Load:
     """Send traffic to a model, in the background.
@@ -70,7 +73,8 @@ def load(
     clients : int, optional
         Clients of a closed loop: each waits for its answer before it sends again.
     duration : float, optional
-        Seconds; without it and ``requests``, traffic goes on until `Load.stop`.
+        Seconds; without it and ``requests``, traffic goes on until `Load.stop`, and the newest 100,000
+        answers are kept.
     requests : int, optional
         How many, at most.
     size : int, optional
@@ -90,7 +94,7 @@ def load(
     over : str, optional
         ``"process"``, or ``"http"`` to go through the server's own socket.
     record : bool, optional
-        Record what the server does meanwhile.
+        Record what the server does meanwhile; by default if the traffic has an end.
     seed : int, optional
         Of random times and tensors.
 
@@ -130,7 +134,8 @@ def load(
     except BaseException:
         target.close()
         raise
-    return Load(target, asked, tensors, None if isinstance(model, str) or not record else model)
+    recorded = asked.ends if record is None else record
+    return Load(target, asked, tensors, model if recorded and not isinstance(model, str) else None)
 
 
 def _target(model: ModelHandle | str, over: str) -> Target:
@@ -152,12 +157,13 @@ class Load:
 
     Attributes
     ----------
-    sent, failed : int
-        Requests so far.
+    sent, answered, failed : int
+        Requests so far; failed ones are among the answered.
     """
 
     def __init__(self, target: Target, asked: OpenLoop | Clients, inputs: Examples, recorded: ModelHandle | None):
         self.sent = 0
+        self.answered = 0
         self.failed = 0
         self._target = target
         self._workload = asked
@@ -181,11 +187,6 @@ class Load:
         return self._finished.done()
 
     @property
-    def answered(self) -> int:
-        """Requests that were answered so far, the failed ones among them."""
-        return len(self._answers) // 5
-
-    @property
     def in_flight(self) -> int:
         """Requests that were sent and not answered yet."""
         return self.sent - self.answered
@@ -194,6 +195,10 @@ class Load:
     def result(self) -> LoadResult:
         """What was measured so far; with the recording once it is `done`."""
         return self._finished.result() if self.done else self._measured(None)
+
+    def newest(self, count: int) -> npt.NDArray[np.int64]:
+        """The answers that came last, as in `LoadResult.answers`."""
+        return self._table(max(0, len(self._answers) // 5 - count))
 
     def wait(self, timeout: float | None = None) -> LoadResult:
         """Wait until the traffic is over and everything is answered.
@@ -355,10 +360,15 @@ class Load:
         rows = len(next(iter(shot.inputs.values()), ())) if self._target.spec.max_batch_size else 1
         # One call, so that a reader in another thread never finds half of it.
         self._answers.extend((shot.intended_ns, shot.sent_ns, time_ns, rows, number))
+        if not self._workload.ends and len(self._answers) > 2 * 5 * _KEPT:
+            del self._answers[: 5 * _KEPT]
+        self.answered += 1
         if self._draining or isinstance(self._workload, Clients):
             self._free.put(shot)
 
+    def _table(self, begin: int) -> npt.NDArray[np.int64]:
+        return np.frombuffer(self._answers[5 * begin :], np.int64).reshape(-1, 5)
+
     def _measured(self, recording: Recording | None) -> LoadResult:
-        answers = np.frombuffer(self._answers[:], np.int64).reshape(-1, 5)
         rate = self._workload.rate if isinstance(self._workload, OpenLoop) else None
-        return LoadResult(self._title(), answers, list(self._messages), rate, self.sent, recording)
+        return LoadResult(self._title(), self._table(0), list(self._messages), rate, self.sent, recording)

@@ -29,6 +29,8 @@ class OpenLoop:
         In order of time; without end if nothing limits them.
     rate : float
         Requests a second, as intended.
+    ends : bool
+        Whether the arrivals come to an end.
     sized : bool
         Whether the arrivals say how many rows are sent; otherwise the inputs do.
     ends_sequences : bool
@@ -37,6 +39,7 @@ class OpenLoop:
 
     arrivals: Iterable[Arrival]
     rate: float
+    ends: bool = True
     sized: bool = True
     ends_sequences: bool = False
 
@@ -77,6 +80,11 @@ class Clients:
 
     def __str__(self) -> str:
         return f"closed loop, {self.clients} client{'s' if self.clients > 1 else ''}"
+
+    @property
+    def ends(self) -> bool:
+        """Whether a limit is set."""
+        return math.isfinite(self.requests) or math.isfinite(self.duration)
 
     def dealers(self) -> list[Iterator[Arrival]]:
         """The requests of each client, without times."""
@@ -131,10 +139,11 @@ def workload(
     if process not in PROCESSES:
         raise InvalidArgumentError(f"arrivals cannot be '{process}': give one of {', '.join(PROCESSES)}, or a list")
     times = takewhile(lambda time_us: time_us < limits[1] * 1e6, times_us(process, rate, burst=burst, seed=seed))
-    sent = (Arrival(time_us, size or 1) for time_us in islice(times, requests))
-    if not sequence_length:
-        return OpenLoop(sent, rate, sized=size is not None)
-    return OpenLoop(_dealt(sent, sequence_length, sequences), rate, size is not None, ends_sequences=True)
+    sent: Iterator[Arrival] = (Arrival(time_us, size or 1) for time_us in islice(times, requests))
+    if sequence_length:
+        sent = _dealt(sent, sequence_length, sequences)
+    ends = any(map(math.isfinite, limits))
+    return OpenLoop(sent, rate, ends, sized=size is not None, ends_sequences=bool(sequence_length))
 
 
 def _listed(arrivals: Iterable[Arrival | tuple[float, int]], requests: float, duration: float) -> OpenLoop:
