@@ -29,6 +29,7 @@ from tritonnb.profile.load import Load, load
 from tritonnb.profile.result import LoadResult
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.simulate import simulate
+from tritonnb.recording.worksheet import Worksheet, worksheet
 from tritonnb.server import Server, serve
 from tritonnb.simulation import (
     Arrival,
@@ -66,6 +67,7 @@ __all__ = [
     "Recording",
     "Server",
     "TritonError",
+    "Worksheet",
     "__version__",
     "allow_nested",
     "bursts",
@@ -81,4 +83,5 @@ __all__ = [
     "serve",
     "simulate",
     "table",
+    "worksheet",
 ]
