@@ -25,8 +25,11 @@ from tritonnb.core.version import VERSION as __version__
 from tritonnb.doctor import doctor
 from tritonnb.endpoints.http.endpoint import HttpOptions
 from tritonnb.nesting import allow_nested
+from tritonnb.profile.load import Load, load
+from tritonnb.profile.result import LoadResult
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.simulate import simulate
+from tritonnb.recording.worksheet import Worksheet, worksheet
 from tritonnb.server import Server, serve
 from tritonnb.simulation import (
     Arrival,
@@ -59,9 +62,12 @@ __all__ = [
     "Arrival",
     "ClosedLoop",
     "HttpOptions",
+    "Load",
+    "LoadResult",
     "Recording",
     "Server",
     "TritonError",
+    "Worksheet",
     "__version__",
     "allow_nested",
     "bursts",
@@ -70,10 +76,12 @@ __all__ = [
     "fixed",
     "jittered",
     "linear",
+    "load",
     "measured",
     "poisson",
     "sequences",
     "serve",
     "simulate",
     "table",
+    "worksheet",
 ]
