@@ -45,12 +45,14 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One token; ``line`` and ``column`` count from 1."""
+    """One token; ``line`` and ``column`` count from 1, ``start`` and ``end`` bytes from 0."""
 
     kind: Kind
     text: str
     line: int
     column: int
+    start: int
+    end: int
 
 
 class ConfigSyntaxError(InvalidArgumentError):
@@ -90,7 +92,7 @@ class Tokenizer:
         self._skip_blanks()
         text, at = self._text, self._at
         if at >= len(text):
-            return Token(Kind.END, "", self._line, self._column)
+            return Token(Kind.END, "", self._line, self._column, at, at)
         byte = text[at : at + 1]
         if byte in b"\"'":
             return self._token(Kind.STRING, self._string_end())
@@ -159,7 +161,8 @@ class Tokenizer:
         raise self._error(complaint)
 
     def _token(self, kind: Kind, end: int) -> Token:
-        token = Token(kind, self._text[self._at : end].decode("utf-8", "surrogateescape"), self._line, self._column)
+        text = self._text[self._at : end].decode("utf-8", "surrogateescape")
+        token = Token(kind, text, self._line, self._column, self._at, end)
         self._advance(end)
         return token
 
