@@ -24,6 +24,13 @@ def only_scheduling_changed(old: Any, new: Any) -> bool:
     return both_batch and changed_fields(old, new) <= _SCHEDULING
 
 
+def effect_of(running: Any, wanted: Any) -> str:
+    """What it takes to run ``wanted`` instead: nothing, ``"in place"``, or that the model is ``"reloaded"``."""
+    if not changed_fields(running, wanted):
+        return "unchanged"
+    return "in place" if only_scheduling_changed(running, wanted) else "reloaded"
+
+
 def completed(wanted: Any, asked: Any, running: Any) -> Any:
     """A configuration with what a backend adds, as far as that is known without loading the model.
 

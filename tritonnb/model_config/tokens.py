@@ -6,7 +6,9 @@ parser words and counts differently, and does not tell where a field stood.
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
@@ -191,6 +193,16 @@ class Tokenizer:
 
     def _error(self, detail: str) -> ConfigSyntaxError:
         return ConfigSyntaxError(self._line, self._column, detail)
+
+
+def tokens_before(text: str, line: int, column: int, including: bool = False) -> Iterator[Token]:
+    """The tokens in front of a position, as far as there are any; with the one that stands there if wanted."""
+    tokenizer = Tokenizer(text.encode("utf-8", "surrogateescape"))
+    with contextlib.suppress(ConfigSyntaxError):
+        while (token := tokenizer.next()).kind is not Kind.END and (token.line, token.column) < (line, column):
+            yield token
+        if including:
+            yield token
 
 
 def string_value(literal: str) -> bytes:

@@ -256,9 +256,9 @@ class Engine:
         """
         return await self._repository.check(name, config)
 
-    def directory(self, name: str) -> Path | None:
-        """The directory of a model that is served; None of one that comes from no repository."""
-        return self._repository.directory(name)
+    def config_path(self, name: str) -> Path | None:
+        """The *config.pbtxt* of a model that is served; None of one that comes from no repository."""
+        return self._repository.config_path(name)
 
     async def unload(self, name: str, unload_dependents: bool = False) -> None:
         """Unload a model; returns before it is gone, also when there is no such model."""

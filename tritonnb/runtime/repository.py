@@ -21,8 +21,8 @@ from google.protobuf import json_format
 
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
 from tritonnb.core.events import ModelStateChanged
-from tritonnb.model_config.diff import changed_fields, completed, only_scheduling_changed, with_scheduling_of
-from tritonnb.model_config.load import ConfigError, finish_config, load_config
+from tritonnb.model_config.diff import completed, effect_of, with_scheduling_of
+from tritonnb.model_config.load import ConfigError, config_path, finish_config, load_config
 from tritonnb.model_config.parse import parse_json
 from tritonnb.model_config.versions import select_versions, version_directories
 from tritonnb.runtime.devices import cuda_devices
@@ -109,8 +109,8 @@ class ModelRepository:
             return []
         return sorted(v for v, each in model.versions.items() if each.state is State.READY)
 
-    def directory(self, name: str) -> Path | None:
-        """Where a model that is served was read from; None of one that comes from no repository.
+    def config_path(self, name: str) -> Path | None:
+        """The *config.pbtxt* of a model that is served; None of one that comes from no repository.
 
         Raises
         ------
@@ -120,7 +120,9 @@ class ModelRepository:
         self.get(name)
         source = self._models[name].source
         assert source is not None
-        return source.directory if source.backend is None else None
+        if source.backend is not None:
+            return None
+        return config_path(source.directory, self._options.model_config_name or None)
 
     def served(self) -> Iterable[ServedModel]:
         """Every version that is ready, by name and version."""
@@ -269,14 +271,12 @@ class ModelRepository:
             If the configuration is refused; the model goes on as it was.
         """
         wanted = await self.check(name, config)
-        running = self.get(name).config
-        if not changed_fields(running, wanted):
-            return "unchanged"
-        if only_scheduling_changed(running, wanted):
+        effect = effect_of(self.get(name).config, wanted)
+        if effect == "in place":
             await self.reconfigure(name, wanted)
-            return "in place"
-        await self.load(name, json_format.MessageToJson(config))
-        return "reloaded"
+        elif effect == "reloaded":
+            await self.load(name, json_format.MessageToJson(config))
+        return effect
 
     async def unload(self, name: str) -> None:
         """Stop taking requests for a model; what it accepted is answered, then it is freed."""
