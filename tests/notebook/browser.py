@@ -172,9 +172,12 @@ def browser() -> Iterator[Any]:
         browser.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def notebook(lab: Lab, browser: Any) -> Iterator[Callable[..., NotebookPage]]:
-    """Open cells, or a notebook file that lies in the server's root, in the browser."""
+    """Open cells, or a notebook file that lies in the server's root, in the browser.
+
+    Opening takes seconds: tests that can share a page should.
+    """
     contexts = []
     opened = 0
 

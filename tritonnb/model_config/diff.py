@@ -48,16 +48,16 @@ def completed(wanted: Any, asked: Any, running: Any) -> Any:
     inference.ModelConfig
         What runs, except in the fields in which ``wanted`` asks for something else.
     """
-    return _replaced(running, wanted, changed_fields(asked, wanted))
+    return replaced(running, wanted, changed_fields(asked, wanted))
 
 
 def with_scheduling_of(config: Any, other: Any) -> Any:
     """A copy of ``config`` with the scheduling fields of ``other``."""
-    return _replaced(config, other, _SCHEDULING)
+    return replaced(config, other, _SCHEDULING)
 
 
-def _replaced(config: Any, other: Any, names: set[str]) -> Any:
-    """A copy of ``config`` with some fields as they are in ``other``."""
+def replaced(config: Any, other: Any, names: set[str]) -> Any:
+    """A copy of ``config`` with some top-level fields as they are in ``other``."""
     result, part = type(config)(), type(config)()
     result.CopyFrom(config)
     part.CopyFrom(other)
