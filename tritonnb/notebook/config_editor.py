@@ -29,6 +29,7 @@ from tritonnb.core.errors import TritonError
 from tritonnb.model_config.diagnose import Diagnosis, Problem, diagnose
 from tritonnb.model_config.diff import changed_fields, effect_of, replaced
 from tritonnb.model_config.edit import edit_text
+from tritonnb.model_config.normalize import without_defaults
 from tritonnb.model_config.parse import ConfigSyntaxError, parse_text
 from tritonnb.notebook.config_form import form_of, set_field
 from tritonnb.notebook.field_help import schema
@@ -319,7 +320,7 @@ class ConfigEditor(anywidget.AnyWidget):
         """What runs, as text: the file's own words where there is a file, changed where it says otherwise."""
         found = None if self._file.text is None else diagnose(self._file.text, self._checked)
         if found is None or found.parsed is None or found.checked is None:
-            return str(text_format.MessageToString(running))
+            return str(text_format.MessageToString(without_defaults(running), use_short_repeated_primitives=True))
         assert self._file.text is not None
         return edit_text(self._file.text, _like(found, running))
 
