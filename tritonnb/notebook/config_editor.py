@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import os
 import queue
-import tempfile
 import threading
 import weakref
 from collections.abc import Callable
@@ -31,6 +29,7 @@ from tritonnb.model_config.diff import changed_fields, effect_of, replaced
 from tritonnb.model_config.edit import edit_text
 from tritonnb.model_config.normalize import without_defaults
 from tritonnb.model_config.parse import ConfigSyntaxError, parse_text
+from tritonnb.model_config.write import write_text
 from tritonnb.notebook.config_form import form_of, set_field
 from tritonnb.notebook.field_help import schema
 
@@ -269,7 +268,7 @@ class ConfigEditor(anywidget.AnyWidget):
             raise RuntimeError(
                 "The file was changed by somebody else and has not been written. Save again to replace it."
             )
-        _write(self._path, text)
+        write_text(self._path, text)
         self._file = _Seen.of(self._path)
         self._say("good", f"Saved to {self._path.name}.")
 
@@ -359,18 +358,3 @@ def _problem(problem: Problem) -> dict[str, Any]:
 def _diff(before: str, after: str) -> list[str]:
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), "running", "edited", lineterm="", n=2)
     return list(lines)
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a file so that a reader, or a crash, finds the old text or the new one."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, path.stat().st_mode if path.exists() else 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
