@@ -5,6 +5,8 @@
 >>> server["digits"](image=images)  # doctest: +SKIP
 """
 
+from typing import Any
+
 from tritonnb.backends.annotations import (
     BOOL,
     BYTES,
@@ -44,6 +46,14 @@ from tritonnb.simulation import (
     sequences,
     table,
 )
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Register the magics: ``%load_ext tritonnb``."""
+    from tritonnb.notebook.magics import TritonMagics
+
+    shell.register_magics(TritonMagics)
+
 
 __all__ = [
     "BOOL",

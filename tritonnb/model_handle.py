@@ -16,6 +16,7 @@ from tritonnb.runtime.served_model import ServedModel
 
 if TYPE_CHECKING:
     from tritonnb.core.messages import InferRequest
+    from tritonnb.notebook.config_editor import ConfigEditor
     from tritonnb.notebook.traffic import Traffic
     from tritonnb.server import Server
 
@@ -87,6 +88,11 @@ class ModelHandle:
         return inference.infer(self._server.submitter, self._request(inputs, options))
 
     @property
+    def server(self) -> Server:
+        """The server that the model is served by."""
+        return self._server
+
+    @property
     def ready(self) -> bool:
         """Whether the model answers requests."""
         return self._server.call(self._server.engine.model_ready, self.name, self.version)
@@ -117,6 +123,18 @@ class ModelHandle:
         from tritonnb.notebook.traffic import Traffic
 
         return Traffic(self, **options)
+
+    def edit(self) -> ConfigEditor:
+        """A live editor of the configuration: text and form, checked while one types.
+
+        Returns
+        -------
+        ConfigEditor
+            A widget; until it is closed, the same one for every call.
+        """
+        from tritonnb.notebook.config_editor import edit_config
+
+        return edit_config(self)
 
     def reload(self) -> None:
         """Load the model anew from its files; the old one answers until the new one is ready."""

@@ -271,6 +271,11 @@ class Server:
 
     # --- life ---------------------------------------------------------------------------------
 
+    @property
+    def alive(self) -> bool:
+        """Whether the server has not been stopped."""
+        return self._background.alive
+
     def call(self, function: Callable[..., T], *args: Any) -> T:
         """Run a function on the server's loop and wait for it."""
         return self._background.call(function, *args)

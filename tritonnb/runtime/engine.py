@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from tritonnb.core.errors import (
@@ -222,14 +223,20 @@ class Engine:
         self._refuse_when_stopping()
         await self._repository.load_source(source)
 
-    async def reconfigure(self, name: str, config: Any) -> None:
-        """Give a running model another scheduling configuration, without loading it again.
+    async def apply(self, name: str, config: Any) -> str:
+        """Let a running model take another configuration; no request in flight is lost.
 
         Parameters
         ----------
         name : str
         config : inference.ModelConfig
-            Differs from the running one in scheduling only.
+            As one would write it: defaults and what the backend completes may be left out.
+
+        Returns
+        -------
+        str
+            ``"unchanged"``; ``"in place"`` when only the scheduling changed, so that the model was not
+            loaded again; ``"reloaded"`` when a new copy of the model took over.
 
         Raises
         ------
@@ -237,7 +244,21 @@ class Engine:
             If the configuration is refused; the model goes on as it was.
         """
         self._refuse_when_stopping()
-        await self._repository.reconfigure(name, config)
+        return await self._repository.apply(name, config)
+
+    async def check(self, name: str, config: Any) -> Any:
+        """What a running model would run under a configuration; nothing is changed.
+
+        Raises
+        ------
+        TritonError
+            If the configuration would be refused.
+        """
+        return await self._repository.check(name, config)
+
+    def config_path(self, name: str) -> Path | None:
+        """The *config.pbtxt* of a model that is served; None of one that comes from no repository."""
+        return self._repository.config_path(name)
 
     async def unload(self, name: str, unload_dependents: bool = False) -> None:
         """Unload a model; returns before it is gone, also when there is no such model."""

@@ -17,9 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from google.protobuf import json_format
+
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
 from tritonnb.core.events import ModelStateChanged
-from tritonnb.model_config.load import ConfigError, finish_config, load_config
+from tritonnb.model_config.diff import completed, effect_of, with_scheduling_of
+from tritonnb.model_config.load import ConfigError, config_path, finish_config, load_config
 from tritonnb.model_config.parse import parse_json
 from tritonnb.model_config.versions import select_versions, version_directories
 from tritonnb.runtime.devices import cuda_devices
@@ -105,6 +108,21 @@ class ModelRepository:
         if model is None:
             return []
         return sorted(v for v, each in model.versions.items() if each.state is State.READY)
+
+    def config_path(self, name: str) -> Path | None:
+        """The *config.pbtxt* of a model that is served; None of one that comes from no repository.
+
+        Raises
+        ------
+        NotFoundError
+            If it is not served.
+        """
+        self.get(name)
+        source = self._models[name].source
+        assert source is not None
+        if source.backend is not None:
+            return None
+        return config_path(source.directory, self._options.model_config_name or None)
 
     def served(self) -> Iterable[ServedModel]:
         """Every version that is ready, by name and version."""
@@ -202,6 +220,63 @@ class ModelRepository:
             )
             for version in self.ready_versions(name):
                 self.get(name, version).reconfigure(finished)
+            asked = with_scheduling_of(model.source.config, config)
+            model.source = dataclasses.replace(model.source, config=asked)
+
+    async def check(self, name: str, config: Any) -> Any:
+        """What a model that is served would run under a configuration, without loading anything.
+
+        Parameters
+        ----------
+        name : str
+        config : inference.ModelConfig
+            As written. What a backend adds to it is taken from what runs.
+
+        Raises
+        ------
+        NotFoundError
+            If it is not served.
+        TritonError
+            If the configuration is refused.
+        """
+        running = self.get(name).config
+        source = self._models[name].source
+        assert source is not None
+        override = json_format.MessageToJson(config)
+        if source.backend is None:
+            try:
+                wanted = await self._loader.in_thread(self._read_source, name, override)
+            except ConfigError as error:
+                raise InvalidArgumentError(error.cause) from error
+        else:
+            wanted = _with_config(source, override)
+        return finish_config(
+            completed(wanted.config, source.config, running),
+            source.directory,
+            gpus=cuda_devices(),
+            default_instance_count=lambda kind: 1,
+        )
+
+    async def apply(self, name: str, config: Any) -> str:
+        """Let a model that is served run under a configuration: in place where only its scheduling changes.
+
+        Returns
+        -------
+        str
+            ``"unchanged"``, ``"in place"`` or ``"reloaded"``.
+
+        Raises
+        ------
+        TritonError
+            If the configuration is refused; the model goes on as it was.
+        """
+        wanted = await self.check(name, config)
+        effect = effect_of(self.get(name).config, wanted)
+        if effect == "in place":
+            await self.reconfigure(name, wanted)
+        elif effect == "reloaded":
+            await self.load(name, json_format.MessageToJson(config))
+        return effect
 
     async def unload(self, name: str) -> None:
         """Stop taking requests for a model; what it accepted is answered, then it is freed."""
