@@ -10,12 +10,15 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
-from tritonnb.core.errors import TritonError
+from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.version import VERSION
 from tritonnb.doctor import doctor
 from tritonnb.endpoints.http.endpoint import HttpOptions
-from tritonnb.server import DEFAULT_PORT, Server
+from tritonnb.endpoints.listening import DEFAULT_PORT
+from tritonnb.endpoints.metrics.families import MetricsOptions
+from tritonnb.server import Server
 
 logger = logging.getLogger("tritonnb")
 
@@ -56,6 +59,12 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
     add("--http-max-input-size", type=int, default=HttpOptions().max_input_size)
     add("--http-allow-foreign", type=_boolean, default=False, metavar="BOOL",
         help="answer requests whose Host or Origin is not this machine")  # fmt: skip
+    add("--allow-metrics", type=_boolean, default=True)
+    add("--allow-cpu-metrics", type=_boolean, default=True)
+    add("--allow-gpu-metrics", type=_boolean, default=True)
+    add("--metrics-address", default="")
+    add("--metrics-port", type=int, default=8002)
+    add("--metrics-config", action="append", default=[], type=_setting)
     add("--log-verbose", type=int, default=0)
     add("--log-info", type=_boolean, default=True)
     add("--log-warning", type=_boolean, default=True)
@@ -80,6 +89,9 @@ def _serve(options: argparse.Namespace) -> int:
             host=options.http_address,
             port=options.http_port,
             http=HttpOptions(max_input_size=options.http_max_input_size, allow_foreign=options.http_allow_foreign),
+            metrics_port=options.metrics_port if options.allow_metrics else None,
+            metrics_host=options.metrics_address,
+            metrics=_metrics_options(options),
             server_id=options.id,
             model_control_mode=options.model_control_mode,
             load_models=options.load_model,
@@ -98,6 +110,9 @@ def _serve(options: argparse.Namespace) -> int:
         server.stop()
         return 1
     logger.info("Started HTTPService at %s:%d", options.http_address, server.port)
+    if server.endpoints.metrics is not None:
+        metrics = server.endpoints.metrics
+        logger.info("Started Metrics Service at %s:%d", metrics.host, metrics.port)
     stopped.wait()
     logger.info("Signal received: draining")
     try:
@@ -135,6 +150,29 @@ def _boolean(text: str) -> bool:
     if text.lower() in ("false", "0"):
         return False
     raise argparse.ArgumentTypeError(f"expected true or false, got '{text}'")
+
+
+def _metrics_options(options: argparse.Namespace) -> MetricsOptions:
+    settings = dict(options.metrics_config)
+    chosen: dict[str, Any] = {
+        name: _boolean(settings.pop(name))
+        for name in ("counter_latencies", "summary_latencies", "histogram_latencies")
+        if name in settings
+    }
+    if "summary_quantiles" in settings:
+        pairs = settings.pop("summary_quantiles").split(",")
+        chosen["quantiles"] = tuple(float(each.partition(":")[0]) for each in pairs)
+    if settings:
+        raise InvalidArgumentError(f"Invalid metrics configuration key '{min(settings)}' specified")
+    return MetricsOptions(options.allow_cpu_metrics, options.allow_gpu_metrics, **chosen)
+
+
+def _setting(text: str) -> tuple[str, str]:
+    """``<setting>=<value>``."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise argparse.ArgumentTypeError(f"expected <setting>=<value>, got '{text}'")
+    return name, value
 
 
 def _backend_setting(text: str) -> tuple[str, str, str]:
