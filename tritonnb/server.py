@@ -20,8 +20,9 @@ from typing import Any, TypeVar
 from tritonnb.backends.functions import Function, FunctionBackend, config_of
 from tritonnb.core.errors import TritonError
 from tritonnb.core.events import Packed, unpack
+from tritonnb.endpoints import listening
 from tritonnb.endpoints.http.endpoint import HttpOptions
-from tritonnb.endpoints.listening import DEFAULT_PORT, Endpoints, ListenOptions
+from tritonnb.endpoints.listening import Endpoints, ListenOptions
 from tritonnb.endpoints.metrics.families import MetricsOptions
 from tritonnb.inference import Submitter
 from tritonnb.model_handle import ModelHandle
@@ -72,8 +73,8 @@ def serve(model_repository: StrPath | Sequence[StrPath] = (), *, port: int | Non
         previous.stop()
     server = Server(repositories, port=port, **options)
     _running[key] = server
-    if port is None and server.port != DEFAULT_PORT:
-        print(f"port {DEFAULT_PORT} is taken: serving on {server.url}")
+    if port is None and server.port != listening.DEFAULT_PORT:
+        print(f"port {listening.DEFAULT_PORT} is taken: serving on {server.url}")
     for name, error in server.load_errors.items():
         print(f"model '{name}' is not served: {error}")
     return server

@@ -14,6 +14,7 @@ from tritonnb.core.errors import NotFoundError
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.endpoints.http.endpoint import HttpEndpoint, HttpOptions
 from tritonnb.model_config.schema import ModelSpec
+from tritonnb.runtime.shared_memory import SharedMemory
 from tritonnb.runtime.validation import RequestValidator
 
 ECHO = """
@@ -68,6 +69,7 @@ class OneModel:
 
     def __init__(self) -> None:
         self.echo = Echo()
+        self.shared_memory = SharedMemory()
 
     def model(self, name: str, version: int = -1) -> Any:
         if name != "echo":

@@ -24,6 +24,7 @@ from tritonnb.runtime.loading import ModelSource
 from tritonnb.runtime.options import EngineOptions
 from tritonnb.runtime.repository import ModelRepository
 from tritonnb.runtime.served_model import ServedModel
+from tritonnb.runtime.shared_memory import SharedMemory
 from tritonnb.telemetry.stream import EventStream
 
 logger = logging.getLogger(__name__)
@@ -56,12 +57,15 @@ class Engine:
         Everything that happens, as events.
     load_errors : dict of str to TritonError
         Models that should have been loaded at start and were not.
+    shared_memory : SharedMemory
+        The regions that clients registered.
     """
 
     def __init__(self, options: EngineOptions) -> None:
         self.options = options
         self.stream = EventStream()
         self.load_errors: dict[str, TritonError] = {}
+        self.shared_memory = SharedMemory()
         self._repository = ModelRepository(options, self.stream)
         self._stopping = False
 

@@ -97,7 +97,7 @@ class HttpEndpoint(httputil.HTTPServerConnectionDelegate):
         self.host = host
         self.port = port
         self.options = options
-        self.reader = RequestReader(options.max_input_size)
+        self.reader = RequestReader(options.max_input_size, engine.shared_memory)
         self.guard = None if options.allow_foreign else Guard(host, options.allowed_hosts)
         self._templates: WeakKeyDictionary[ServedModel, RequestTemplates] = WeakKeyDictionary()
         self.application = make_application(engine, options.max_input_size)
