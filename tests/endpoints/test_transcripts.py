@@ -11,6 +11,7 @@ import pytest
 from tests.endpoints.replay import differences, send, shared_object
 from tritonnb.endpoints.http.endpoint import HttpOptions
 from tritonnb.server import Server
+from tritonnb.telemetry.trace_settings import TraceOptions
 
 HERE = Path(__file__).parent
 SHARED = Path("/dev/shm")
@@ -23,7 +24,7 @@ VARIATIONS = json.loads((HERE / "variations.json").read_text())
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     names = [each.name for each in MODELS.iterdir() if each.name not in ("probe", "wont_load")]
     options = HttpOptions(transport=request.param)
-    explicit = {"model_control_mode": "explicit", "load_models": names}
+    explicit = {"model_control_mode": "explicit", "load_models": names, "trace": TraceOptions("trace.json")}
     with Server(MODELS, port=0, http=options, metrics_port=0, **explicit) as server:
         assert not server.load_errors
         yield server

@@ -26,6 +26,7 @@ from tritonnb.runtime.repository import ModelRepository
 from tritonnb.runtime.served_model import ServedModel
 from tritonnb.runtime.shared_memory import SharedMemory
 from tritonnb.telemetry.stream import EventStream
+from tritonnb.telemetry.tracing import Tracer
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +60,8 @@ class Engine:
         Models that should have been loaded at start and were not.
     shared_memory : SharedMemory
         The regions that clients registered.
+    tracer : Tracer
+        Decides which requests are traced.
     """
 
     def __init__(self, options: EngineOptions) -> None:
@@ -66,6 +69,7 @@ class Engine:
         self.stream = EventStream()
         self.load_errors: dict[str, TritonError] = {}
         self.shared_memory = SharedMemory()
+        self.tracer = Tracer(self.stream, options.trace)
         self._repository = ModelRepository(options, self.stream)
         self._stopping = False
 
@@ -106,6 +110,8 @@ class Engine:
             await asyncio.wait_for(self._repository.close(), self.options.exit_timeout)
         except TimeoutError:
             raise InternalError("Exit timeout expired. Exiting immediately.") from None
+        finally:
+            self.tracer.close()
 
     # --- inference ----------------------------------------------------------------------------
 
