@@ -88,11 +88,6 @@ class ModelHandle:
         return inference.infer(self._server.submitter, self._request(inputs, options))
 
     @property
-    def server(self) -> Server:
-        """The server that the model is served by."""
-        return self._server
-
-    @property
     def ready(self) -> bool:
         """Whether the model answers requests."""
         return self._server.call(self._server.engine.model_ready, self.name, self.version)

@@ -24,7 +24,9 @@ from tritonnb.runtime.loading import ModelSource
 from tritonnb.runtime.options import EngineOptions
 from tritonnb.runtime.repository import ModelRepository
 from tritonnb.runtime.served_model import ServedModel
+from tritonnb.runtime.shared_memory import SharedMemory
 from tritonnb.telemetry.stream import EventStream
+from tritonnb.telemetry.tracing import Tracer
 
 #: Extensions of the v2 protocol, as the server metadata lists them.
 EXTENSIONS = (
@@ -54,12 +56,18 @@ class Engine:
         Everything that happens, as events.
     load_errors : dict of str to TritonError
         Models that should have been loaded at start and were not.
+    shared_memory : SharedMemory
+        The regions that clients registered.
+    tracer : Tracer
+        Decides which requests are traced.
     """
 
     def __init__(self, options: EngineOptions) -> None:
         self.options = options
         self.stream = EventStream()
         self.load_errors: dict[str, TritonError] = {}
+        self.shared_memory = SharedMemory()
+        self.tracer = Tracer(self.stream, options.trace)
         self._repository = ModelRepository(options, self.stream)
         self._started = self._stopping = False
 
@@ -101,6 +109,8 @@ class Engine:
             await asyncio.wait_for(self._repository.close(), self.options.exit_timeout)
         except TimeoutError:
             raise InternalError("Exit timeout expired. Exiting immediately.") from None
+        finally:
+            self.tracer.close()
 
     # --- inference ----------------------------------------------------------------------------
 
