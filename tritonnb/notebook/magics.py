@@ -62,7 +62,7 @@ class TritonMagics(Magics):
             self._server().stop()
             print("stopped")
 
-    @cell_magic("config")
+    @cell_magic("config")  # type: ignore[arg-type]
     def change_config(self, line: str, cell: str) -> None:
         """``%%config MODEL [--save]``: let a running model take the cell as its *config.pbtxt*.
 
