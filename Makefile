@@ -9,7 +9,7 @@ MODELS := $(VENV)/.models
 # Containers often know no other user; Jupyter wants to be told that this is meant.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: lab demo test check bench models clean
+.PHONY: lab demo test chromium check bench models clean
 
 lab: $(MODELS)
 	$(BIN)/jupyter lab $(AS_ROOT) notebooks/01_quickstart.ipynb
@@ -19,6 +19,10 @@ demo: $(MODELS)
 
 test: $(MODELS)
 	$(BIN)/python -m pytest
+
+# For the browser tests, which skip and say so where it is missing.
+chromium:
+	command -v chromium || (apt-get update --quiet && apt-get install --yes --quiet --no-install-recommends chromium)
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .

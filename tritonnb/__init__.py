@@ -5,6 +5,8 @@
 >>> server["digits"](image=images)  # doctest: +SKIP
 """
 
+from typing import Any
+
 from tritonnb.backends.annotations import (
     BOOL,
     BYTES,
@@ -25,8 +27,11 @@ from tritonnb.core.version import VERSION as __version__
 from tritonnb.doctor import doctor
 from tritonnb.endpoints.http.endpoint import HttpOptions
 from tritonnb.nesting import allow_nested
+from tritonnb.profile.load import Load, load
+from tritonnb.profile.result import LoadResult
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.simulate import simulate
+from tritonnb.recording.worksheet import Worksheet, worksheet
 from tritonnb.server import Server, serve
 from tritonnb.simulation import (
     Arrival,
@@ -41,6 +46,14 @@ from tritonnb.simulation import (
     sequences,
     table,
 )
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Register the magics: ``%load_ext tritonnb``."""
+    from tritonnb.notebook.magics import TritonMagics
+
+    shell.register_magics(TritonMagics)
+
 
 __all__ = [
     "BOOL",
@@ -59,9 +72,12 @@ __all__ = [
     "Arrival",
     "ClosedLoop",
     "HttpOptions",
+    "Load",
+    "LoadResult",
     "Recording",
     "Server",
     "TritonError",
+    "Worksheet",
     "__version__",
     "allow_nested",
     "bursts",
@@ -70,10 +86,12 @@ __all__ = [
     "fixed",
     "jittered",
     "linear",
+    "load",
     "measured",
     "poisson",
     "sequences",
     "serve",
     "simulate",
     "table",
+    "worksheet",
 ]

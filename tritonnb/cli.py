@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import signal
-import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
-from tritonnb.core.errors import TritonError
+from tritonnb.core.errors import InvalidArgumentError, TritonError, UnsupportedError
 from tritonnb.core.version import VERSION
 from tritonnb.doctor import doctor
 from tritonnb.endpoints.http.endpoint import HttpOptions
-from tritonnb.server import DEFAULT_PORT, Server
+from tritonnb.endpoints.listening import DEFAULT_PORT
+from tritonnb.endpoints.metrics.families import MetricsOptions
+from tritonnb.server import Server
+from tritonnb.telemetry.log_settings import FORMATS, LogHandler, LogSettings
+from tritonnb.telemetry.perfetto import to_perfetto
+from tritonnb.telemetry.trace_settings import TraceOptions, levels_of, number_of
 
 logger = logging.getLogger("tritonnb")
 
@@ -28,12 +34,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _add_serve(commands.add_parser("serve", help="serve model repositories", allow_abbrev=False))
     models = commands.add_parser("models", help="put the example models into a repository")
     models.add_argument("directory", nargs="?", default="model_repository", type=Path)
+    trace = commands.add_parser("trace", help="turn trace files into a timeline for https://ui.perfetto.dev")
+    trace.add_argument("files", nargs="+", type=Path, help="of this server or of a real Triton")
+    trace.add_argument("-o", "--output", type=Path, default="trace.perfetto.json")
     commands.add_parser("doctor", help="say what this environment has")
     options = parser.parse_args(arguments)
     if options.command == "serve":
         return _serve(options)
     if options.command == "models":
         return _models(options.directory)
+    if options.command == "trace":
+        return _trace(options.files, options.output)
     print(doctor())
     return 0
 
@@ -59,14 +70,23 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
     add("--http-max-input-size", type=int, default=HttpOptions().max_input_size)
     add("--http-allow-foreign", type=_boolean, default=False, metavar="BOOL",
         help="answer requests whose Host or Origin is not this machine")  # fmt: skip
+    add("--allow-metrics", type=_boolean, default=True)
+    add("--allow-cpu-metrics", type=_boolean, default=True)
+    add("--allow-gpu-metrics", type=_boolean, default=True)
+    add("--metrics-address", default="")
+    add("--metrics-port", type=int, default=8002)
+    add("--metrics-config", action="append", default=[], type=_setting)
     add("--log-verbose", type=int, default=0)
     add("--log-info", type=_boolean, default=True)
     add("--log-warning", type=_boolean, default=True)
     add("--log-error", type=_boolean, default=True)
+    add("--log-format", choices=FORMATS, default="default")
+    add("--log-file", default="")
+    add("--trace-config", action="append", default=[], type=_setting, metavar="[MODE,]SETTING=VALUE")
 
 
 def _serve(options: argparse.Namespace) -> int:
-    _set_up_logging(options)
+    log = _set_up_logging(options)
     settings: dict[str, dict[str, str]] = {}
     for backend, name, value in options.backend_config:
         settings.setdefault(backend, {})[name] = value
@@ -83,6 +103,9 @@ def _serve(options: argparse.Namespace) -> int:
             host=options.http_address,
             port=options.http_port,
             http=HttpOptions(max_input_size=options.http_max_input_size, allow_foreign=options.http_allow_foreign),
+            metrics_port=options.metrics_port if options.allow_metrics else None,
+            metrics_host=options.metrics_address,
+            metrics=_metrics_options(options),
             server_id=options.id,
             model_control_mode=options.model_control_mode,
             repository_poll_secs=options.repository_poll_secs,
@@ -94,6 +117,8 @@ def _serve(options: argparse.Namespace) -> int:
             strict_readiness=options.strict_readiness,
             backend_config=settings,
             exit_timeout=options.exit_timeout_secs,
+            trace=_trace_options(options.trace_config),
+            log=log,
         )
     except TritonError as error:
         logger.error("error: creating server: %s - %s", error.status.label, error)
@@ -103,6 +128,9 @@ def _serve(options: argparse.Namespace) -> int:
         server.stop()
         return 1
     logger.info("Started HTTPService at %s:%d", options.http_address, server.port)
+    if server.endpoints.metrics is not None:
+        metrics = server.endpoints.metrics
+        logger.info("Started Metrics Service at %s:%d", metrics.host, metrics.port)
     stopped.wait()
     logger.info("Signal received: draining")
     try:
@@ -126,18 +154,41 @@ def _models(directory: Path) -> int:
     return 0
 
 
-def _set_up_logging(options: argparse.Namespace) -> None:
-    wanted = {
-        logging.DEBUG: options.log_verbose > 0,
-        logging.INFO: options.log_info,
-        logging.WARNING: options.log_warning,
-        logging.ERROR: options.log_error,
-    }
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(levelname).1s%(asctime)s %(name)s] %(message)s"))
-    handler.addFilter(lambda record: wanted.get(record.levelno, True))
-    logger.addHandler(handler)
-    logger.setLevel(logging.DEBUG if options.log_verbose else logging.INFO)
+def _trace(files: Sequence[Path], output: Path) -> int:
+    entries = [entry for file in files for entry in json.loads(file.read_text("utf-8"))]
+    output.write_text(json.dumps(to_perfetto(entries)), "utf-8")
+    print(output)
+    return 0
+
+
+def _set_up_logging(options: argparse.Namespace) -> LogSettings:
+    settings = LogSettings(
+        options.log_file, options.log_info, options.log_warning, options.log_error, options.log_verbose,
+        options.log_format,
+    )  # fmt: skip
+    logger.addHandler(LogHandler(settings))
+    logger.setLevel(logging.DEBUG)
+    return settings
+
+
+def _trace_options(given: list[tuple[str, str]]) -> TraceOptions:
+    """``--trace-config``: ``level``, ``rate``, ``count``, ``mode``; ``triton,file`` and ``triton,log-frequency``."""
+    chosen: dict[str, Any] = {}
+    levels: list[str] = []
+    for name, value in given:
+        if name == "level":
+            levels.append(value)
+        elif name in ("rate", "count"):
+            chosen[name] = number_of(f"trace_{name}", value)
+        elif name == "triton,file":
+            chosen["file"] = value
+        elif name == "triton,log-frequency":
+            chosen["log_frequency"] = number_of("log_frequency", value)
+        elif (name, value) != ("mode", "triton"):
+            raise UnsupportedError(f"trace setting '{name}={value}' is not supported")
+    trace = TraceOptions(levels=levels_of(levels) or frozenset(), **chosen)
+    trace.check()
+    return trace
 
 
 def _boolean(text: str) -> bool:
@@ -146,6 +197,29 @@ def _boolean(text: str) -> bool:
     if text.lower() in ("false", "0"):
         return False
     raise argparse.ArgumentTypeError(f"expected true or false, got '{text}'")
+
+
+def _metrics_options(options: argparse.Namespace) -> MetricsOptions:
+    settings = dict(options.metrics_config)
+    chosen: dict[str, Any] = {
+        name: _boolean(settings.pop(name))
+        for name in ("counter_latencies", "summary_latencies", "histogram_latencies")
+        if name in settings
+    }
+    if "summary_quantiles" in settings:
+        pairs = settings.pop("summary_quantiles").split(",")
+        chosen["quantiles"] = tuple(float(each.partition(":")[0]) for each in pairs)
+    if settings:
+        raise InvalidArgumentError(f"Invalid metrics configuration key '{min(settings)}' specified")
+    return MetricsOptions(options.allow_cpu_metrics, options.allow_gpu_metrics, **chosen)
+
+
+def _setting(text: str) -> tuple[str, str]:
+    """``<setting>=<value>``."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise argparse.ArgumentTypeError(f"expected <setting>=<value>, got '{text}'")
+    return name, value
 
 
 def _backend_setting(text: str) -> tuple[str, str, str]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING, Any
 
-from google.protobuf import json_format, text_format
+from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
-from tritonnb.model_config.diff import only_scheduling_changed
 from tritonnb.model_config.normalized import config_to_dict
 from tritonnb.model_config.parse import parse_text
 
@@ -89,15 +88,8 @@ class ConfigHandle:
         TritonError
             If the configuration is refused; the model goes on as it was.
         """
-        running = self._running()
-        if running == self._message:
-            return "unchanged"
-        server, name = self._server, self._name
-        if only_scheduling_changed(running, self._message):
-            server.run(server.engine.reconfigure(name, _copy(self._message)))
-            return "in place"
-        server.run(server.engine.load(name, {"config": json_format.MessageToJson(self._message)}))
-        return "reloaded"
+        done: str = self._server.run(self._server.engine.apply(self._name, _copy(self._message)))
+        return done
 
     def __repr__(self) -> str:
         return self.text

@@ -16,6 +16,8 @@ from tritonnb.runtime.served import Served
 
 if TYPE_CHECKING:
     from tritonnb.core.messages import InferRequest
+    from tritonnb.notebook.config_editor import ConfigEditor
+    from tritonnb.notebook.traffic import Traffic
     from tritonnb.server import Server
 
 
@@ -40,6 +42,11 @@ class ModelHandle:
         self._server = server
         self.name = name
         self.version = version
+
+    @property
+    def server(self) -> Server:
+        """The server that it belongs to."""
+        return self._server
 
     def __call__(self, inputs: Mapping[str, npt.ArrayLike] | None = None, /, **options: Any) -> Outputs:
         """Run one inference; see `infer`."""
@@ -100,6 +107,30 @@ class ModelHandle:
         """The model's configuration, to read, change, and apply."""
         return ConfigHandle(self._server, self.name)
 
+    def traffic(self, **options: Any) -> Traffic:
+        """A panel that starts and stops traffic on the model.
+
+        Parameters
+        ----------
+        **options
+            Of `tritonnb.load`, such as ``inputs`` and ``shapes``.
+        """
+        from tritonnb.notebook.traffic import Traffic
+
+        return Traffic(self, **options)
+
+    def edit(self) -> ConfigEditor:
+        """A live editor of the configuration: text and form, checked while one types.
+
+        Returns
+        -------
+        ConfigEditor
+            A widget; until it is closed, the same one for every call.
+        """
+        from tritonnb.notebook.config_editor import edit_config
+
+        return edit_config(self)
+
     def reload(self) -> None:
         """Load the model anew from its files; the old one answers until the new one is ready."""
         self._server.load(self.name)
@@ -108,14 +139,22 @@ class ModelHandle:
         """Stop taking requests for the model, and free it when the accepted ones are answered."""
         self._server.unload(self.name)
 
-    def _served(self) -> Served:
+    @property
+    def served(self) -> Served:
+        """The model version in the engine, to read from.
+
+        Raises
+        ------
+        NotFoundError, UnavailableError
+            If it is not ready.
+        """
         # The one thing read off the loop: every lookup of `ModelTable.get` is atomic, and what it
         # finds does not change. Asking the loop would cost as much as a whole inference.
         return self._server.engine.model(self.name, self.version)
 
     def _request(self, inputs: Mapping[str, npt.ArrayLike] | None, options: dict[str, Any]) -> InferRequest:
         chosen = {key: options.pop(key) for key in _OPTIONS & options.keys()}
-        return inference.make_request(self._served().spec, self.version, {**(inputs or {}), **options}, **chosen)
+        return inference.make_request(self.served.spec, self.version, {**(inputs or {}), **options}, **chosen)
 
     def _single(self, responses: Sequence[Outputs]) -> Outputs:
         if len(responses) != 1:

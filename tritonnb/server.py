@@ -7,7 +7,6 @@ beside it, and interrupting a cell leaves it serving.
 from __future__ import annotations
 
 import asyncio
-import errno
 import functools
 import html
 import weakref
@@ -19,9 +18,12 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from tritonnb.backends.functions import Function, FunctionBackend, config_of
-from tritonnb.core.errors import InvalidArgumentError, TritonError, UnavailableError
+from tritonnb.core.errors import TritonError
 from tritonnb.core.events import Packed, unpack
-from tritonnb.endpoints.http.endpoint import HttpEndpoint, HttpOptions
+from tritonnb.endpoints import listening
+from tritonnb.endpoints.http.endpoint import HttpOptions
+from tritonnb.endpoints.listening import Endpoints, ListenOptions
+from tritonnb.endpoints.metrics.families import MetricsOptions
 from tritonnb.inference import Submitter
 from tritonnb.model_handle import ModelHandle
 from tritonnb.recording.recording import Recording
@@ -32,10 +34,6 @@ from tritonnb.runtime.options import EngineOptions
 
 T = TypeVar("T")
 StrPath = str | PathLike[str]
-
-#: Triton's HTTP port, and how many ports after it are tried when it is taken.
-DEFAULT_PORT = 8000
-_PORTS_TRIED = 100
 
 #: The servers that `serve` started and that still run, by what they serve.
 _running: weakref.WeakValueDictionary[tuple[str, ...], Server] = weakref.WeakValueDictionary()
@@ -75,8 +73,8 @@ def serve(model_repository: StrPath | Sequence[StrPath] = (), *, port: int | Non
         previous.stop()
     server = Server(repositories, port=port, **options)
     _running[key] = server
-    if port is None and server.port != DEFAULT_PORT:
-        print(f"port {DEFAULT_PORT} is taken: serving on {server.url}")
+    if port is None and server.port != listening.DEFAULT_PORT:
+        print(f"port {listening.DEFAULT_PORT} is taken: serving on {server.url}")
     for name, error in server.load_errors.items():
         print(f"model '{name}' is not served: {error}")
     return server
@@ -94,6 +92,12 @@ class Server:
         None: 8000 or the next free port. 0: any free port.
     http : HttpOptions, optional
         What else the endpoint is told: limits, transport, who may call.
+    metrics_port : int, optional
+        Serve Prometheus metrics on this port, 0 for any free one; none unless given. Triton's is 8002.
+    metrics_host : str, optional
+        The same as ``host`` unless given.
+    metrics : MetricsOptions, optional
+        Which metrics are published.
     model_control_mode : str, optional
         ``"none"`` loads every model at start; ``"explicit"`` only ``load_models``, and lets HTTP
         clients load and unload; ``"poll"`` follows the repository every ``repository_poll_secs``.
@@ -111,6 +115,8 @@ class Server:
     ----------
     engine : Engine
         The server without its wire; touched only on the server's loop (`call`, `run`).
+    endpoints : Endpoints
+        The ports it is reached by.
 
     Examples
     --------
@@ -125,16 +131,22 @@ class Server:
         host: str = "127.0.0.1",
         port: int | None = None,
         http: HttpOptions | None = None,
+        metrics_port: int | None = None,
+        metrics_host: str = "",
+        metrics: MetricsOptions | None = None,
         **engine_options: Any,
     ) -> None:
         options = EngineOptions(model_repositories=_paths(model_repository), **engine_options)
         self._background = BackgroundLoop()
         self.engine = Engine(options)
         self.submitter = Submitter(self.engine, self._background.loop)
-        self._endpoints: list[HttpEndpoint] = []
-        self._finalizer = weakref.finalize(self, _stop, self._background, self.engine, self._endpoints)
+        self.endpoints = Endpoints()
+        self._finalizer = weakref.finalize(self, _stop, self._background, self.engine, self.endpoints)
+        listen = ListenOptions(
+            host, port, http or HttpOptions(), metrics_port, metrics_host, metrics or MetricsOptions()
+        )
         try:
-            self._endpoints.append(self.run(_start(self.engine, host, port, http or HttpOptions())))
+            self.run(_start(self.engine, self.endpoints, listen))
         except BaseException:
             self.stop()
             raise
@@ -219,6 +231,11 @@ class Server:
         """Server metadata of the v2 protocol."""
         return self.call(self.engine.metadata)
 
+    @property
+    def running(self) -> bool:
+        """Whether it has not been stopped."""
+        return self._background.alive
+
     def ready(self) -> bool:
         """Whether the server, and every model it should serve, is ready."""
         return self._background.alive and self.call(self.engine.is_ready)
@@ -257,12 +274,12 @@ class Server:
     @property
     def port(self) -> int:
         """The HTTP port."""
-        return self._endpoints[0].port
+        return self.endpoints.http.port
 
     @property
     def url(self) -> str:
         """Where the HTTP endpoint is, for this machine."""
-        return self._endpoints[0].url
+        return self.endpoints.http.url
 
     @property
     def load_errors(self) -> Mapping[str, TritonError]:
@@ -270,6 +287,11 @@ class Server:
         return self.engine.load_errors
 
     # --- life ---------------------------------------------------------------------------------
+
+    @property
+    def alive(self) -> bool:
+        """Whether the server has not been stopped."""
+        return self._background.alive
 
     def call(self, function: Callable[..., T], *args: Any) -> T:
         """Run a function on the server's loop and wait for it."""
@@ -333,41 +355,23 @@ class Server:
         return rows
 
 
-async def _start(engine: Engine, host: str, port: int | None, options: HttpOptions) -> HttpEndpoint:
-    """Take the port first: a server that cannot be reached need not load its models."""
-    endpoint = await _listen(engine, host, port, options)
+async def _start(engine: Engine, endpoints: Endpoints, options: ListenOptions) -> None:
+    """Take the ports first: a server that cannot be reached need not load its models."""
     try:
+        await endpoints.start(engine, options)
         await engine.start()
     except BaseException:
-        await endpoint.stop(0)
+        await endpoints.stop(0)
         raise
-    return endpoint
 
 
-async def _listen(engine: Engine, host: str, port: int | None, options: HttpOptions) -> HttpEndpoint:
-    candidates = range(DEFAULT_PORT, DEFAULT_PORT + _PORTS_TRIED) if port is None else [port]
-    for candidate in candidates:
-        endpoint = HttpEndpoint(engine, host=host, port=candidate, options=options)
-        try:
-            await endpoint.start()
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE:
-                raise InvalidArgumentError(f"cannot listen on {host}:{candidate}: {error}") from error
-        else:
-            return endpoint
-    if port is not None:
-        raise UnavailableError(f"port {port} is in use; leave it out to take the next free one")
-    raise UnavailableError(f"no free port between {candidates[0]} and {candidates[-1]}")
-
-
-def _stop(background: BackgroundLoop, engine: Engine, endpoints: list[HttpEndpoint]) -> None:
+def _stop(background: BackgroundLoop, engine: Engine, endpoints: Endpoints) -> None:
     if not background.alive:
         return
 
     async def close() -> None:
         # The engine answers what it accepted while the endpoints wait for those answers to leave.
-        draining = [endpoint.stop(engine.options.exit_timeout) for endpoint in endpoints]
-        await asyncio.gather(engine.stop(), *draining)
+        await asyncio.gather(engine.stop(), endpoints.stop(engine.options.exit_timeout))
 
     try:
         background.run(close())

@@ -145,7 +145,7 @@ def test_an_absent_input_that_has_only_a_position_is_missed(tmp_path: Path):
 
 def test_a_result_that_is_no_tensor_is_an_error(tmp_path: Path):
     loaded = load(NoTensor(), tmp_path, ["a"], ["d"])
-    with pytest.raises(InternalError, match="output must be of type Tensor, List\\[str\\] or Tuple"):
+    with pytest.raises(InternalError, match=r"output must be of type Tensor or List\[str\], received List\[int\]"):
         loaded.run(request(a=rows(1)))
 
 
@@ -153,6 +153,38 @@ def test_a_model_outside_inference_mode_may_answer_with_its_weights(tmp_path: Pa
     extra = 'parameters { key: "INFERENCE_MODE" value { string_value: "false" } }'
     (answer,) = load(Weight(), tmp_path, ["a"], ["d"], extra=extra).run(request(a=rows(2)))
     assert values(answer) == {"d": 2}
+
+
+class Shout(torch.nn.Module):
+    def forward(self, texts: list[str], count: torch.Tensor) -> tuple[list[str], torch.Tensor]:
+        return [each + "!" for each in texts], count
+
+
+STRINGS = """
+    input { name: "texts" data_type: TYPE_STRING dims: 1 reshape { shape: [ ] } }
+    input { name: "count" data_type: TYPE_INT64 dims: 1 }
+    output { name: "loud" data_type: TYPE_STRING dims: 1 reshape { shape: [ ] } }
+    output { name: "same" data_type: TYPE_INT64 dims: 1 }
+"""
+
+
+def test_strings_are_lists_with_one_for_each_row(tmp_path: Path):
+    (tmp_path / "1").mkdir()
+    torch.jit.script(Shout()).save(str(tmp_path / "1" / "model.pt"))
+    loaded = Loaded(config_of("pytorch", STRINGS), tmp_path)
+    texts = [np.array([b"a", "ö".encode()], object), np.array([b""], object)]
+    answers = loaded.run(*(request(texts=each, count=np.zeros((len(each), 1), np.int64)) for each in texts))
+    loud = [answer.outputs[0].array.tolist() for answer in answers]
+    assert loud == [[[b"a!"], ["ö!".encode()]], [[b"!"]]]
+
+
+def test_strings_have_one_dimension(tmp_path: Path):
+    write_identity("pytorch", tmp_path)
+    tensors = (
+        'input { name: "IN0" data_type: TYPE_STRING dims: 1 } output { name: "OUT0" data_type: TYPE_FP32 dims: 1 }'
+    )
+    with pytest.raises(InternalError, match="only supports 1 dimensional List of String as input for 'IN0'"):
+        Loaded(config_of("pytorch", tensors), tmp_path)
 
 
 class Remembering(torch.nn.Module):

@@ -11,6 +11,9 @@ import gzip
 import http.client
 import json
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 LENGTH = "inference-header-content-length"
@@ -33,6 +36,19 @@ def send(port: int, request: dict[str, Any]) -> tuple[int, dict[str, str], bytes
         return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
     finally:
         connection.close()
+
+
+@contextmanager
+def shared_object(exchange: dict[str, Any]) -> Iterator[list[str]]:
+    """The shared memory object that an exchange starts from; gives how it differs from what it should be after."""
+    region = exchange.get("shared_memory", {})
+    path = Path("/dev/shm") / region.get("key", "").lstrip("/")
+    if "before" in region:
+        path.write_bytes(base64.b64decode(region["before"]))
+    found: list[str] = []
+    yield found
+    if "after" in region and path.read_bytes() != base64.b64decode(region["after"]):
+        found.append(f"shared memory {path.read_bytes()!r}")
 
 
 def differences(exchange: dict[str, Any], status: int, headers: dict[str, str], body: bytes) -> list[str]:

@@ -14,7 +14,11 @@ from tritonnb.core.errors import NotFoundError
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.endpoints.http.endpoint import HttpEndpoint, HttpOptions
 from tritonnb.model_config.schema import ModelSpec
+from tritonnb.runtime.shared_memory import SharedMemory
 from tritonnb.runtime.validation import RequestValidator
+from tritonnb.telemetry.stream import EventStream
+from tritonnb.telemetry.trace_settings import TraceOptions
+from tritonnb.telemetry.tracing import Tracer
 
 ECHO = """
 name: "echo" max_batch_size: 8
@@ -68,6 +72,8 @@ class OneModel:
 
     def __init__(self) -> None:
         self.echo = Echo()
+        self.shared_memory = SharedMemory()
+        self.tracer = Tracer(EventStream(), TraceOptions())
 
     def model(self, name: str, version: int = -1) -> Any:
         if name != "echo":

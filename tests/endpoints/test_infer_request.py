@@ -15,6 +15,7 @@ from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.endpoints.http.infer_request import AnswerFormat, RequestReader, header_length
 from tritonnb.endpoints.http.infer_response import write_response
 from tritonnb.endpoints.http.templates import RequestTemplates
+from tritonnb.runtime.shared_memory import SharedMemory
 
 TWO = spec_of("""
 name: "two" max_batch_size: 8
@@ -43,7 +44,7 @@ def binary(name: str, datatype: str, shape: list[int], size: int) -> dict[str, A
 
 
 def read(document: Any, tail: bytes = b"", limit: int = 1 << 20) -> InferRequest:
-    request, _ = RequestReader(limit).read(TWO, 1, *body(document, tail), nobody)
+    request, _ = RequestReader(limit, SharedMemory()).read(TWO, 1, *body(document, tail), nobody)
     return request
 
 
@@ -51,7 +52,7 @@ def test_binary_tensors_are_views_into_the_body():
     a, b = np.arange(8, dtype="<f4"), np.arange(6, dtype="<i4")
     document = {"inputs": [binary("A", "FP32", [2, 4], 32), binary("B", "INT32", [2, 3], 24)]}
     data, length = body(document, a.tobytes() + b.tobytes())
-    request, _ = RequestReader(1 << 20).read(TWO, 1, data, length, nobody)
+    request, _ = RequestReader(1 << 20, SharedMemory()).read(TWO, 1, data, length, nobody)
     whole = np.frombuffer(data, np.uint8)
     for name, expected in (("A", a.reshape(2, 4)), ("B", b.reshape(2, 3))):
         array = request.inputs[name].array
@@ -103,7 +104,7 @@ def test_shapes_that_nothing_can_hold_are_refused(shape: list[int]):
 
 
 def test_a_raw_request_has_a_limit():
-    reader = RequestReader(15)
+    reader = RequestReader(15, SharedMemory())
     assert reader.read(RAW, 1, bytes(12), 0, nobody)[0].inputs["A"].shape == (1, 3)
     with pytest.raises(InvalidArgumentError, match=r"^Raw input has a byte_size \(16 bytes\)"):
         reader.read(RAW, 1, bytes(16), 0, nobody)
@@ -117,7 +118,7 @@ def learned(document: Any, tail: bytes) -> tuple[RequestTemplates, bytes, int]:
     echo.spec = TWO
     templates = RequestTemplates(echo)
     data, length = body(document, tail)
-    request, answer = RequestReader(1 << 20).read(TWO, 1, data, length, nobody)
+    request, answer = RequestReader(1 << 20, SharedMemory()).read(TWO, 1, data, length, nobody)
     templates.learn(data, length, request, answer)
     return templates, data, length
 
@@ -131,7 +132,7 @@ def test_a_head_that_was_read_before_gives_the_same_request():
     templates, data, length = learned(document, bytes(56))
     changed = data[:length] + np.arange(14, dtype="<i4").tobytes()
     request, answer = templates.make(changed, length, nobody)
-    expected, expected_answer = RequestReader(1 << 20).read(TWO, 1, changed, length, nobody)
+    expected, expected_answer = RequestReader(1 << 20, SharedMemory()).read(TWO, 1, changed, length, nobody)
     assert request.inputs.keys() == expected.inputs.keys()
     for name, tensor in expected.inputs.items():
         assert np.array_equal(request.inputs[name].array, tensor.array, equal_nan=True)

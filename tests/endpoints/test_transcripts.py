@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.endpoints.replay import differences, send
+from tests.endpoints.replay import differences, send, shared_object
 from tritonnb.endpoints.http.endpoint import HttpOptions
 from tritonnb.server import Server
+from tritonnb.telemetry.trace_settings import TraceOptions
 
 HERE = Path(__file__).parent
+SHARED = Path("/dev/shm")
 MODELS = HERE.parent / "models"
 EXCHANGES = json.loads((HERE / "transcripts.json").read_text())
 VARIATIONS = json.loads((HERE / "variations.json").read_text())
@@ -22,14 +24,24 @@ VARIATIONS = json.loads((HERE / "variations.json").read_text())
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     names = [each.name for each in MODELS.iterdir() if each.name not in ("probe", "wont_load")]
     options = HttpOptions(transport=request.param)
-    with Server(MODELS, port=0, http=options, model_control_mode="explicit", load_models=names) as server:
+    explicit = {"model_control_mode": "explicit", "load_models": names, "trace": TraceOptions("trace.json")}
+    with Server(MODELS, port=0, http=options, metrics_port=0, **explicit) as server:
         assert not server.load_errors
         yield server
+    for key in {each["shared_memory"]["key"] for each in EXCHANGES if "shared_memory" in each}:
+        (SHARED / key.lstrip("/")).unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize("exchange", EXCHANGES, ids=lambda each: f"{each['area']}:{each['id']}")
 def test_the_answer_is_the_recorded_one(server: Server, exchange: dict):
-    assert differences(exchange, *send(server.port, exchange["request"])) == []
+    if "shared_memory" in exchange and not SHARED.is_dir():
+        pytest.skip("shared memory objects are no files here")
+    metrics = server.endpoints.metrics
+    assert metrics is not None
+    port = metrics.port if exchange.get("endpoint") == "metrics" else server.port
+    with shared_object(exchange) as changed:
+        found = differences(exchange, *send(port, exchange["request"]))
+    assert found + changed == []
 
 
 @pytest.mark.parametrize("area", ["request", "tensors", "generate"])

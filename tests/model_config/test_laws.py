@@ -16,7 +16,7 @@ from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.model_config.json_config import parse_json
-from tritonnb.model_config.normalize import normalize
+from tritonnb.model_config.normalize import normalize, without_defaults
 from tritonnb.model_config.normalized import config_to_json
 from tritonnb.model_config.parse import ConfigSyntaxError, parse_text
 
@@ -133,3 +133,12 @@ def test_any_json_is_either_a_configuration_or_refused(text):
 def test_json_nested_too_deeply_is_refused():
     with pytest.raises(InvalidArgumentError, match="Message too deep"):
         parse_json("[" * 10_000)
+
+
+@given(messages())
+def test_what_is_left_out_as_a_default_is_what_normalising_writes(config):
+    normalize(config)
+    short = without_defaults(config)
+    assert not any(field not in dict(config.ListFields()) for field, _ in short.ListFields())
+    normalize(short)
+    assert short == config

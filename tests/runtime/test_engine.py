@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from tests.runtime.conftest import Driver, error_of, outputs
 from tests.runtime.gated import Gate
 from tritonnb.core.errors import NotFoundError, Status, UnavailableError
+from tritonnb.runtime.engine import Engine
+from tritonnb.runtime.options import EngineOptions
 
 
 @pytest.fixture
@@ -164,3 +168,10 @@ def test_stopping_waits_for_what_was_accepted(gate: Gate):
     driver.close()
     assert outputs(accepted) == [1]
     assert gate.finalized == ["m_0"]
+
+
+def test_a_server_is_not_ready_before_its_models_are():
+    engine = Engine(EngineOptions())
+    assert not engine.is_ready()
+    asyncio.run(engine.start())
+    assert engine.is_ready()

@@ -253,7 +253,7 @@ def test_the_next_free_port_is_taken_otherwise_and_said_aloud(monkeypatch: pytes
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        monkeypatch.setattr("tritonnb.server.DEFAULT_PORT", port)
+        monkeypatch.setattr("tritonnb.endpoints.listening.DEFAULT_PORT", port)
         server = tnb.serve()
         try:
             assert port < server.port < port + 100

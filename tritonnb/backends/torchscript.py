@@ -32,19 +32,22 @@ from tritonnb.model_config.schema import INVALID, ModelSpec
 
 logger = logging.getLogger(__name__)
 
-#: PyTorch's name of a datatype; the others are not taken.
-_TORCH_TYPES = {
-    "BOOL": torch.bool,
-    "UINT8": torch.uint8,
-    "INT8": torch.int8,
-    "INT16": torch.int16,
-    "INT32": torch.int32,
-    "INT64": torch.int64,
-    "FP16": torch.float16,
-    "FP32": torch.float32,
-    "FP64": torch.float64,
+#: What a module's tensors may be; a list of strings is TYPE_STRING.
+_DATATYPES = {
+    torch.bool: "TYPE_BOOL",
+    torch.uint8: "TYPE_UINT8",
+    torch.int8: "TYPE_INT8",
+    torch.int16: "TYPE_INT16",
+    torch.int32: "TYPE_INT32",
+    torch.int64: "TYPE_INT64",
+    torch.float16: "TYPE_FP16",
+    torch.float32: "TYPE_FP32",
+    torch.float64: "TYPE_FP64",
 }
-_DATATYPES = {dtype: name for name, dtype in _TORCH_TYPES.items()}
+_STRINGS = "TYPE_STRING"
+
+#: A tensor, or a list of strings.
+_Value = torch.Tensor | list[Any]
 
 
 class PyTorchBackend(Backend):
@@ -183,7 +186,7 @@ class TorchInstance(BackendModelInstance):
         """Free the module."""
         del self._module
 
-    def _call(self, tensors: dict[str, torch.Tensor]) -> Any:
+    def _call(self, tensors: dict[str, _Value]) -> Any:
         if self._arguments is None:
             return self._module(tensors)
         for name, argument in self._arguments.items():
@@ -199,7 +202,9 @@ class TorchInstance(BackendModelInstance):
             stack.enter_context(torch.cuda.stream(self._stream))
         return stack
 
-    def _to_device(self, name: str, array: npt.NDArray[Any]) -> torch.Tensor:
+    def _to_device(self, name: str, array: npt.NDArray[Any]) -> _Value:
+        if array.dtype.kind == "O":
+            return list(array)
         if self._stream is None:
             # A model may write its inputs in place: a request that fails must leave its state as it was.
             # Read-only arrays, of which torch.from_numpy warns, are the bodies of HTTP requests.
@@ -214,17 +219,20 @@ class TorchInstance(BackendModelInstance):
         np.copyto(pinned.numpy(), array)
         return pinned.to(self._device, non_blocking=True)
 
-    def _to_cpu(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, npt.NDArray[Any]]:
+    def _to_cpu(self, values: Mapping[str, _Value]) -> dict[str, npt.NDArray[Any]]:
+        lists = {name: _strings(each) for name, each in values.items() if isinstance(each, list)}
+        tensors = {name: each for name, each in values.items() if isinstance(each, torch.Tensor)}
         if self._stream is None:
             own = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
-            return {name: (each.clone() if self._has_memory else each).numpy() for name, each in own.items()}
+            arrays = {name: (each.clone() if self._has_memory else each).numpy() for name, each in own.items()}
+            return arrays | lists
         copies = {name: torch.empty(each.shape, dtype=each.dtype, pin_memory=True) for name, each in tensors.items()}
         for name, tensor in tensors.items():
             copies[name].copy_(tensor, non_blocking=True)
         self._synchronize()
-        return {name: copy.numpy() for name, copy in copies.items()}
+        return {name: copy.numpy() for name, copy in copies.items()} | lists
 
-    def _pick(self, result: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+    def _pick(self, result: Sequence[_Value]) -> dict[str, _Value]:
         """The module's result by output name, each checked against the configuration."""
         for name, position in self._positions.items():
             if position >= len(result):
@@ -233,14 +241,14 @@ class TorchInstance(BackendModelInstance):
                     f"This model has {len(result)} outputs"
                 )
         produced = {name: result[position] for name, position in self._positions.items()}
-        for name in self._positions:
-            datatype, provided = self._model.datatypes[name], _DATATYPES.get(produced[name].dtype, INVALID.name)
-            if provided != datatype:
+        for name, value in produced.items():
+            expected = self._model.datatypes[name]
+            provided = _STRINGS if isinstance(value, list) else _DATATYPES.get(value.dtype, "TYPE_<invalid>")
+            if provided != expected:
                 raise InvalidArgumentError(
-                    f"configuration expects datatype TYPE_{datatype} for output '{name}', model provides "
-                    f"TYPE_{provided}"
+                    f"configuration expects datatype {expected} for output '{name}', model provides {provided}"
                 )
-            if not produced[name].ndim:
+            if not isinstance(value, list) and not value.ndim:
                 raise InvalidArgumentError(f"output '{name}' is a scalar which is not supported.")
         return produced
 
@@ -283,19 +291,29 @@ def _integer(context: ModelContext, name: str) -> int | None:
         ) from None
 
 
-def _listed(result: Any) -> Sequence[torch.Tensor]:
-    """A module answers with a tensor or a tuple of tensors."""
-    if isinstance(result, torch.Tensor):
-        return (result,)
-    if not isinstance(result, tuple):
+def _listed(result: Any) -> Sequence[_Value]:
+    """A module answers with a tensor, a list of strings, or a tuple of these."""
+    if not isinstance(result, (torch.Tensor, list, tuple)):
         raise RuntimeError(
             "output must be of type Tensor, List[str] or Tuple containing one of these two types. It should not be a "
             "List / Dictionary of Tensors or a Scalar"
         )
-    for element in result:
-        if not isinstance(element, torch.Tensor):
-            raise RuntimeError(f"Expected Tensor but got {type(element).__name__}")
-    return result
+    listed = result if isinstance(result, tuple) else (result,)
+    for index, each in enumerate(listed):
+        if isinstance(each, list):
+            other = next((type(element).__name__ for element in each if not isinstance(element, str)), None)
+            if other is not None:
+                where = f"output at index {index}" if listed is result else "output"
+                raise RuntimeError(f"{where} must be of type Tensor or List[str], received List[{other}]")
+        elif not isinstance(each, torch.Tensor):
+            raise RuntimeError(f"Expected Tensor but got {type(each).__name__}")
+    return listed
+
+
+def _strings(values: list[str]) -> npt.NDArray[Any]:
+    array = np.empty(len(values), dtype=object)
+    array[:] = [each.encode() for each in values]
+    return array
 
 
 def _datatypes(config: Any) -> dict[str, str]:
@@ -305,11 +323,16 @@ def _datatypes(config: Any) -> dict[str, str]:
     for kind, tensors in kinds.items():
         for each in tensors:
             name = each.output_name if kind == "state" else each.name
-            datatype = BY_NUMBER.get(each.data_type, INVALID)
-            if datatype.name not in _TORCH_TYPES:
-                raise InternalError(
-                    f"unsupported datatype {datatype.config_name} for {kind} '{name}' for model '{config.name}'"
-                )
+            datatype = BY_NUMBER.get(each.data_type, INVALID).config_name
+            if datatype == _STRINGS:
+                dims = each.reshape.shape if kind != "state" and each.HasField("reshape") else each.dims
+                if len(dims) + (config.max_batch_size > 0) > 1:
+                    raise InternalError(
+                        f"Triton only supports 1 dimensional List of String as {kind.replace('state', 'output')} for "
+                        f"'{name}' for model '{config.name}'"
+                    )
+            elif datatype not in _DATATYPES.values():
+                raise InternalError(f"unsupported datatype {datatype} for {kind} '{name}' for model '{config.name}'")
             if kind != "input":
-                datatypes[name] = datatype.name
+                datatypes[name] = datatype
     return datatypes

@@ -22,3 +22,46 @@ def only_scheduling_changed(old: Any, new: Any) -> bool:
     """Whether a running scheduler can take the new settings over in place."""
     both_batch = old.HasField("dynamic_batching") and new.HasField("dynamic_batching")
     return both_batch and changed_fields(old, new) <= _SCHEDULING
+
+
+def effect_of(running: Any, wanted: Any) -> str:
+    """What it takes to run ``wanted`` instead: nothing, ``"in place"``, or that the model is ``"reloaded"``."""
+    if not changed_fields(running, wanted):
+        return "unchanged"
+    return "in place" if only_scheduling_changed(running, wanted) else "reloaded"
+
+
+def completed(wanted: Any, asked: Any, running: Any) -> Any:
+    """A configuration with what a backend adds, as far as that is known without loading the model.
+
+    Parameters
+    ----------
+    wanted : inference.ModelConfig
+        As written, normalised.
+    asked : inference.ModelConfig
+        As written, normalised, when the running model was loaded.
+    running : inference.ModelConfig
+        What ``asked`` became: completed by the backend.
+
+    Returns
+    -------
+    inference.ModelConfig
+        What runs, except in the fields in which ``wanted`` asks for something else.
+    """
+    return replaced(running, wanted, changed_fields(asked, wanted))
+
+
+def with_scheduling_of(config: Any, other: Any) -> Any:
+    """A copy of ``config`` with the scheduling fields of ``other``."""
+    return replaced(config, other, _SCHEDULING)
+
+
+def replaced(config: Any, other: Any, names: set[str]) -> Any:
+    """A copy of ``config`` with some top-level fields as they are in ``other``."""
+    result, part = type(config)(), type(config)()
+    result.CopyFrom(config)
+    part.CopyFrom(other)
+    for field in config.DESCRIPTOR.fields:
+        (result if field.name in names else part).ClearField(field.name)
+    result.MergeFrom(part)
+    return result

@@ -22,7 +22,7 @@ from tritonnb.model_config.support import check_batch_strategy
 from tritonnb.model_config.tensors import check_tensors
 from tritonnb.model_config.validate import validate
 
-__all__ = ["ConfigError", "LoadedConfig", "finish_config", "load_config"]
+__all__ = ["ConfigError", "LoadedConfig", "config_path", "finish_config", "load_config"]
 
 
 class ConfigError(TritonError):
@@ -135,6 +135,12 @@ def load_config(
     return LoadedConfig(config, positions)
 
 
+def config_path(directory: Path, custom_name: str | None = None) -> Path:
+    """The file that holds a model's configuration, whether it exists or not."""
+    custom = directory / "configs" / f"{custom_name}.pbtxt"
+    return custom if custom_name and custom.is_file() else directory / "config.pbtxt"
+
+
 def finish_config(
     config: Any, directory: Path, *, gpus: Sequence[int], default_instance_count: Callable[[str], int]
 ) -> pb.ModelConfig:
@@ -174,9 +180,7 @@ def _read(
 ) -> tuple[pb.ModelConfig, dict[str, Position]]:
     if override is not None:
         return parse_json(override), {}
-    path = directory / "config.pbtxt"
-    if custom_name and (directory / "configs" / f"{custom_name}.pbtxt").is_file():
-        path = directory / "configs" / f"{custom_name}.pbtxt"
+    path = config_path(directory, custom_name)
     try:
         parsed = parse_text(path.read_bytes())
     except FileNotFoundError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +13,13 @@ from tritonnb.model_config.identity import ENSEMBLE
 
 Kind = pb.ModelInstanceGroup.Kind
 DEFAULT_SEQUENCE_IDLE_US = 1_000_000
+#: Fields that `normalize` fills in.
+_WRITTEN_ANYWAY = (
+    ("version_policy",),
+    ("optimization",),
+    ("dynamic_batching", "preferred_batch_size"),
+    ("sequence_batching", "max_sequence_idle_microseconds"),
+)
 #: What a backend asks for where the configuration names no instance group.
 _PREFERRED_KIND = {"python": Kind.KIND_CPU}
 
@@ -35,6 +43,23 @@ def normalize(config: Any) -> None:
         for pinned in ("input_pinned_memory", "output_pinned_memory"):
             if not optimization.HasField(pinned):
                 getattr(optimization, pinned).enable = True
+
+
+def without_defaults(config: Any) -> pb.ModelConfig:
+    """A normalised configuration as one would write it: without what `normalize` writes anyway."""
+    result = pb.ModelConfig()
+    result.CopyFrom(config)
+    for *parents, name in _WRITTEN_ANYWAY:
+        if all(result.HasField(each) for each in parents):
+            trial = pb.ModelConfig()
+            trial.CopyFrom(result)
+            functools.reduce(getattr, parents, trial).ClearField(name)
+            normalized = pb.ModelConfig()
+            normalized.CopyFrom(trial)
+            normalize(normalized)
+            if normalized == config:
+                result = trial
+    return result
 
 
 def normalize_instance_groups(config: Any, gpus: Sequence[int], default_count: Callable[[str], int]) -> None:

@@ -2,7 +2,7 @@
 
 A parser of the protobuf text format over the descriptors of NVIDIA's generated schema: it accepts,
 refuses, and complains like protobuf's C++ parser, which Triton uses, and it remembers where each
-field stands, which an editor needs.
+field stands and what it covers, which an editor needs.
 """
 
 from __future__ import annotations
@@ -18,10 +18,40 @@ from tritonclient.grpc import model_config_pb2 as pb
 from tritonnb.model_config.json_config import parse_json
 from tritonnb.model_config.tokens import ConfigSyntaxError, Kind, Token, Tokenizer, string_value
 
-__all__ = ["ConfigSyntaxError", "ParsedConfig", "parse_json", "parse_text"]
+__all__ = ["ConfigSyntaxError", "ParsedConfig", "Statement", "Value", "parse_json", "parse_text"]
 
 Position = tuple[int, int]
 _MAX_DIGITS = 1000  # far more than any integer has, and fewer than Python refuses to convert
+
+
+@dataclass(slots=True)
+class Value:
+    """A value as it was written: a scalar, or a message with what it says.
+
+    ``start`` and ``end`` are offsets in bytes; those of a message include its braces. ``key`` is that of
+    an entry of a map.
+    """
+
+    start: int
+    end: int = 0
+    statements: list[Statement] = field(default_factory=list)
+    key: Any = None
+
+
+@dataclass(slots=True)
+class Statement:
+    """``name: value``, ``name { ... }`` or ``name: [ ... ]`` as it was written.
+
+    ``end`` is behind the separator, if there is one; ``in_list`` says that the values stand in brackets, of
+    which the closing one ends at ``list_end``.
+    """
+
+    name: str
+    start: int
+    end: int = 0
+    in_list: bool = False
+    list_end: int = 0
+    values: list[Value] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +63,13 @@ class ParsedConfig:
     config : inference.ModelConfig
     positions : dict of str to (int, int)
         Line and column, from 1, of each field's name: ``"input[0].data_type"``.
+    written : Value
+        The whole text as a tree of statements.
     """
 
     config: pb.ModelConfig
-    positions: dict[str, Position] = field(default_factory=dict)
+    positions: dict[str, Position]
+    written: Value
 
 
 def parse_text(text: str | bytes) -> ParsedConfig:
@@ -49,24 +82,26 @@ def parse_text(text: str | bytes) -> ParsedConfig:
     """
     raw = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
     parser = _Parser(raw)
-    return ParsedConfig(parser.config(), parser.positions)
+    return ParsedConfig(parser.config(), parser.positions, parser.written)
 
 
 class _Parser:
     def __init__(self, text: bytes) -> None:
         self._tokenizer = Tokenizer(text)
         self._token: Token = self._tokenizer.next()
+        self._end = 0  # of the last token that was taken
         self.positions: dict[str, Position] = {}
+        self.written = Value(0, len(text))
 
     def config(self) -> pb.ModelConfig:
         config = pb.ModelConfig()
         while self._token.kind is not Kind.END:
-            self._field(config, "")
+            self._field(config, "", self.written)
         return config
 
     # --- fields ---------------------------------------------------------------------------------
 
-    def _field(self, message: Any, path: str) -> None:
+    def _field(self, message: Any, path: str, into: Value) -> None:
         start = self._token
         if self._try("["):
             raise self._extension_error(message)
@@ -81,16 +116,20 @@ class _Parser:
             self._try(":")
         else:
             self._expect(":")
+        statement = Statement(name, start.start)
+        into.statements.append(statement)
         if descriptor.is_repeated and self._try("["):
+            statement.in_list = True
             if not self._try("]"):
-                self._value(message, descriptor, here, start)
+                statement.values.append(self._value(message, descriptor, here, start))
                 while not self._try("]"):
                     self._expect(",")
-                    self._value(message, descriptor, here, start)
+                    statement.values.append(self._value(message, descriptor, here, start))
+            statement.list_end = self._end
         else:
-            self._value(message, descriptor, here, start)
-        if not self._try(";"):
-            self._try(",")
+            statement.values.append(self._value(message, descriptor, here, start))
+        self._separator()
+        statement.end = self._end
 
     def _extension_error(self, message: Any) -> ConfigSyntaxError:
         """``[full.name]``: the schema has no extensions, so it is refused, as C++ words it."""
@@ -117,32 +156,35 @@ class _Parser:
                 f'Field "{name}" is specified along with field "{other}", another member of oneof "{oneof.name}".'
             )
 
-    def _value(self, message: Any, descriptor: Any, path: str, start: Token) -> None:
+    def _value(self, message: Any, descriptor: Any, path: str, start: Token) -> Value:
         name = descriptor.name
         if descriptor.is_repeated and not _is_map(descriptor):
             path = f"{path}[{len(getattr(message, name))}]"
         self.positions.setdefault(path, (start.line, start.column))
+        value = Value(self._token.start)
         if _is_map(descriptor):
-            self._map_entry(getattr(message, name), descriptor.message_type, path)
+            self._map_entry(getattr(message, name), descriptor.message_type, path, value)
         elif descriptor.type == FieldDescriptor.TYPE_MESSAGE:
             if descriptor.is_repeated:
-                self._message(getattr(message, name).add(), path)
+                self._message(getattr(message, name).add(), path, value)
             else:
                 child = getattr(message, name)
                 child.SetInParent()
-                self._message(child, path)
+                self._message(child, path, value)
         elif descriptor.is_repeated:
             getattr(message, name).append(self._scalar(descriptor))
         else:
             setattr(message, name, self._scalar(descriptor))
+        value.end = self._end
+        return value
 
-    def _message(self, message: Any, path: str) -> None:
+    def _message(self, message: Any, path: str, into: Value) -> None:
         end = self._open()
         while not self._looking_at("}", ">"):
-            self._field(message, path)
+            self._field(message, path, into)
         self._expect(end)
 
-    def _map_entry(self, container: Any, entry: Any, path: str) -> None:
+    def _map_entry(self, container: Any, entry: Any, path: str, into: Value) -> None:
         """``{ key: K value: V }``; both may be left out, and the last one of a key wins."""
         key_field, value_field = entry.fields_by_name["key"], entry.fields_by_name["value"]
         of_messages = value_field.type == FieldDescriptor.TYPE_MESSAGE
@@ -151,6 +193,7 @@ class _Parser:
         given: set[str] = set()
         end = self._open()
         while not self._looking_at("}", ">"):
+            statement = Statement(self._token.text, self._token.start)
             name = self._identifier()
             if name not in entry.fields_by_name:
                 raise self._error(f'Message type "{entry.full_name}" has no field named "{name}".')
@@ -159,14 +202,20 @@ class _Parser:
             given.add(name)
             if name == "value" and of_messages:
                 self._try(":")
-                self._message(value, f"{path}[{key!r}]")
+                written = Value(self._token.start)
+                self._message(value, f"{path}[{key!r}]", written)
             else:
                 self._expect(":")
+                written = Value(self._token.start)
                 scalar = self._scalar(entry.fields_by_name[name])
                 key, value = (scalar, value) if name == "key" else (key, scalar)
-            if not self._try(";"):
-                self._try(",")
+            written.end = self._end
+            self._separator()
+            statement.values.append(written)
+            statement.end = self._end
+            into.statements.append(statement)
         self._expect(end)
+        into.key = key
         if of_messages:
             container[key].CopyFrom(value)
         else:
@@ -280,7 +329,12 @@ class _Parser:
         if not self._try(symbol):
             raise self._error(f'Expected "{symbol}", found "{self._token.text}".')
 
+    def _separator(self) -> None:
+        if not self._try(";"):
+            self._try(",")
+
     def _next(self) -> None:
+        self._end = self._token.end
         self._token = self._tokenizer.next()
 
     def _error(self, detail: str) -> ConfigSyntaxError:

@@ -6,7 +6,9 @@ parser words and counts differently, and does not tell where a field stood.
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
@@ -45,12 +47,14 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One token; ``line`` and ``column`` count from 1."""
+    """One token; ``line`` and ``column`` count from 1, ``start`` and ``end`` bytes from 0."""
 
     kind: Kind
     text: str
     line: int
     column: int
+    start: int
+    end: int
 
 
 class ConfigSyntaxError(InvalidArgumentError):
@@ -90,7 +94,7 @@ class Tokenizer:
         self._skip_blanks()
         text, at = self._text, self._at
         if at >= len(text):
-            return Token(Kind.END, "", self._line, self._column)
+            return Token(Kind.END, "", self._line, self._column, at, at)
         byte = text[at : at + 1]
         if byte in b"\"'":
             return self._token(Kind.STRING, self._string_end())
@@ -159,7 +163,8 @@ class Tokenizer:
         raise self._error(complaint)
 
     def _token(self, kind: Kind, end: int) -> Token:
-        token = Token(kind, self._text[self._at : end].decode("utf-8", "surrogateescape"), self._line, self._column)
+        text = self._text[self._at : end].decode("utf-8", "surrogateescape")
+        token = Token(kind, text, self._line, self._column, self._at, end)
         self._advance(end)
         return token
 
@@ -188,6 +193,16 @@ class Tokenizer:
 
     def _error(self, detail: str) -> ConfigSyntaxError:
         return ConfigSyntaxError(self._line, self._column, detail)
+
+
+def tokens_before(text: str, line: int, column: int, including: bool = False) -> Iterator[Token]:
+    """The tokens in front of a position, as far as there are any; with the one that stands there if wanted."""
+    tokenizer = Tokenizer(text.encode("utf-8", "surrogateescape"))
+    with contextlib.suppress(ConfigSyntaxError):
+        while (token := tokenizer.next()).kind is not Kind.END and (token.line, token.column) < (line, column):
+            yield token
+        if including:
+            yield token
 
 
 def string_value(literal: str) -> bytes:

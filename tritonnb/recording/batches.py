@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tritonnb.core.events import BatchExecuted, BatchSent, Event
+from tritonnb.core.events import BatchExecuted, BatchSent, Event, RequestArrived
+from tritonnb.core.messages import SEQUENCE_END, SEQUENCE_START
 from tritonnb.scheduling.decisions import Reason
 from tritonnb.scheduling.reasons import explain
 
@@ -83,6 +84,14 @@ class RequestRecord:
         Monotonic clock.
     failed : str
         Failure reason of the statistics, empty for a success.
+    id : str
+        The client's, if it gave one.
+    priority : int
+        As requested; 0 for none.
+    sequence_id : int or str
+        Correlation ID; 0 for none, and where the recording began after the request.
+    flags : int
+        ``SEQUENCE_START`` and ``SEQUENCE_END``.
     """
 
     serial: int
@@ -95,6 +104,20 @@ class RequestRecord:
     exec_start_ns: int
     exec_end_ns: int
     failed: str
+    id: str = ""
+    priority: int = 0
+    sequence_id: int | str = 0
+    flags: int = 0
+
+    @property
+    def starts(self) -> bool:
+        """Whether it began its sequence."""
+        return bool(self.flags & SEQUENCE_START)
+
+    @property
+    def ends(self) -> bool:
+        """Whether it ended its sequence."""
+        return bool(self.flags & SEQUENCE_END)
 
     @property
     def queue_ns(self) -> int:
@@ -110,9 +133,10 @@ class RequestRecord:
 def batches_of(events: Sequence[Event]) -> Iterator[tuple[Batch, list[RequestRecord]]]:
     """Every batch that was sent and ran, with the requests it ran, in the order in which they finished."""
     sent = {each.batch: each for each in events if isinstance(each, BatchSent)}
+    arrived = {each.serial: each for each in events if isinstance(each, RequestArrived)}
     for event in events:
         if isinstance(event, BatchExecuted) and event.batch in sent:
-            yield _batch(sent[event.batch], event), _requests(event)
+            yield _batch(sent[event.batch], event), _requests(event, arrived)
 
 
 def _batch(sent: BatchSent, executed: BatchExecuted) -> Batch:
@@ -136,7 +160,7 @@ def _batch(sent: BatchSent, executed: BatchExecuted) -> Batch:
     )
 
 
-def _requests(event: BatchExecuted) -> list[RequestRecord]:
+def _requests(event: BatchExecuted, arrived: Mapping[int, RequestArrived]) -> list[RequestRecord]:
     return [
         RequestRecord(
             serial,
@@ -149,6 +173,11 @@ def _requests(event: BatchExecuted) -> list[RequestRecord]:
             event.exec_start_ns,
             event.exec_end_ns,
             failed,
+            *_as_sent(arrived.get(serial)),
         )
         for serial, size, received_ns, queued_ns, failed in event.requests
     ]
+
+
+def _as_sent(event: RequestArrived | None) -> tuple[str, int, int | str, int]:
+    return ("", 0, 0, 0) if event is None else (event.id, event.priority, event.correlation_id, event.flags)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tritonnb.recording.figures.picture import Picture
     from tritonnb.recording.recording import Recording
 
 #: What is compared: members of `Recording.summary`, and how they are shown.
@@ -52,6 +53,18 @@ class Comparison:
             if _show(name, before) != _show(name, after)
         ]
         return f"With {told}: {'; '.join(changed) or 'nothing changes'}."
+
+    def plot(self) -> Picture:
+        """Both timelines, one above the other, over the same time.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            A notebook shows it when a cell ends with it.
+        """
+        from tritonnb.recording.figures.compare import draw  # matplotlib takes a while to import
+
+        return draw(self)
 
     def __repr__(self) -> str:
         rows = [f"  {_words(name):<20}{_show(name, a):>10}{_show(name, b):>10}" for name, a, b in self.table()]

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import html
 import os
+import re
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +23,17 @@ from tritonnb.model_config.edits import edited
 from tritonnb.recording import files
 from tritonnb.recording.batches import Batch, RequestRecord, batches_of
 from tritonnb.recording.comparison import Comparison
+from tritonnb.recording.diagnoses import Diagnosis, diagnose
+from tritonnb.recording.quantiles import quantile
+from tritonnb.recording.sequences import Stay, slot_count, stays
 from tritonnb.simulation.arrivals import Arrival
 from tritonnb.simulation.run import run
 from tritonnb.simulation.service import Service, table
 
 if TYPE_CHECKING:
     import pandas
+
+    from tritonnb.recording.figures.plot import Plot
 
 
 class Recording:
@@ -55,7 +61,8 @@ class Recording:
         """Make this the recording of these events; a recording in progress is empty until it ends."""
         self.events = list(events)
         self.configs = dict(configs)
-        self.__dict__.pop("_executed", None)
+        for derived in ("_executed", "stays"):
+            self.__dict__.pop(derived, None)
 
     @property
     def batches(self) -> list[Batch]:
@@ -76,6 +83,58 @@ class Recording:
     def _executed(self) -> tuple[list[Batch], list[RequestRecord]]:
         found = list(batches_of(self.events))
         return [batch for batch, _ in found], [each for _, requests in found for each in requests]
+
+    @cached_property
+    def stays(self) -> list[Stay]:
+        """Sequences in the slots of their instances; empty without a stateful model."""
+        return stays(self.batches, self.requests, self.configs, self.span_ns[1])
+
+    @property
+    def plot(self) -> Plot:
+        """Still figures: ``rec.plot.timeline()``, ``slots``, ``batch_sizes``, ``latency``, ``queue``."""
+        from tritonnb.recording.figures.plot import Plot  # matplotlib takes a while to import
+
+        return Plot(self)
+
+    @property
+    def span_ns(self) -> tuple[int, int]:
+        """From the first event, or the acceptance of the first request that ran, to the last."""
+        times = [each.time_ns for each in self.events] or [0]
+        begin = min(times[0], *(each.queued_ns for each in self.requests)) if self.requests else times[0]
+        return begin, max(times)
+
+    @property
+    def instances(self) -> list[str]:
+        """The instances that ran something, and those that are known to have had nothing to do."""
+        seen = {each.instance for each in self.batches}
+        for name, config in self.configs.items():
+            groups = config.instance_group
+            if len(groups) == 1 and not groups[0].gpus and any(each.model == name for each in self.batches):
+                seen |= {f"{groups[0].name or f'{name}_0'}_{number}" for number in range(max(1, groups[0].count))}
+        return sorted(seen, key=_natural)
+
+    def sizes_of(self, instance: str) -> tuple[int, list[int]]:
+        """The largest batch of an instance in rows, and the preferred sizes of its model."""
+        batches = [each for each in self.batches if each.instance == instance]
+        config = self._config_of(instance)
+        seen = max((each.size for each in batches), default=1)
+        if config is None:
+            return seen, []
+        batching = config.sequence_batching.oldest if config.HasField("sequence_batching") else config.dynamic_batching
+        return max(config.max_batch_size, seen), sorted(set(batching.preferred_batch_size))
+
+    def slots_of(self, instance: str) -> int:
+        """Slots of an instance of a stateful model."""
+        config = self._config_of(instance)
+        seen = max(
+            (max(each.slots) + 1 for each in self.batches if each.instance == instance and each.slots), default=1
+        )
+        return seen if config is None else max(seen, slot_count(config))
+
+    def _config_of(self, instance: str) -> pb.ModelConfig | None:
+        models = {each.model for each in self.batches if each.instance == instance}
+        names = models or {name for name in self.configs if instance.startswith(f"{name}_")}
+        return next((self.configs[name] for name in names if name in self.configs), None)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Recording:
@@ -114,7 +173,7 @@ class Recording:
         sizes = self.batch_sizes()
         if not sizes:
             raise InvalidArgumentError("nothing was executed while it was recorded, so no service time is known")
-        return table({size: self._median_ms(size) for size in sizes})
+        return table({size: self.median_ms(size) for size in sizes})
 
     def what_if(self, *, service: Service | None = None, seed: int = 0, **edits: Any) -> Comparison:
         """What the same arrivals would have met under another configuration, in virtual time.
@@ -172,8 +231,8 @@ class Recording:
             "mean_batch_size": rows / len(self.batches) if self.batches else 0.0,
             "rows_batched": together / rows if rows else 0.0,
             "longest_queue_ms": max(queues, default=0.0),
-            "latency_p50_ms": _quantile(latencies, 0.50),
-            "latency_p99_ms": _quantile(latencies, 0.99),
+            "latency_p50_ms": quantile(latencies, 0.50),
+            "latency_p99_ms": quantile(latencies, 0.99),
         }
 
     def verdict(self) -> str:
@@ -181,11 +240,28 @@ class Recording:
         if not self.batches:
             return "Nothing was executed."
         found = self.summary()
-        return (
+        words = (
             f"{found['requests']} requests ran in {found['batches']} batches: mean batch "
             f"{found['mean_batch_size']:.1f} rows; {found['rows_batched']:.0%} of rows shared a batch; "
-            f"the longest wait in the queue was {found['longest_queue_ms']:.1f} ms."
+            f"the oldest request waited {self._waited(found['longest_queue_ms'])}"
         )
+        for name in ("refused", "failed"):
+            words += f"; {found[name]} {name}" if found[name] else ""
+        return f"{words}."
+
+    def _waited(self, longest_ms: float) -> str:
+        """The longest wait, beside what the configuration allows, if it says so."""
+        delays = {delay_us / 1000 for delay_us in map(_delay_us, self.configs.values()) if delay_us}
+        if len(delays) != 1 or len(self.configs) != 1:
+            return f"{longest_ms:.1f} ms"
+        allowed = delays.pop()
+        if longest_ms <= 1.05 * allowed:
+            return f"{longest_ms:.1f} ms of {allowed:g} ms allowed"
+        return f"{longest_ms:.1f} ms: longer than max_queue_delay {allowed:g} ms, for want of a free instance"
+
+    def diagnoses(self) -> list[Diagnosis]:
+        """What does not suit the workload or the configuration, with the evidence; empty if nothing stands out."""
+        return diagnose(self)
 
     def to_pandas(self) -> pandas.DataFrame:
         """One row for each batch; times in milliseconds from the first batch sent.
@@ -219,27 +295,38 @@ class Recording:
     def __repr__(self) -> str:
         lines = [self.verdict()]
         for size, count in self.batch_sizes().items():
-            lines.append(f"  batch size {size:>4}: {count:>5} x {self._median_ms(size):8.2f} ms (median)")
-        return "\n".join(lines)
+            lines.append(f"  batch size {size:>4}: {count:>5} x {self.median_ms(size):8.2f} ms (median)")
+        return "\n".join([*lines, *(f"  ! {each}" for each in self.diagnoses())])
 
     def _repr_html_(self) -> str:
         rows = "".join(
-            f"<tr><td>{size}</td><td>{count}</td><td>{self._median_ms(size):.2f}</td></tr>"
+            f"<tr><td>{size}</td><td>{count}</td><td>{self.median_ms(size):.2f}</td></tr>"
             for size, count in self.batch_sizes().items()
         )
+        findings = "".join(f"<li>{html.escape(str(each))}</li>" for each in self.diagnoses())
         return (
             f"<p><b>{html.escape(self.verdict())}</b></p><table><thead><tr><th>batch size (rows)</th>"
             f"<th>batches</th><th>compute, median (ms)</th></tr></thead><tbody>{rows}</tbody></table>"
+            + (f"<ul>{findings}</ul>" if findings else "")
         )
 
-    def _median_ms(self, size: int) -> float:
+    def median_ms(self, size: int) -> float:
+        """How long a batch of this many rows ran: the median, in milliseconds."""
         return statistics.median(each.compute_ns / 1e6 for each in self.batches if each.size == size)
 
 
-def _quantile(ordered: Sequence[float], share: float) -> float:
-    if not ordered:
-        return 0.0
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+def _delay_us(config: pb.ModelConfig) -> int:
+    """How long a request may be held back for others to join."""
+    if not config.HasField("sequence_batching"):
+        return int(config.dynamic_batching.max_queue_delay_microseconds)
+    sequences = config.sequence_batching
+    strategy = sequences.oldest if sequences.HasField("oldest") else sequences.direct
+    return int(strategy.max_queue_delay_microseconds)
+
+
+def _natural(name: str) -> list[Any]:
+    """A key that puts instance 10 after instance 9."""
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
 
 
 def _arrival(event: RequestArrived, begin_ns: int, given_up_ns: int | None) -> Arrival:

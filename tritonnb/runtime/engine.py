@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from tritonnb.core.errors import (
@@ -23,9 +24,12 @@ from tritonnb.core.version import TRITON_VERSION
 from tritonnb.runtime.loading import ModelSource
 from tritonnb.runtime.model_calls import ModelCalls
 from tritonnb.runtime.options import EngineOptions
+from tritonnb.runtime.reconfiguration import Reconfiguration
 from tritonnb.runtime.repository import ModelRepository
 from tritonnb.runtime.served import Served
+from tritonnb.runtime.shared_memory import SharedMemory
 from tritonnb.telemetry.stream import EventStream
+from tritonnb.telemetry.tracing import Tracer
 
 logger = logging.getLogger(__name__)
 
@@ -59,17 +63,24 @@ class Engine:
         Models that should have been loaded at start and were not.
     custom_metrics : CustomMetrics
         What models measure themselves.
+    shared_memory : SharedMemory
+        The regions that clients registered.
+    tracer : Tracer
+        Decides which requests are traced.
     """
 
     def __init__(self, options: EngineOptions) -> None:
         self.options = options
         self.stream = EventStream()
         self.load_errors: dict[str, TritonError] = {}
+        self.shared_memory = SharedMemory()
+        self.tracer = Tracer(self.stream, options.trace)
         self._calls = ModelCalls(self)
         self.custom_metrics = self._calls.metrics
         self._repository = ModelRepository(options, self.stream, self._calls)
         self._table = self._repository.table
-        self._stopping = False
+        self._reconfiguration = Reconfiguration(self._repository, options)
+        self._started = self._stopping = False
         self._polling: asyncio.Task[None] | None = None
 
     # --- life ---------------------------------------------------------------------------------
@@ -94,6 +105,7 @@ class Engine:
                 self.load_errors[name] = outcome
             elif isinstance(outcome, BaseException):
                 raise outcome
+        self._started = True
         if self.options.model_control_mode == "poll":
             self._polling = asyncio.get_running_loop().create_task(self._keep_polling())
 
@@ -116,6 +128,8 @@ class Engine:
             await asyncio.wait_for(self._repository.close(), self.options.exit_timeout)
         except TimeoutError:
             raise InternalError("Exit timeout expired. Exiting immediately.") from None
+        finally:
+            self.tracer.close()
 
     # --- inference ----------------------------------------------------------------------------
 
@@ -169,7 +183,7 @@ class Engine:
 
     def is_ready(self) -> bool:
         """Whether it takes inference requests (strict readiness: for every model)."""
-        if self._stopping:
+        if not self._started or self._stopping:
             return False
         return not self.options.strict_readiness or self._table.all_ready()
 
@@ -250,14 +264,20 @@ class Engine:
         self._refuse_when_stopping()
         await self._repository.load_source(source)
 
-    async def reconfigure(self, name: str, config: Any) -> None:
-        """Give a running model another scheduling configuration, without loading it again.
+    async def apply(self, name: str, config: Any) -> str:
+        """Let a running model take another configuration; no request in flight is lost.
 
         Parameters
         ----------
         name : str
         config : inference.ModelConfig
-            Differs from the running one in scheduling only.
+            As one would write it: defaults and what the backend completes may be left out.
+
+        Returns
+        -------
+        str
+            ``"unchanged"``; ``"in place"`` when only the scheduling changed, so that the model was not
+            loaded again; ``"reloaded"`` when a new copy of the model took over.
 
         Raises
         ------
@@ -265,7 +285,21 @@ class Engine:
             If the configuration is refused; the model goes on as it was.
         """
         self._refuse_when_stopping()
-        await self._repository.reconfigure(name, config)
+        return await self._reconfiguration.apply(name, config)
+
+    async def check(self, name: str, config: Any) -> Any:
+        """What a running model would run under a configuration; nothing is changed.
+
+        Raises
+        ------
+        TritonError
+            If the configuration would be refused.
+        """
+        return await self._reconfiguration.check(name, config)
+
+    def config_path(self, name: str) -> Path | None:
+        """The *config.pbtxt* of a model that is served; None of one that comes from no repository."""
+        return self._reconfiguration.config_path(name)
 
     async def unload(self, name: str, unload_dependents: bool = False) -> None:
         """Unload a model; returns before it is gone, also when there is no such model.

@@ -153,9 +153,9 @@ class ModelCalls:
         needed = served.needed_models()
         if needed:
             return any(self._is_hopeless(each, seen) for each in needed)
-        callers = served.callers()
-        return bool(callers) and all(
-            any(self._is_hopeless(awaited, seen) for awaited in self._waits.get(each, ())) for each in callers
+        return bool(served.instances) and all(
+            any(self._is_hopeless(awaited, seen) for awaited in self._waits.get(each.backend_instance, ()))
+            for each in served.instances
         )
 
 

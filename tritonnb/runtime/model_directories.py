@@ -66,7 +66,7 @@ class ModelDirectories:
         found = self._directories(name)
         if len(found) != 1:
             raise ConfigError.not_polled(name, ambiguous=bool(found))
-        return self._read(name, found[0], override)
+        return self.read_directory(name, found[0], override)
 
     def step_names(self, name: str) -> list[str]:
         """The models of an ensemble's steps; none where there is no such ensemble."""
@@ -93,9 +93,15 @@ class ModelDirectories:
             target = directory / relative
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(content)
-        return self._read(name, directory, override, holder)
+        return self.read_directory(name, directory, override, holder)
 
-    def _read(self, name: str, directory: Path, override: str | None, holder: object = None) -> ModelSource:
+    def read_directory(self, name: str, directory: Path, override: str | None, holder: object = None) -> ModelSource:
+        """A model as this directory has it; ``override`` is a configuration as JSON instead of the file's.
+
+        Raises
+        ------
+        ConfigError
+        """
         config = load_config(
             directory,
             name,

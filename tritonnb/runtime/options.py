@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tritonnb.telemetry.log_settings import LogSettings
+from tritonnb.telemetry.trace_settings import TraceOptions
+
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
@@ -37,6 +40,10 @@ class EngineOptions:
         ``--exit-timeout-secs``: how long a stopping server waits for accepted work, in seconds.
     server_id : str
         ``--id``, the name in the server metadata.
+    trace : TraceOptions
+        ``--trace-config``: what is traced at start.
+    log : LogSettings
+        ``--log-info`` and its like; clients may change them.
     """
 
     model_repositories: Sequence[Path] = ()
@@ -51,6 +58,8 @@ class EngineOptions:
     model_load_threads: int = 4
     exit_timeout: float = 30.0
     server_id: str = "triton"
+    trace: TraceOptions = field(default_factory=TraceOptions)
+    log: LogSettings = field(default_factory=LogSettings)
 
     def settings_of(self, backend: str) -> dict[str, str]:
         """The ``--backend-config`` settings that a backend sees, global ones included."""

@@ -13,7 +13,6 @@ import dataclasses
 import logging
 import time
 from collections.abc import Mapping
-from typing import Any
 
 from tritonclient.grpc import model_config_pb2 as pb
 
@@ -22,9 +21,8 @@ from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.events import ModelStateChanged
 from tritonnb.model_config.ensemble import StepModel, check_ensemble, check_no_cycle
 from tritonnb.model_config.identity import ENSEMBLE
-from tritonnb.model_config.load import ConfigError, finish_config
+from tritonnb.model_config.load import ConfigError
 from tritonnb.model_config.parse import parse_json
-from tritonnb.runtime.devices import cuda_devices
 from tritonnb.runtime.loading import ModelLoader, ModelSource
 from tritonnb.runtime.model_directories import ModelDirectories
 from tritonnb.runtime.model_table import Model, ModelTable, State, Version
@@ -42,6 +40,7 @@ class ModelRepository:
     ----------
     table : ModelTable
     directories : ModelDirectories
+    loader : ModelLoader
     """
 
     def __init__(self, options: EngineOptions, stream: EventStream, server: ServerCalls) -> None:
@@ -49,7 +48,7 @@ class ModelRepository:
         self.directories = ModelDirectories(options)
         self._stream = stream
         self._closing: set[asyncio.Task[None]] = set()
-        self._loader = ModelLoader(
+        self.loader = ModelLoader(
             stream,
             options.settings_of,
             options.auto_complete_config,
@@ -81,9 +80,9 @@ class ModelRepository:
         model = self.table.entry(name)
         model.explicit = True
         if model.source is not None and model.source.backend is not None:
-            await self.load_source(_with_config(model.source, override))
+            await self.load_source(with_config(model.source, override))
             return
-        model.tried = await self._loader.in_thread(self.directories.fingerprint, name)
+        model.tried = await self.loader.in_thread(self.directories.fingerprint, name)
         if override is None and not files and model.files == model.tried and model.ready_versions():
             return
         await self._load_from_files(model, name, override, files)
@@ -96,14 +95,14 @@ class ModelRepository:
 
     async def poll(self) -> None:
         """Load what is new or has changed on disk, unload what has gone; mistakes are logged and change nothing."""
-        names = await self._loader.in_thread(self.directories.names)
+        names = await self.loader.in_thread(self.directories.names)
         for name, model in list(self.table.models.items()):
             if name not in names and model.tried:
                 model.tried = frozenset()
                 await self.unload(name)
         for name in names:
             try:
-                files = await self._loader.in_thread(self.directories.fingerprint, name)
+                files = await self.loader.in_thread(self.directories.fingerprint, name)
                 if files != self.table.entry(name).tried:
                     await self.load(name)
             except TritonError as error:
@@ -113,7 +112,7 @@ class ModelRepository:
         self, model: Model, name: str, override: str | None, files: Mapping[str, bytes] | None
     ) -> None:
         try:
-            source = await self._loader.in_thread(self.directories.read, name, override, files)
+            source = await self.loader.in_thread(self.directories.read, name, override, files)
         except ConfigError as error:
             for line in error.log_lines:
                 logger.error(line)
@@ -140,19 +139,19 @@ class ModelRepository:
             return steps if name == source.name else self.directories.step_names(name) or known.get(name, [])
 
         try:
-            await self._loader.in_thread(check_no_cycle, source.name, steps_of)
+            await self.loader.in_thread(check_no_cycle, source.name, steps_of)
         except TritonError as error:
             self._refuse_ensemble(self.table.entry(source.name), source.name, error)
         await asyncio.gather(*map(self._load_part, dict.fromkeys(steps)))
 
     async def _load_part(self, name: str) -> None:
-        if name not in self.table.models and name not in await self._loader.in_thread(self.directories.names):
+        if name not in self.table.models and name not in await self.loader.in_thread(self.directories.names):
             return
         model = self.table.entry(name)
         if model.source is not None and (model.source.backend is not None or model.source.holder is not None):
             return
         try:
-            files = await self._loader.in_thread(self.directories.fingerprint, name)
+            files = await self.loader.in_thread(self.directories.fingerprint, name)
             if files == model.tried and (model.ready_versions() or model.failure or model.poll_failure):
                 return
             model.tried = files
@@ -199,7 +198,7 @@ class ModelRepository:
                 model.versions[version] = Version(State.LOADING)
                 self._changed(name, version, State.LOADING)
         outcomes = await asyncio.gather(
-            *(self._loader.create(source, version) for version in source.versions), return_exceptions=True
+            *(self.loader.create(source, version) for version in source.versions), return_exceptions=True
         )
         made = {v: each for v, each in zip(source.versions, outcomes, strict=True) if isinstance(each, Served)}
         failed = {v: each for v, each in zip(source.versions, outcomes, strict=True) if isinstance(each, BaseException)}
@@ -275,7 +274,7 @@ class ModelRepository:
                         self.table.get(name, version).stop()
                     self._retire_all(name, model)
             await asyncio.gather(*self._closing)
-        self._loader.close()
+        self.loader.close()
 
     # --- ensembles follow their parts ---------------------------------------------------------
 
@@ -300,27 +299,7 @@ class ModelRepository:
                 self._retire_all(name, model)
             await self._unfollow(name)
 
-    # --- changing what runs -------------------------------------------------------------------
-
-    async def reconfigure(self, name: str, config: Any) -> None:
-        """Change the scheduling of a model that runs, without loading it again.
-
-        Raises
-        ------
-        NotFoundError
-            If it is not served.
-        TritonError
-            If the configuration is refused; nothing has changed then.
-        """
-        self.table.get(name)
-        model = self.table.models[name]
-        async with model.lock:
-            assert model.source is not None
-            finished = finish_config(
-                config, model.source.directory, gpus=cuda_devices(), default_instance_count=lambda kind: 1
-            )
-            for version in self.table.ready_versions(name):
-                self.table.get(name, version).reconfigure(finished)
+    # --- versions ------------------------------------------------------------------------------
 
     def _retire_all(self, name: str, model: Model) -> None:
         self.table.set_newest(name, None)
@@ -350,6 +329,6 @@ class ModelRepository:
         self._stream.emit(ModelStateChanged(time.monotonic_ns(), name, version, state.value, reason))
 
 
-def _with_config(source: ModelSource, override: str | None) -> ModelSource:
+def with_config(source: ModelSource, override: str | None) -> ModelSource:
     """A model that is no directory, with another configuration."""
     return source if override is None else dataclasses.replace(source, config=parse_json(override))

@@ -12,12 +12,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from tritonnb.backends.contract import BackendModelInstance, ModelContext
+from tritonnb.backends.contract import ModelContext
 from tritonnb.core.events import Event
 from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.model_config.normalized import config_to_json
 from tritonnb.model_config.schema import ModelSpec
 from tritonnb.runtime.description import describe, read_labels
+from tritonnb.runtime.instance import Instance
 from tritonnb.runtime.validation import RequestValidator
 from tritonnb.telemetry.statistics import ModelStatistics
 from tritonnb.telemetry.stream import EventStream
@@ -36,6 +37,8 @@ class Served(ABC):
     spec : ModelSpec
         The configuration's tensors in a form made for checking requests.
     statistics : ModelStatistics
+    instances : list of Instance
+        What runs it; an ensemble has none.
     decoupled : bool
         ``model_transaction_policy { decoupled: true }``.
     """
@@ -48,6 +51,7 @@ class Served(ABC):
         self.spec = ModelSpec.from_config(context.config)
         self.decoupled = bool(context.config.model_transaction_policy.decoupled)
         self.statistics = ModelStatistics(self.name, self.version)
+        self.instances: list[Instance] = []
         self._validator = RequestValidator(self.spec)
         self._labels = read_labels(context)
         self._stream = stream
@@ -84,9 +88,9 @@ class Served(ABC):
         """Requests accepted and not finally answered."""
         return self._in_flight
 
-    def callers(self) -> Sequence[BackendModelInstance]:
-        """The instances that run the model, and that may call others meanwhile."""
-        return ()
+    def queue_depth(self) -> int:
+        """Requests that wait and do not run yet."""
+        return 0
 
     def needed_models(self) -> Sequence[Served]:
         """The models that requests are passed on to, if it runs nothing itself."""

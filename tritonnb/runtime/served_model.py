@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from tritonnb.backends.contract import BackendModel, BackendModelInstance, Execution, ModelContext
+from tritonnb.backends.contract import BackendModel, Execution, ModelContext
 from tritonnb.core.errors import InternalError, TritonError
 from tritonnb.core.events import (
     BatchExecuted,
@@ -43,7 +43,6 @@ class ServedModel(Served):
     Attributes
     ----------
     scheduler : Scheduler
-    instances : list of Instance
     """
 
     def __init__(
@@ -54,7 +53,6 @@ class ServedModel(Served):
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         super().__init__(context, stream, loop)
-        self.instances: list[Instance] = []
         self.scheduler: Scheduler
         self._backend_model = backend_model
         self._sequences = (
@@ -95,9 +93,9 @@ class ServedModel(Served):
         self._emit(RequestCancelled(now, self.name, self.version, request.serial))
         self._carry_out(self.scheduler.cancel(request, now), now)
 
-    def callers(self) -> Sequence[BackendModelInstance]:
-        """The instances."""
-        return [each.backend_instance for each in self.instances]
+    def queue_depth(self) -> int:
+        """Requests that wait and do not run yet."""
+        return self.scheduler.queue_depth()
 
     def begin(self, instances: list[Instance]) -> None:
         """Take the initialised instances and make the scheduler that feeds them."""

@@ -6,8 +6,9 @@ A workload is a list of `Arrival`, in order of time. Everything random takes a s
 from __future__ import annotations
 
 import random
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count, islice, takewhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,33 @@ class ClosedLoop:
 
 Arrivals = Iterable[Arrival] | Iterable[tuple[float, int]] | ClosedLoop
 
+#: How requests come in an open loop, where nobody waits for answers.
+PROCESSES = ("constant", "poisson", "burst")
+
+
+def times_us(process: str, rate: float, *, burst: int = 1, seed: int = 0) -> Iterator[float]:
+    """When requests come, in microseconds and without end.
+
+    Parameters
+    ----------
+    process : str
+        One of `PROCESSES`.
+    rate : float
+        Requests a second, on average.
+    burst : int, optional
+        Requests that come at once, for ``"burst"``.
+    seed : int, optional
+        For ``"poisson"``.
+    """
+    if process == "poisson":
+        chance = random.Random(seed)
+        time_us = 0.0
+        while True:
+            time_us += chance.expovariate(rate) * 1e6
+            yield time_us
+    together = burst if process == "burst" else 1
+    yield from (number // together * together * 1e6 / rate for number in count())
+
 
 def constant(rate: float, duration: float, *, size: int = 1) -> list[Arrival]:
     """Requests at equal distances.
@@ -84,7 +112,7 @@ def constant(rate: float, duration: float, *, size: int = 1) -> list[Arrival]:
     >>> [each.time_us for each in constant(rate=1000, duration=0.003)]
     [0.0, 1000.0, 2000.0]
     """
-    return [Arrival(number * 1e6 / rate, size) for number in range(round(rate * duration))]
+    return [Arrival(time_us, size) for time_us in islice(times_us("constant", rate), round(rate * duration))]
 
 
 def poisson(rate: float, duration: float, *, seed: int, size: int = 1) -> list[Arrival]:
@@ -100,13 +128,8 @@ def poisson(rate: float, duration: float, *, seed: int, size: int = 1) -> list[A
     size : int, optional
         Rows of each request.
     """
-    chance = random.Random(seed)
-    arrivals: list[Arrival] = []
-    time_us = chance.expovariate(rate) * 1e6
-    while time_us < duration * 1e6:
-        arrivals.append(Arrival(time_us, size))
-        time_us += chance.expovariate(rate) * 1e6
-    return arrivals
+    times = takewhile(lambda time_us: time_us < duration * 1e6, times_us("poisson", rate, seed=seed))
+    return [Arrival(time_us, size) for time_us in times]
 
 
 def bursts(requests: int, every_ms: float, duration: float, *, size: int = 1) -> list[Arrival]:

@@ -10,13 +10,12 @@ from typing import Any
 
 from tornado import httputil, routing, web
 
-from tritonnb.endpoints.http import handlers
+from tritonnb.endpoints.http import handlers, settings, shared_memory
 from tritonnb.endpoints.http.generate_handler import Generate
 from tritonnb.runtime.engine import Engine
 
 _MODEL = r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>\d+))?"
 _REPOSITORY = r"/v2/repository(?:/(?P<repository>[^/]+))?"
-_SHARED_MEMORY = r"/v2/(?:system|cuda)sharedmemory(?:/region/[^/]+)?"
 
 
 def make_application(engine: Engine, max_input_size: int) -> web.Application:
@@ -44,10 +43,9 @@ def make_application(engine: Engine, max_input_size: int) -> web.Application:
         (f"{_REPOSITORY}/index", handlers.RepositoryIndex, {}),
         (rf"{_REPOSITORY}/models/(?P<model>[^/]+)/load", handlers.RepositoryLoad, {}),
         (rf"{_REPOSITORY}/models/(?P<model>[^/]+)/unload", handlers.RepositoryUnload, {}),
-        (r"/v2/(?:models/[^/]+/)?trace/setting", handlers.NotYet, {"methods": ("GET", "POST")}),
-        (r"/v2/logging", handlers.NotYet, {"methods": ("GET", "POST")}),
-        (f"{_SHARED_MEMORY}/status", handlers.NotYet, {"methods": ("GET",)}),
-        (f"{_SHARED_MEMORY}/(?:register|unregister)", handlers.NotYet, {"methods": ("POST",)}),
+        (r"/v2/(?:models/(?P<model>[^/]+)/)?trace/setting", settings.TraceSetting, {}),
+        (r"/v2/logging", settings.Logging, {}),
+        *((path, handler, {}) for path, handler in shared_memory.routes()),
     ]
     rules = [routing.Rule(_RawPath(path), handler, {"engine": engine, **more}) for path, handler, more in routes]
     return web.Application(

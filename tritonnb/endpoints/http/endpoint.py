@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from dataclasses import dataclass
 from typing import Any, cast
 from weakref import WeakKeyDictionary
@@ -34,6 +35,7 @@ from tritonnb.endpoints.http.transport import make_server
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.served import Served
 from tritonnb.runtime.validation import IncompleteStringError
+from tritonnb.telemetry.tracing import Trace
 
 logger = logging.getLogger(__name__)
 
@@ -97,7 +99,7 @@ class HttpEndpoint(httputil.HTTPServerConnectionDelegate):
         self.host = host
         self.port = port
         self.options = options
-        self.reader = RequestReader(options.max_input_size)
+        self.reader = RequestReader(options.max_input_size, engine.shared_memory)
         self.guard = None if options.allow_foreign else Guard(host, options.allowed_hosts)
         self._templates: WeakKeyDictionary[Served, RequestTemplates] = WeakKeyDictionary()
         self.application = make_application(engine, options.max_input_size)
@@ -151,8 +153,8 @@ class _Message(httputil.HTTPMessageDelegate):
     """One request: inference is handled here, everything else by the application."""
 
     __slots__ = (
-        "_answer", "_chunks", "_endpoint", "_headers", "_model", "_other", "_request", "_served",
-        "_server_connection", "_version", "connection",
+        "_answer", "_begun_ns", "_chunks", "_endpoint", "_headers", "_model", "_other", "_request", "_served",
+        "_server_connection", "_trace", "_version", "connection",
     )  # fmt: skip
 
     def __init__(self, endpoint: HttpEndpoint, server_connection: object, connection: Exchange) -> None:
@@ -162,6 +164,7 @@ class _Message(httputil.HTTPMessageDelegate):
         self._chunks: list[bytes] = []
         self._other: httputil.HTTPMessageDelegate | None = None
         self._request: InferRequest | None = None
+        self._trace: Trace | None = None
 
     # --- Tornado's interface --------------------------------------------------------------------
 
@@ -176,6 +179,8 @@ class _Message(httputil.HTTPMessageDelegate):
         found = _INFER.fullmatch(start_line.path) if start_line.method == "POST" else None
         if found is not None:
             self._model, self._version = found.groups()
+            if endpoint.engine.tracer.active:
+                self._begun_ns = time.monotonic_ns()
             return
         if start_line.method not in web.RequestHandler.SUPPORTED_METHODS:
             # Tornado knows no such method; any that no route has will do.
@@ -219,11 +224,16 @@ class _Message(httputil.HTTPMessageDelegate):
             if encoding is not None:
                 body = decompress(body, encoding, endpoint.options.max_input_size)
             length = header_length(headers.get("Inference-Header-Content-Length"), body)
+            if endpoint.engine.tracer.active:
+                self._start_trace()
             content_type = JSON
             request, self._answer = endpoint.read(served, body, length, self._answered)
             self._request = request
             self.connection.set_close_callback(self._closed)
-            served.submit(request)
+            if self._trace is None:
+                served.submit(request)
+            else:
+                self._trace.submit(served, request)
         except IncompleteStringError as error:
             self._fail(error, TEXT)
         except TritonError as error:
@@ -233,6 +243,8 @@ class _Message(httputil.HTTPMessageDelegate):
 
     def _answered(self, request: InferRequest, response: InferResponse) -> None:
         self._request = None  # or request and message would keep each other alive
+        if self._trace is not None:
+            self._trace.responded(response, time.monotonic_ns())
         if response.error is not None:
             self._fail(response.error, TEXT)
             return
@@ -250,8 +262,11 @@ class _Message(httputil.HTTPMessageDelegate):
             self._respond_compressed(body, json_length, encoding)
             return
         length = sum(map(len, body))
+        if self._trace is not None:
+            self._trace.stamp("HTTP_SEND_START", time.monotonic_ns())
         head = _BINARY % (json_length, length) if json_length else _PLAIN % length
         self.connection.respond(b"".join((head, *body)))
+        self._end_trace()
 
     def _respond_compressed(self, body: list[bytes | memoryview], json_length: int, encoding: str) -> None:
         headers = [f"Content-Encoding: {encoding}"]
@@ -266,8 +281,24 @@ class _Message(httputil.HTTPMessageDelegate):
 
     def respond(self, status: int, content_type: str, body: bytes, headers: list[str] | None = None) -> None:
         """Send a whole answer."""
+        if self._trace is not None:
+            self._trace.stamp("HTTP_SEND_START", time.monotonic_ns())
         lines = [*(headers or ()), f"Content-Type: {content_type}", f"Content-Length: {len(body)}", "", ""]
         self.connection.respond(_STATUS_LINES[status] + "\r\n".join(lines).encode() + body)
+        self._end_trace()
+
+    def _start_trace(self) -> None:
+        self._trace = self._endpoint.engine.tracer.sample(self._model)
+        if self._trace is not None:
+            now = time.monotonic_ns()
+            self._trace.stamp("HTTP_RECV_START", getattr(self, "_begun_ns", now))
+            self._trace.stamp("HTTP_RECV_END", now)
+
+    def _end_trace(self) -> None:
+        if self._trace is not None:
+            self._trace.stamp("HTTP_SEND_END", time.monotonic_ns())
+            self._trace.finish()
+            self._trace = None
 
     def _closed(self) -> None:
         if self._request is not None:

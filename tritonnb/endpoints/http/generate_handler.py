@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 from tritonnb.core.errors import InvalidArgumentError, TritonError, UnknownError
 from tritonnb.core.messages import InferRequest, InferResponse
@@ -10,6 +11,7 @@ from tritonnb.endpoints.http.generate import read_generate_request, write_genera
 from tritonnb.endpoints.http.handlers import Handler, error_body, version_number
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.served import Served
+from tritonnb.telemetry.tracing import Trace
 
 _EVENTS = "text/event-stream; charset=utf-8"
 _NOT_ONE_RESPONSE = UnknownError(
@@ -31,6 +33,7 @@ class Generate(Handler):
         self._responses: asyncio.Queue[InferResponse | None] = asyncio.Queue()
         self._served: Served | None = None
         self._request: InferRequest | None = None
+        self._trace: Trace | None = None
 
     async def post(self, model: str, version: str | None = None) -> None:
         """Run an inference; the status is that of the first response."""
@@ -40,7 +43,12 @@ class Generate(Handler):
         request = read_generate_request(
             self._served.spec, self._served.version, self.request.body, self._max_input_size, self._take
         )
-        self._served.submit(request)
+        if self.engine.tracer.active:
+            self._trace = self.engine.tracer.sample(model)
+        if self._trace is None:
+            self._served.submit(request)
+        else:
+            self._trace.submit(self._served, request)
         self._request = request
         await (self._stream(request) if self._streaming else self._answer_once(request))
 
@@ -50,7 +58,15 @@ class Generate(Handler):
             self._served.cancel(self._request)
         self._responses.put_nowait(None)
 
+    def on_finish(self) -> None:
+        """The answer is written (Tornado's interface)."""
+        if self._trace is not None:
+            self._trace.stamp("HTTP_SEND_END", time.monotonic_ns())
+            self._trace.finish()
+
     def _take(self, request: InferRequest, response: InferResponse) -> None:
+        if self._trace is not None:
+            self._trace.responded(response, time.monotonic_ns())
         if not response.empty:
             self._responses.put_nowait(response)
         if response.final:

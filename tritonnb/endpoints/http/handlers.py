@@ -210,21 +210,6 @@ class RepositoryUnload(Handler):
         return type(parameters) is dict and parameters.get("unload_dependents") is True
 
 
-class NotYet(Handler):
-    """Extensions that later versions bring."""
-
-    def initialize(self, engine: Engine, methods: tuple[str, ...]) -> None:  # type: ignore[override]
-        """Take what the routes give (Tornado's interface)."""
-        super().initialize(engine)
-        self._methods = methods
-
-    def prepare(self) -> None:
-        """Say so."""
-        if self.request.method not in self._methods:
-            raise web.HTTPError(405)
-        raise UnsupportedError(f"{self.request.path} is not supported yet")
-
-
 class Infer(Handler):
     """``/v2/models/M[/versions/V]/infer`` with a wrong method; POST takes the fast path."""
 

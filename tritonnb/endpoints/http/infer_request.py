@@ -11,10 +11,10 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from tritonnb.core.datatypes import BY_NAME, BYTES, DataType
-from tritonnb.core.errors import InternalError, InvalidArgumentError, NotFoundError, UnsupportedError
+from tritonnb.core.errors import InternalError, InvalidArgumentError, UnsupportedError
 from tritonnb.core.messages import (
     SEQUENCE_END,
     SEQUENCE_START,
@@ -25,6 +25,7 @@ from tritonnb.core.messages import (
 from tritonnb.endpoints.http import members, rapidjson
 from tritonnb.endpoints.http.input_tensors import binary_tensor, check_overflow, tensor_from_json
 from tritonnb.model_config.schema import INVALID, ModelSpec
+from tritonnb.runtime.shared_memory import SharedMemory
 
 T = TypeVar("T")
 _LONGEST_ID = 128
@@ -39,6 +40,7 @@ class OutputFormat:
 
     binary: bool = False
     classification: int = 0
+    region: memoryview | None = None
 
 
 @dataclass(slots=True)
@@ -87,10 +89,13 @@ class RequestReader:
     ----------
     max_input_size : int
         ``--http-max-input-size``, in bytes: for the JSON part, a JSON tensor, and a raw request.
+    shared_memory : SharedMemory
+        Where tensors may be instead.
     """
 
-    def __init__(self, max_input_size: int) -> None:
+    def __init__(self, max_input_size: int, shared_memory: SharedMemory) -> None:
         self._max = max_input_size
+        self._shared_memory = shared_memory
 
     def read(
         self, spec: ModelSpec, version: int, body: bytes | bytearray, length: int, respond: Respond
@@ -133,7 +138,7 @@ class RequestReader:
             inputs = members.parsed("inputs", _array_member, document, "inputs")
         self._inputs(inputs, request, body, length)
         if "outputs" in document:
-            _read_outputs(document["outputs"], request, answer)
+            _read_outputs(document["outputs"], request, answer, self._shared_memory)
         return request, answer
 
     # --- inputs -------------------------------------------------------------------------------
@@ -171,7 +176,8 @@ class RequestReader:
             elif given[0]:
                 inputs[name] = tensor_from_json(name, datatype, shape, entry["data"], self._max)
             else:
-                _refuse_region(parameters)
+                part = _region(parameters, self._shared_memory)
+                inputs[name] = binary_tensor(name, datatype, shape, part, 0, len(part))
         if at != len(body):
             raise InvalidArgumentError(f"unexpected additional input data for model '{request.model_name}'")
 
@@ -305,7 +311,7 @@ def custom_parameter(name: str, value: Any) -> ParameterValue:
 # --- outputs ------------------------------------------------------------------------------------
 
 
-def _read_outputs(listed: Any, request: InferRequest, answer: AnswerFormat) -> None:
+def _read_outputs(listed: Any, request: InferRequest, answer: AnswerFormat, shared_memory: SharedMemory) -> None:
     for entry in members.parsed("outputs", members.array, listed):
         parameters = entry.get("parameters") if type(entry) is dict else None
         if type(parameters) is not dict:
@@ -315,19 +321,19 @@ def _read_outputs(listed: Any, request: InferRequest, answer: AnswerFormat) -> N
         name = entry.get("name") if type(entry) is dict else None
         if type(name) is not str:
             name = members.parsed("name", _string_member, entry, "name")
-        output = _output_format(parameters) if parameters else OutputFormat()
+        output = _output_format(parameters, shared_memory) if parameters else OutputFormat()
         answer.outputs.setdefault(name, output)
     if answer.outputs:
         request.requested_outputs = tuple(answer.outputs)
         answer.binary = False
 
 
-def _output_format(parameters: dict[str, Any]) -> OutputFormat:
+def _output_format(parameters: dict[str, Any], shared_memory: SharedMemory) -> OutputFormat:
     output = OutputFormat()
     if "classification" in parameters:
         output.classification = _set("classification", members.unsigned, parameters)
     if "shared_memory_region" in parameters:
-        _refuse_region(parameters)
+        output.region = _region(parameters, shared_memory)
     if "binary_data" in parameters:
         output.binary = members.parsed("binary_data", members.boolean, parameters["binary_data"])
     return output
@@ -348,10 +354,11 @@ def _set(name: str, read: Callable[[Any], T], parameters: dict[str, Any]) -> T:
         raise InternalError(f"Unable to set '{name}': {error}") from None
 
 
-def _refuse_region(parameters: dict[str, Any]) -> NoReturn:
-    """No shared memory is registered: there is no region to be found."""
+def _region(parameters: dict[str, Any], shared_memory: SharedMemory) -> memoryview:
+    """The part of a region that an input or output is in."""
     region = members.parsed("shared_memory_region", members.string, parameters["shared_memory_region"])
-    for name in ("shared_memory_offset", "shared_memory_byte_size"):
-        if name in parameters:
-            members.parsed(name, members.unsigned, parameters[name])
-    raise NotFoundError(f"Unable to find shared memory region: '{region}'")
+    offset, byte_size = (
+        members.parsed(name, members.unsigned, parameters.get(name, 0))
+        for name in ("shared_memory_offset", "shared_memory_byte_size")
+    )
+    return shared_memory.part(region, offset, byte_size)

@@ -12,6 +12,7 @@ from tritonnb.endpoints.http.classification import classify
 from tritonnb.endpoints.http.infer_request import AnswerFormat, OutputFormat
 from tritonnb.endpoints.http.tensor_data import write_data, write_float, write_string
 from tritonnb.runtime.served import Served
+from tritonnb.runtime.shared_memory import fill
 
 _BINARY = OutputFormat(binary=True)
 _JSON = OutputFormat()
@@ -37,6 +38,10 @@ def write_response(
         wanted = answer.outputs.get(tensor.name, default)
         if wanted.classification:
             tensor = _classified(served, tensor, wanted.classification)
+        if wanted.region is not None:
+            fill(tensor.name, wanted.region, contents(tensor))
+            outputs.append(_described(tensor.name, tensor.datatype, tensor.array.shape)[:-1] + b"}")
+            continue
         outputs.append(_write_output(tensor, wanted.binary, tail))
     head: list[bytes | memoryview] = [b"{"]
     if request.id:
@@ -79,12 +84,13 @@ def _write_output(tensor: Tensor, binary: bool, tail: list[bytes | memoryview]) 
     described = _described(tensor.name, tensor.datatype, tensor.array.shape)
     if not binary:
         return b'%s"data":[%s]}' % (described, write_data(tensor.array, tensor.datatype))
-    content = _contents(tensor)
+    content = contents(tensor)
     tail.append(content)
     return b'%s"parameters":{"binary_data_size":%d}}' % (described, len(content))
 
 
-def _contents(tensor: Tensor) -> bytes | memoryview:
+def contents(tensor: Tensor) -> bytes | memoryview:
+    """The bytes of a tensor on the wire."""
     array = tensor.array
     if tensor.datatype is BYTES:
         return encode_bytes(array)

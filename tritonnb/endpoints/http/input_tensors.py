@@ -61,9 +61,9 @@ def tensor_from_json(
 
 
 def binary_tensor(
-    name: str, datatype: DataType, shape: tuple[int, ...], body: bytes | bytearray, at: int, size: int
+    name: str, datatype: DataType, shape: tuple[int, ...], body: bytes | bytearray | memoryview, at: int, size: int
 ) -> Tensor | UndecodedTensor:
-    """A tensor that is a view into the body, if the bytes are as many as the shape needs."""
+    """A tensor that is a view into the body or region, if the bytes are as many as the shape needs."""
     count = math.prod(shape)
     if datatype.itemsize and size == count * datatype.itemsize:
         array = np.frombuffer(body, datatype.numpy, count, at)

@@ -51,6 +51,8 @@ class RequestTemplates:
 
     def learn(self, body: bytes | bytearray, length: int, request: InferRequest, answer: AnswerFormat) -> None:
         """Remember the head of a request that has been checked, if its inputs are all binary."""
+        if any(each.region is not None for each in answer.outputs.values()):
+            return
         if not self._usable or request.id or not 0 < length <= _LONGEST_HEAD or length == len(body):
             return
         at = length

@@ -1,0 +1,195 @@
+"""The metrics port: Triton's names, types and labels, and values that are those of the statistics."""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tritonnb.core.events import BatchExecuted, pack
+from tritonnb.endpoints.metrics import system
+from tritonnb.endpoints.metrics.families import MetricsOptions
+from tritonnb.server import Server
+from tritonnb.telemetry.latencies import Histogram, Latencies, Summary
+
+MODELS = Path(__file__).parents[1] / "models"
+EVERYTHING = MetricsOptions(summary_latencies=True, histogram_latencies=True)
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Server]]:
+    servers: list[Server] = []
+
+    def start(*models: str, **options) -> Server:
+        served = dict(model_control_mode="explicit", load_models=models, metrics_port=0, **options)
+        servers.append(Server(MODELS, port=0, **served))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.stop()
+
+
+def get(server: Server, path: str = "/metrics", method: str = "GET") -> tuple[int, str, str]:
+    assert server.endpoints.metrics is not None
+    connection = http.client.HTTPConnection("127.0.0.1", server.endpoints.metrics.port, timeout=10)
+    connection.request(method, path)
+    answer = connection.getresponse()
+    body = answer.read().decode()
+    connection.close()
+    return answer.status, answer.headers["Content-Type"], body
+
+
+def samples(server: Server) -> dict[str, float]:
+    """Values by name and labels, as Prometheus reads them."""
+    _, _, text = get(server)
+    return {
+        # The parser gives counters the ending that OpenMetrics wants.
+        f"{each.name.removesuffix('_total')}{sorted(each.labels.items())}": each.value
+        for family in text_string_to_metric_families(text)
+        for each in family.samples
+    }
+
+
+def add(server: Server, times: int = 3) -> None:
+    for _ in range(times):
+        server["addsub"](INPUT0=np.ones((2, 4), np.int32), INPUT1=np.ones((2, 4), np.int32))
+
+
+def test_families_have_tritons_names_and_types(start: Callable[..., Server]):
+    _, _, text = get(start("addsub"))
+    kinds = dict(line.split()[2:] for line in text.splitlines() if line.startswith("# TYPE"))
+    assert {name: kind for name, kind in kinds.items() if name.startswith("nv_inference")} == {
+        "nv_inference_request_success": "counter",
+        "nv_inference_request_failure": "counter",
+        "nv_inference_count": "counter",
+        "nv_inference_exec_count": "counter",
+        "nv_inference_request_duration_us": "counter",
+        "nv_inference_queue_duration_us": "counter",
+        "nv_inference_compute_input_duration_us": "counter",
+        "nv_inference_compute_infer_duration_us": "counter",
+        "nv_inference_compute_output_duration_us": "counter",
+        "nv_inference_pending_request_count": "gauge",
+    }
+    assert {"nv_pinned_memory_pool_total_bytes", "nv_cpu_utilization", "nv_cache_num_hits"} <= kinds.keys()
+
+
+def test_a_loaded_model_is_there_before_its_first_request(start: Callable[..., Server]):
+    found = samples(start("versioned"))
+    assert found["nv_inference_count[('model', 'versioned'), ('version', '3')]"] == 0
+    for reason in ("OTHER", "CANCELED", "REJECTED", "BACKEND"):
+        labels = [("model", "versioned"), ("reason", reason), ("version", "1")]
+        assert found[f"nv_inference_request_failure{labels}"] == 0
+
+
+def test_counters_are_those_of_the_statistics(start: Callable[..., Server]):
+    server = start("addsub")
+    add(server)
+    found = samples(server)
+    labels = "[('model', 'addsub'), ('version', '1')]"
+    statistics = server.stats("addsub")["model_stats"][0]
+    assert found[f"nv_inference_request_success{labels}"] == 3
+    assert found[f"nv_inference_count{labels}"] == 6
+    assert found[f"nv_inference_exec_count{labels}"] == statistics["execution_count"]
+    for name, total in (("request", "success"), ("queue", "queue"), ("compute_infer", "compute_infer")):
+        nanoseconds = statistics["inference_stats"][total]["ns"]
+        assert found[f"nv_inference_{name}_duration_us{labels}"] == nanoseconds // 1000
+
+
+def test_an_unloaded_model_is_gone(start: Callable[..., Server]):
+    server = start("addsub")
+    server.unload("addsub")
+    assert not any("addsub" in name for name in samples(server))
+
+
+def test_summaries_and_histograms_are_published_when_asked_for(start: Callable[..., Server]):
+    server = start("addsub", "countdown", metrics=EVERYTHING)
+    add(server)
+    server["countdown"].infer_all(COUNT=np.array([2], np.int32))
+    found = samples(server)
+    labels = "[('model', 'addsub'), ('version', '1')]"
+    assert found[f"nv_inference_request_summary_us_count{labels}"] == 3
+    assert found["nv_inference_queue_summary_us[('model', 'addsub'), ('quantile', '0.99'), ('version', '1')]"] >= 0
+    first = "nv_inference_first_response_histogram_ms"
+    assert found[f"{first}_count[('model', 'countdown'), ('version', '1')]"] == 1
+    assert found[f"{first}_bucket[('le', '5000'), ('model', 'countdown'), ('version', '1')]"] == 1
+    assert not any(name.startswith(first) and "addsub" in name for name in found)
+
+
+def test_counters_of_durations_can_be_switched_off(start: Callable[..., Server]):
+    found = samples(start("addsub", metrics=MetricsOptions(counter_latencies=False, cpu=False)))
+    assert not any("duration_us" in name or name.startswith("nv_cpu") for name in found)
+
+
+def test_other_paths_are_empty_and_other_methods_refused(start: Callable[..., Server]):
+    server = start("addsub")
+    assert get(server, "/other") == (200, "text/plain; charset=utf-8", "")
+    assert get(server, "/metrics/")[2].startswith("# HELP nv_inference_request_success ")
+    assert get(server, method="POST") == (405, "text/plain", '{"error":"Method Not Allowed"}')
+
+
+class FakeNvml:
+    """As much of nvidia-ml as is asked: one GPU that tells nothing of its power."""
+
+    class NVMLError(Exception):
+        pass
+
+    energy = 5000.0
+
+    nvmlInit = staticmethod(lambda: None)
+    nvmlDeviceGetCount = staticmethod(lambda: 1)
+    nvmlDeviceGetHandleByIndex = staticmethod(lambda index: index)
+    nvmlDeviceGetUUID = staticmethod(lambda handle: b"GPU-1")
+    nvmlDeviceGetUtilizationRates = staticmethod(lambda handle: type("Rates", (), {"gpu": 50}))
+    nvmlDeviceGetMemoryInfo = staticmethod(lambda handle: type("Memory", (), {"total": 8, "used": 2}))
+    nvmlDeviceGetTotalEnergyConsumption = classmethod(lambda cls, handle: cls.energy)
+
+    @classmethod
+    def nvmlDeviceGetPowerUsage(cls, handle: int) -> int:
+        raise cls.NVMLError
+
+    nvmlDeviceGetPowerManagementLimit = nvmlDeviceGetPowerUsage
+
+
+def test_a_gpu_is_described_as_far_as_its_driver_tells(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(system, "pynvml", FakeNvml)
+    gpus = system.Gpus()
+    monkeypatch.setattr(FakeNvml, "energy", 7500.0)
+    (reading,) = gpus.read()
+    assert reading.uuid == "GPU-1"
+    assert reading.values == {
+        "nv_gpu_utilization": 0.5,
+        "nv_gpu_memory_total_bytes": 8.0,
+        "nv_gpu_memory_used_bytes": 2.0,
+        "nv_energy_consumption": 2.5,
+    }
+
+
+def test_a_summary_forgets_what_is_old_but_counts_it():
+    summary = Summary()
+    summary.observe(1000, now=0.0)
+    for value in (1, 2, 3, 4):
+        summary.observe(value, now=100.0)
+    assert summary.quantiles([0.5, 0.99], now=120.0) == [3.0, 4.0]
+    assert (summary.count, summary.sum) == (5, 1010)
+    assert all(each != each for each in summary.quantiles([0.5], now=1000.0))
+
+
+def test_a_histogram_counts_values_on_a_bound_below_it():
+    histogram = Histogram([1.0, 2.0])
+    for value in (0.5, 1.0, 1.5, 9.0):
+        histogram.observe(value)
+    assert (histogram.cumulative(), histogram.sum) == ([2, 3, 4], 12.0)
+
+
+def test_failed_requests_are_in_no_summary():
+    latencies = Latencies(lambda model, version: (1.0,))
+    requests = ((1, 1, 0, 1_000, ""), (2, 1, 0, 1_000, "BACKEND"))
+    latencies.take(pack(BatchExecuted(0, "m", 1, 1, "m_0", 2, 3_000, 4_000, 6_000, 9_000, requests)))
+    summary = latencies.of("m", 1)
+    assert (summary.request.sum, summary.queue.sum, summary.request.count) == (9, 2, 1)
+    assert (summary.compute_input.sum, summary.compute_infer.sum, summary.compute_output.sum) == (1, 2, 3)

@@ -1,0 +1,204 @@
+"""A real JupyterLab and Debian's Chromium, to test what people see.
+
+A browser test asks for the fixture ``notebook`` and opens cells with it::
+
+    def test_a_cell_prints(notebook):
+        page = notebook("print(6 * 7)")
+        page.run_all()
+        page.output(0).get_by_text("42").wait_for()
+
+``page.browser_page`` is Playwright's page, for everything else. Playwright occupies the event loop of the
+thread, so browser tests live in modules of their own (``test_browser_*.py``), and its fixtures end with the module.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SCREENSHOTS = ROOT / "build" / "screenshots"
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+SETTINGS = {
+    "@jupyterlab/apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
+    "@jupyterlab/docmanager-extension/plugin": {"autosave": False},
+}
+THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
+
+
+class Lab:
+    """A JupyterLab server with settings of its own; kernels import this checkout."""
+
+    def __init__(self, directory: Path) -> None:
+        self.root = directory / "root"
+        self.root.mkdir()
+        homes = {
+            name: str(directory / name.lower())
+            for name in (
+                "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "JUPYTERLAB_SETTINGS_DIR",
+                "JUPYTERLAB_WORKSPACES_DIR", "IPYTHONDIR",
+            )
+        }  # fmt: skip
+        for plugin, settings in SETTINGS.items():
+            path = Path(homes["JUPYTERLAB_SETTINGS_DIR"]) / f"{plugin}.jupyterlab-settings"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(settings))
+        self.log = directory / "lab.log"
+        options = {
+            "ServerApp.port": 0, "ServerApp.open_browser": False, "ServerApp.root_dir": self.root,
+            "IdentityProvider.token": "", "LabApp.expose_app_in_browser": True, "ServerApp.allow_root": True,
+        }  # fmt: skip
+        command = [sys.executable, "-m", "jupyterlab", *(f"--{name}={value}" for name, value in options.items())]
+        path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                command, env={**os.environ, **homes, "PYTHONPATH": path}, stdout=log, stderr=subprocess.STDOUT
+            )
+        self.url = self._wait_for_url(Path(homes["JUPYTER_RUNTIME_DIR"]))
+
+    def _wait_for_url(self, runtime: Path) -> str:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and self.process.poll() is None:
+            for info in runtime.glob("jpserver-*.json"):
+                if "Use Control-C to stop" in self.log.read_text():
+                    return str(json.loads(info.read_text())["url"])
+            time.sleep(0.05)
+        self.process.kill()
+        raise RuntimeError(self.log.read_text())
+
+    def close(self) -> None:
+        """End the server and its kernels."""
+        self.process.terminate()
+        self.process.wait(30)
+
+
+class NotebookPage:
+    """One notebook in the browser."""
+
+    def __init__(self, browser_page: Any, lab: Lab, name: str) -> None:
+        self.browser_page = browser_page
+        self.messages: list[str] = []
+        browser_page.on("console", lambda each: self.messages.append(f"{each.type}: {each.text}"))
+        browser_page.on("pageerror", lambda each: self.messages.append(f"error: {each}"))
+        browser_page.goto(f"{lab.url}doc/tree/{name}")
+        browser_page.wait_for_function("() => window.jupyterapp?.shell.currentWidget?.context?.isReady")
+
+    def run_all(self) -> None:
+        """Run every cell, and return when the kernel is idle after the last of them."""
+        self.browser_page.wait_for_function(
+            "() => window.jupyterapp.shell.currentWidget.context.sessionContext.session?.kernel?.status === 'idle'",
+            timeout=60_000,
+        )
+        self.browser_page.evaluate("() => window.jupyterapp.commands.execute('notebook:run-all-cells')")
+
+    def cell(self, number: int) -> Any:
+        """A code or text cell."""
+        return self.browser_page.locator(".jp-Notebook .jp-Cell").nth(number)
+
+    def output(self, number: int) -> Any:
+        """What a cell shows."""
+        return self.cell(number).locator(".jp-Cell-outputArea")
+
+    def execute(self, code: str) -> str:
+        """Run code in the notebook's kernel, beside its cells; what it printed."""
+        script = """async (code) => {
+            const { kernel } = window.jupyterapp.shell.currentWidget.context.sessionContext.session;
+            const future = kernel.requestExecute({ code, store_history: false });
+            let text = "";
+            future.onIOPub = (message) => {
+                if (message.header.msg_type === "stream") text += message.content.text;
+                if (message.header.msg_type === "error") text += message.content.traceback.join("\\n");
+            };
+            await future.done;
+            return text;
+        }"""
+        return str(self.browser_page.evaluate(script, code))
+
+    def theme(self, name: str) -> None:
+        """``light`` or ``dark``."""
+        self.browser_page.evaluate(
+            "(theme) => window.jupyterapp.commands.execute('apputils:change-theme', { theme })", THEMES[name]
+        )
+        self.browser_page.wait_for_function(
+            "(light) => document.body.dataset.jpThemeLight === light", arg=str(name == "light").lower()
+        )
+
+    def save(self) -> None:
+        """Save the notebook, outputs included."""
+        self.browser_page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
+
+    def screenshots(self, name: str, locator: Any) -> None:
+        """Pictures of a part of the page in both themes, in *build/screenshots*."""
+        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+        for theme in THEMES:
+            self.theme(theme)
+            locator.screenshot(path=SCREENSHOTS / f"{name}-{theme}.png", animations="disabled")
+        self.theme("light")
+
+    @property
+    def errors(self) -> list[str]:
+        """What the browser complained about."""
+        return [each for each in self.messages if each.startswith("error") and "favicon" not in each]
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A JupyterLab."""
+    pytest.importorskip("jupyterlab", reason="needs the package jupyterlab")
+    lab = Lab(tmp_path_factory.mktemp("lab"))
+    yield lab
+    lab.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Chromium."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
+    if CHROMIUM is None:
+        pytest.skip("needs Chromium: apt-get install chromium")
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def notebook(lab: Lab, browser: Any) -> Iterator[Callable[..., NotebookPage]]:
+    """Open cells, or a notebook file that lies in the server's root, in the browser.
+
+    Opening takes seconds: tests that can share a page should.
+    """
+    contexts = []
+    opened = 0
+
+    def open_notebook(*cells: str, file: str = "", **context_options: Any) -> NotebookPage:
+        nonlocal opened
+        if not file:
+            opened += 1
+            file = f"test-{os.getpid()}-{time.monotonic_ns()}.ipynb"
+            made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(each) for each in cells])
+            made.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+            nbformat.write(made, lab.root / file)
+        context = browser.new_context(viewport={"width": 1400, "height": 1000}, **context_options)
+        context.set_default_timeout(30_000)
+        contexts.append(context)
+        page = NotebookPage(context.new_page(), lab, file)
+        pages.append(page)
+        return page
+
+    pages: list[NotebookPage] = []
+    yield open_notebook
+    for page in pages:
+        page.browser_page.evaluate("() => window.jupyterapp.shell.currentWidget?.context.sessionContext.shutdown()")
+    for context in contexts:
+        context.close()

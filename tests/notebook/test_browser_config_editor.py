@@ -1,0 +1,140 @@
+"""The config editor in a real browser: text, form, problems, and a model that changes under it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.notebook.browser import ROOT, NotebookPage
+
+SERVE = f"""
+import shutil, tempfile
+from pathlib import Path
+import tritonnb as tnb
+if "server" in globals():
+    server.stop()
+models = Path(tempfile.mkdtemp())
+shutil.copytree({str(ROOT / "model_repository" / "add_sub")!r}, models / "add_sub")
+server = tnb.serve(models, port=0)
+editor = server["add_sub"].edit()
+"""
+DELAY = "dynamic_batching.max_queue_delay_microseconds"
+
+
+class Editor:
+    """The editor as a user meets it."""
+
+    def __init__(self, page: NotebookPage, output: int) -> None:
+        self.page = page
+        self.root = page.output(output).locator(".tnb-config-editor")
+        self.root.wait_for()
+        self.text = self.root.get_by_label("config.pbtxt of add_sub")
+
+    def field(self, path: str) -> Any:
+        return self.root.locator(f'[data-path="{path}"]')
+
+    def enter(self, path: str, value: str) -> None:
+        self.field(path).fill(value)
+        self.field(path).press("Enter")
+
+    def replace(self, old: str, new: str) -> None:
+        """Type over a piece of the text."""
+        self.text.evaluate(
+            """(input, old) => {
+                input.focus();
+                const at = input.value.indexOf(old);
+                input.setSelectionRange(at, at + old.length);
+            }""",
+            old,
+        )
+        self.page.browser_page.keyboard.insert_text(new)
+
+    def click(self, button: str) -> None:
+        self.root.get_by_role("button", name=button, exact=False).first.click()
+
+    def says(self, words: str) -> None:
+        self.root.get_by_text(words, exact=False).first.wait_for()
+
+    def has_text(self, words: str) -> None:
+        self.page.browser_page.wait_for_function(
+            "([input, words]) => input.value.includes(words)", arg=[self.text.element_handle(), words]
+        )
+
+
+@pytest.fixture(scope="module")
+def page(notebook) -> NotebookPage:
+    return notebook(SERVE, "editor", "server['add_sub'].edit()")
+
+
+@pytest.fixture
+def editor(page: NotebookPage) -> Editor:
+    page.run_all()
+    return Editor(page, 1)
+
+
+def test_a_field_of_the_form_changes_the_text_and_the_running_model(editor: Editor):
+    editor.enter(DELAY, "20000")
+    editor.has_text("dynamic_batching { max_queue_delay_microseconds: 20000 }")
+    editor.click("Diff")
+    editor.says("+dynamic_batching { max_queue_delay_microseconds: 20000 }")
+    editor.page.screenshots("config-editor-diff", editor.root)
+    editor.click("Apply in place")
+    editor.says("the model was not loaded again")
+    delay = editor.page.execute("print(server['add_sub'].config.dynamic_batching.max_queue_delay_microseconds)")
+    assert delay == "20000\n"
+    assert editor.page.errors == []
+
+
+def test_typing_changes_the_form_and_a_larger_change_reloads_the_model(editor: Editor):
+    editor.replace("max_batch_size: 8", "max_batch_size: 16")
+    editor.page.browser_page.wait_for_function(
+        "(field) => field.value === '16'", arg=editor.field("max_batch_size").element_handle()
+    )
+    editor.click("Apply by reloading")
+    editor.says("a new copy took over")
+    assert editor.page.execute("print(server['add_sub'].config.max_batch_size)") == "16\n"
+
+
+def test_a_mistake_is_shown_at_its_line_and_mended_by_a_click(editor: Editor):
+    editor.replace("max_batch_size: 8", "max_batchsize: 8")
+    editor.says('has no field named "max_batchsize"')
+    assert editor.root.locator(".tnb-gutter .tnb-bad").inner_text() == "●4"
+    assert editor.root.get_by_role("button", name="Apply").is_disabled()
+    assert editor.field("max_batch_size").is_disabled()
+    editor.page.screenshots("config-editor-problem", editor.root)
+    editor.click("Fix: max_batchsize → max_batch_size")
+    editor.has_text("max_batch_size: 8")
+    editor.root.locator(".tnb-problems li").wait_for(state="detached")
+
+
+def test_the_field_under_the_cursor_is_explained(editor: Editor):
+    editor.replace("{ }", "{ max_queue_delay_microseconds: ")
+    editor.says("How long a request may wait for others")
+    assert editor.root.locator(".tnb-help code").inner_text() == "dynamic_batching.max_queue_delay_microseconds"
+
+
+def test_the_file_is_saved_and_a_change_from_outside_is_shown(editor: Editor):
+    editor.enter("max_batch_size", "4")
+    editor.has_text("max_batch_size: 4")
+    editor.click("Save")
+    editor.says("Saved to config.pbtxt")
+    path = "(models / 'add_sub' / 'config.pbtxt')"
+    assert "max_batch_size: 4\n" in editor.page.execute(f"print({path}.read_text())")
+    editor.page.execute(f"{path}.write_text({path}.read_text().replace('size: 4', 'size: 5'))")
+    editor.says("The file was changed outside of this editor")
+    editor.page.screenshots("config-editor-outside", editor.root)
+    editor.click("Take the file's text")
+    editor.has_text("max_batch_size: 5")
+
+
+def test_the_same_editor_shown_twice_stays_in_step(editor: Editor):
+    editor.enter(DELAY, "7")
+    Editor(editor.page, 2).has_text("max_queue_delay_microseconds: 7")
+
+
+def test_when_the_server_stops_the_last_state_stays(editor: Editor):
+    editor.page.execute("server.stop()")
+    editor.says("The server has been stopped")
+    editor.has_text("max_batch_size: 8")
+    assert editor.root.get_by_role("button", name="Apply").is_disabled()

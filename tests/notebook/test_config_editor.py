@@ -1,0 +1,210 @@
+"""The config editor without a browser: what it knows, what it does, and what it leaves alone."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import tritonnb as tnb
+from tritonnb.core.errors import TritonError
+from tritonnb.notebook.config_editor import ConfigEditor
+from tritonnb.server import Server
+
+EXAMPLES = Path(__file__).parents[2] / "model_repository"
+INPUTS = {"INPUT0": [[1.0, 2, 3, 4]], "INPUT1": [[1.0, 1, 1, 1]]}
+DELAY = "dynamic_batching.max_queue_delay_microseconds"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    shutil.copytree(EXAMPLES / "add_sub", tmp_path / "add_sub")
+    with Server(tmp_path, port=0) as server:
+        yield server
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "add_sub" / "config.pbtxt"
+
+
+@pytest.fixture
+def editor(server: Server) -> Iterator[ConfigEditor]:
+    editor = server["add_sub"].edit()
+    yield editor
+    editor.close()
+
+
+def shown(editor: ConfigEditor, path: str) -> object:
+    """What the form shows at a field."""
+    editor.settle()
+    (value,) = (each["value"] for part in editor.report["form"] for each in part["fields"] if each["path"] == path)
+    return value
+
+
+def until(editor: ConfigEditor, reached: Callable[[], bool]) -> None:
+    """Wait for something that the editor notices by itself."""
+    done = threading.Event()
+    names = ["text", "report", "status"]
+    editor.observe(lambda change: reached() and done.set(), names)
+    if not reached():
+        assert done.wait(20)
+
+
+def test_it_opens_with_the_file_as_it_was_written(editor: ConfigEditor, file: Path):
+    assert editor.text == file.read_text()
+    assert editor.report["effect"] == "unchanged"
+    assert editor.report["problems"] == editor.report["diff"] == []
+
+
+def test_the_form_follows_the_text_and_the_text_the_form(editor: ConfigEditor):
+    editor.text = editor.text.replace("max_batch_size: 8", "max_batch_size: 4  # fewer")
+    assert shown(editor, "max_batch_size") == 4
+    editor.set_field("max_batch_size", 2)
+    assert "max_batch_size: 2  # fewer" in editor.text
+
+
+def test_it_says_beforehand_what_applying_takes(editor: ConfigEditor):
+    editor.set_field(DELAY, 500)
+    editor.settle()
+    assert editor.report["effect"] == "in place"
+    editor.set_field("max_batch_size", 4)
+    editor.settle()
+    assert editor.report["effect"] == "reloaded"
+
+
+def test_applying_says_what_it_did(server: Server, editor: ConfigEditor):
+    editor.set_field(DELAY, 500)
+    assert editor.apply() == "in place"
+    assert server["add_sub"].config.dynamic_batching.max_queue_delay_microseconds == 500
+    editor.set_field("max_batch_size", 4)
+    assert editor.apply() == "reloaded"
+    assert editor.apply() == "unchanged"
+    assert server["add_sub"].config.max_batch_size == 4
+    assert editor.status["level"] == "good"
+
+
+def test_no_request_in_flight_fails(server: Server, editor: ConfigEditor):
+    async def ask_while(applying: Callable[[], object]) -> int:
+        worker = asyncio.get_running_loop().run_in_executor(None, applying)
+        answered = 0
+        while not worker.done():
+            await asyncio.gather(*(server["add_sub"].infer_async(INPUTS) for _ in range(20)))
+            answered += 20
+        await worker
+        return answered
+
+    def apply() -> None:
+        for delay, size in ((500, 8), (500, 4), (0, 4), (0, 8)):
+            editor.set_field(DELAY, delay)
+            editor.set_field("max_batch_size", size)
+            assert editor.apply() != "unchanged"
+
+    assert asyncio.run(ask_while(apply)) > 0
+
+
+def test_what_is_refused_is_said_and_changes_nothing(server: Server, editor: ConfigEditor):
+    editor.set_field("dynamic_batching.preferred_batch_size", [16])
+    editor.settle()
+    (problem,) = editor.report["problems"]
+    assert problem["message"] == "dynamic batching preferred size must be <= max batch size for add_sub"
+    assert problem["line"] == editor.text.splitlines().index("dynamic_batching { preferred_batch_size: [16] }") + 1
+    with pytest.raises(TritonError, match="preferred size must be"):
+        editor.apply()
+    assert editor.status["level"] == "error"
+    editor.revert()
+    assert editor.report["effect"] in ("", "unchanged")
+    assert server["add_sub"](INPUTS)["OUTPUT0"].tolist() == [[2.0, 3.0, 4.0, 5.0]]
+
+
+def test_text_that_cannot_be_read_leaves_the_form_as_it_was(editor: ConfigEditor):
+    editor.text = "max_batch_size 8"
+    editor.settle()
+    assert editor.report["form"] is None
+    assert editor.report["problems"][0]["message"] == '1:16: Expected ":", found "8".'
+
+
+def test_what_runs_is_shown_in_the_words_of_the_file(server: Server, file: Path):
+    config = server["add_sub"].config
+    config.dynamic_batching.max_queue_delay_microseconds = 77
+    config.apply()
+    editor = server["add_sub"].edit()
+    wanted = file.read_text().splitlines()
+    assert editor.text.splitlines()[:-1] == wanted[:-1]
+    assert "max_queue_delay_microseconds: 77" in editor.text.splitlines()[-1]
+    assert editor.report["effect"] == "unchanged"
+    editor.close()
+
+
+def test_a_change_by_somebody_else_is_followed(server: Server, editor: ConfigEditor):
+    config = server["add_sub"].config
+    config.dynamic_batching.max_queue_delay_microseconds = 99
+    config.apply()
+    until(editor, lambda: "max_queue_delay_microseconds: 99" in editor.text)
+
+
+def test_saving_replaces_the_file_whole(editor: ConfigEditor, file: Path):
+    file.chmod(0o640)
+    editor.set_field(DELAY, 500)
+    editor.save()
+    assert file.read_text() == editor.text
+    assert file.stat().st_mode & 0o777 == 0o640
+    assert sorted(each.name for each in file.parent.iterdir()) == ["1", "config.pbtxt"]
+
+
+def test_a_file_changed_outside_is_shown_and_not_overwritten_unasked(editor: ConfigEditor, file: Path):
+    file.write_text(file.read_text() + "# by hand\n")
+    until(editor, lambda: bool(editor.status["outside"]))
+    with pytest.raises(RuntimeError, match="changed by somebody else"):
+        editor.save()
+    assert file.read_text().endswith("# by hand\n")
+    editor.take_file()
+    assert editor.text.endswith("# by hand\n")
+
+
+def test_a_python_function_is_edited_the_same_way(server: Server):
+    @server.model(max_batch_size=8, dynamic_batching={})
+    def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+        return X * 2
+
+    editor = server["double"].edit()
+    assert editor.status["file"] == ""
+    assert "optimization" not in editor.text
+    editor.set_field(DELAY, 500)
+    assert editor.apply() == "in place"
+    editor.set_field("max_batch_size", 4)
+    assert editor.apply() == "reloaded"
+    assert server["double"](X=[[1.0]])["OUTPUT"].tolist() == [[2.0]]
+    editor.close()
+
+
+def test_editing_twice_gives_the_same_editor_until_it_is_closed(server: Server):
+    editor = server["add_sub"].edit()
+    assert server["add_sub"].edit() is editor
+    editor.close()
+    again = server["add_sub"].edit()
+    assert again is not editor
+    again.close()
+
+
+def test_it_ends_with_the_server_and_keeps_its_last_state(server: Server):
+    editor = server["add_sub"].edit()
+    server.stop()
+    until(editor, lambda: bool(editor.status["ended"]))
+    assert editor.text
+    with pytest.raises(RuntimeError, match="closed"):
+        editor.apply()
+    editor.close()
+
+
+def test_no_thread_outlives_its_editor(server: Server, editor: ConfigEditor):
+    threads = [each for each in threading.enumerate() if each.name == "tritonnb editor add_sub"]
+    assert threads
+    editor.close()
+    for each in threads:
+        each.join(20)
+        assert not each.is_alive()

@@ -1,0 +1,108 @@
+"""The magics, in a shell of their own."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+
+EXAMPLES = Path(__file__).parents[2] / "model_repository"
+
+MODEL = """
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    @staticmethod
+    def auto_complete_config(config):
+        config.add_input({"name": "X", "data_type": "TYPE_FP32", "dims": [1]})
+        config.add_output({"name": "Y", "data_type": "TYPE_FP32", "dims": [1]})
+        config.set_max_batch_size(8)
+        config.set_dynamic_batching()
+        return config
+
+    def execute(self, requests):
+        x = [pb_utils.get_input_tensor_by_name(each, "X").as_numpy() for each in requests]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", each + 1)]) for each in x]
+"""
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[InteractiveShell]:
+    shutil.copytree(EXAMPLES / "add_sub", tmp_path / "add_sub")
+    shell = InteractiveShell()
+    shell.run_line_magic("load_ext", "tritonnb")
+    shell.run_line_magic("tritonnb", f"start {tmp_path} --port 0")
+    yield shell
+    shell.user_ns["server"].stop()
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    return (tmp_path / "add_sub" / "config.pbtxt").read_text()
+
+
+def test_start_serves_status_shows_stop_ends(shell: InteractiveShell, capsys: Any):
+    assert shell.user_ns["server"]["add_sub"].ready
+    shell.run_line_magic("tritonnb", "status")
+    assert "add_sub" in capsys.readouterr().out
+    shell.run_line_magic("tritonnb", "stop")
+    assert not shell.user_ns["server"].alive
+    with pytest.raises(UsageError, match="no server is running"):
+        shell.run_line_magic("tritonnb", "status")
+
+
+def test_a_cell_is_applied_as_the_configuration(shell: InteractiveShell, config: str, capsys: Any):
+    cell = config.replace("dynamic_batching { }", "dynamic_batching { max_queue_delay_microseconds: 500 }")
+    shell.run_cell_magic("config", "add_sub", cell)
+    assert "applied in place" in capsys.readouterr().out
+    shell.run_cell_magic("config", "add_sub", cell.replace("max_batch_size: 8", "max_batch_size: 4"))
+    assert "loaded again" in capsys.readouterr().out
+    running = shell.user_ns["server"]["add_sub"].config
+    assert (running.max_batch_size, running.dynamic_batching.max_queue_delay_microseconds) == (4, 500)
+
+
+def test_the_cell_is_saved_when_that_is_asked_for(shell: InteractiveShell, config: str, tmp_path: Path):
+    file = tmp_path / "add_sub" / "config.pbtxt"
+    cell = config.replace("max_batch_size: 8", "max_batch_size: 4")
+    shell.run_cell_magic("config", "add_sub", cell)
+    assert file.read_text() == config
+    shell.run_cell_magic("config", "add_sub --save", cell)
+    assert file.read_text() == cell
+
+
+def test_a_mistake_is_shown_with_its_line(shell: InteractiveShell, config: str):
+    with pytest.raises(UsageError) as error:
+        shell.run_cell_magic("config", "add_sub", config.replace("max_batch_size", "max_batchsize"))
+    assert str(error.value).splitlines()[1:] == [
+        "  max_batchsize: 8",
+        "  ^",
+        "fix: max_batchsize → max_batch_size",
+    ]
+
+
+def test_a_python_model_is_written_and_loaded(shell: InteractiveShell, tmp_path: Path):
+    shell.run_cell_magic("model_py", "plus_one", MODEL)
+    assert (tmp_path / "plus_one" / "1" / "model.py").read_text() == MODEL
+    server = shell.user_ns["server"]
+    assert server["plus_one"](X=[[1.0]])["Y"].tolist() == [[2.0]]
+    shell.run_cell_magic("model_py", "plus_one", MODEL.replace("each + 1", "each + 2"))
+    assert server["plus_one"](X=[[1.0]])["Y"].tolist() == [[3.0]]
+
+
+def test_a_python_model_that_fails_to_load_says_why(shell: InteractiveShell):
+    with pytest.raises(UsageError, match="SyntaxError"):
+        shell.run_cell_magic("model_py", "broken", "def execute(:")
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [("", "required"), ("begin", "invalid choice"), ("start --port x", "invalid int value")],
+)
+def test_a_wrong_line_gets_the_usage(shell: InteractiveShell, line: str, complaint: str):
+    with pytest.raises(UsageError, match=complaint):
+        shell.run_line_magic("tritonnb", line)

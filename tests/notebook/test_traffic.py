@@ -1,0 +1,123 @@
+"""The traffic panel, worked by its widgets' values as a browser would."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+import tritonnb as tnb
+from tests.profile.conftest import gate as gate
+from tests.profile.conftest import server as server
+from tritonnb.notebook.traffic import Traffic, describe
+from tritonnb.server import Server
+
+
+@pytest.fixture
+def panel(server: Server) -> Iterator[Traffic]:
+    panel = server["held"].traffic()
+    yield panel
+    panel.close()
+
+
+def answered(load: tnb.Load | None, server: Server) -> tnb.Load:
+    """The load, once something was answered."""
+    assert load is not None
+    while not load.answered:
+        server.call(int)
+    return load
+
+
+def descriptions(panel: Traffic) -> list[str]:
+    return [each.description for each in panel.children[1].children]
+
+
+def test_the_button_starts_and_stops_traffic(panel: Traffic, server: Server):
+    panel.running.value = True
+    load = answered(panel.load, server)
+    assert panel.running.description == "Stop"
+    assert "sent" in describe(load)
+    panel.running.value = False
+    assert load.wait(20).requests == load.sent
+    assert panel.running.description == "Send"
+
+
+def test_a_setting_takes_effect_while_traffic_runs(panel: Traffic, server: Server):
+    panel.running.value = True
+    first = panel.load
+    panel.loop.value = "closed loop"
+    second = answered(panel.load, server)
+    assert first is not None
+    assert first.wait(20).requests == first.sent
+    assert "closed loop, 8 clients" in repr(second)
+    panel.http.value = True
+    assert answered(panel.load, server) is not second
+
+
+def test_only_the_controls_that_mean_something_are_shown(panel: Traffic, server: Server):
+    assert descriptions(panel) == ["arrivals", "requests/s", "rows each", "over HTTP"]
+    panel.arrivals.value = "burst"
+    assert "per burst" in descriptions(panel)
+    panel.loop.value = "closed loop"
+    assert descriptions(panel) == ["clients", "rows each", "over HTTP"]
+    assert "per sequence" in descriptions(server["accumulate"].traffic())
+
+
+def test_the_figures_follow_without_anybody_asking(panel: Traffic):
+    seen = threading.Event()
+    panel.status.observe(lambda change: "answers/s" in change["new"] and seen.set(), "value")
+    panel.running.value = True
+    assert seen.wait(20)
+
+
+def test_the_last_figures_stay(panel: Traffic, server: Server):
+    over = threading.Event()
+    panel.status.observe(lambda change: "Last:" in change["new"] and over.set(), "value")
+    panel.running.value = True
+    answered(panel.load, server)
+    panel.running.value = False
+    assert over.wait(20)
+
+
+def test_what_cannot_be_sent_is_said(server: Server):
+    @server.model(max_batch_size=4)
+    def words(X: tnb.FP32[-1]) -> tnb.FP32[-1]:
+        return X
+
+    panel = server["words"].traffic()
+    panel.running.value = True
+    assert not panel.running.value
+    assert "variable dimensions" in panel.status.value
+    told = server["words"].traffic(shapes={"X": [3]})
+    told.running.value = True
+    answered(told.load, server)
+    told.close()
+
+
+def test_sequences_are_sent_to_a_stateful_model(server: Server):
+    panel = server["accumulate"].traffic()
+    panel.running.value = True
+    assert answered(panel.load, server).failed == 0
+    panel.close()
+
+
+def test_a_closed_panel_sends_nothing(panel: Traffic, server: Server):
+    panel.running.value = True
+    load = answered(panel.load, server)
+    panel.close()
+    assert load.wait(20).requests == load.sent
+
+
+def test_a_second_panel_replaces_the_first(panel: Traffic, server: Server):
+    panel.running.value = True
+    load = answered(panel.load, server)
+    server["held"].traffic().close()
+    assert load.wait(20).requests == load.sent
+
+
+def test_traffic_of_a_server_that_stopped_ends(panel: Traffic, server: Server):
+    panel.running.value = True
+    load = answered(panel.load, server)
+    server.stop()
+    load.wait(20)

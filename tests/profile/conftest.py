@@ -1,0 +1,52 @@
+"""A server whose only model is a function that the tests can hold up."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tritonnb as tnb
+from tritonnb.server import Server
+
+MODELS = Path(__file__).parents[1] / "models"
+
+
+class Gate:
+    """Where executions of the model ``held`` wait; open at first."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+        self._open = threading.Event()
+        self.open()
+
+    def open(self) -> None:
+        self._open.set()
+
+    def close(self) -> None:
+        self._open.clear()
+
+    def enter(self) -> None:
+        self.begun.set()
+        assert self._open.wait(timeout=20)
+
+
+@pytest.fixture
+def gate() -> Gate:
+    return Gate()
+
+
+@pytest.fixture
+def server(gate: Gate) -> Iterator[Server]:
+    options = {"model_control_mode": "explicit", "load_models": ["accumulate"]}
+    with Server(MODELS, port=0, **options) as server:
+
+        @server.model(max_batch_size=8, dynamic_batching={})
+        def held(X: tnb.FP32[2]) -> tnb.FP32[2]:
+            gate.enter()
+            return X
+
+        yield server
+        gate.open()

@@ -1,0 +1,227 @@
+"""Traffic on a live model: a handle that never blocks, and figures from the clients' side."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+
+import numpy as np
+import pytest
+
+import tritonnb as tnb
+from tests.profile.conftest import Gate
+from tritonnb.core.errors import InvalidArgumentError, UnavailableError
+from tritonnb.profile.result import INTENDED
+from tritonnb.server import Server
+
+WAYS = ["process", "http"]
+
+
+@pytest.mark.parametrize("over", WAYS)
+def test_an_open_loop_sends_what_it_should_when_it_should(server: Server, over: str):
+    times = [0, 2000, 2000, 5000]
+    result = tnb.load(server["held"], arrivals=[(each, 2) for each in times], over=over).wait(20)
+    assert sorted(np.diff(np.sort(result.answers[:, INTENDED])) / 1000) == sorted(np.diff(times))
+    found = result.summary()
+    assert (found["requests"], found["rows"], found["failed"]) == (4, 8, 0)
+    assert result.recording is not None
+    assert [each.size for each in result.recording.arrivals()] == [2, 2, 2, 2]
+
+
+def test_latency_counts_from_the_intended_time_even_while_nothing_is_answered(server: Server, gate: Gate):
+    gate.close()
+    load = tnb.load(server["held"], rate=1000, requests=20)
+    gate.begun.wait(20)
+    gate.open()
+    result = load.wait(20)
+    assert result.requests == 20
+    assert (np.diff(np.sort(result.answers[:, INTENDED])) == 1_000_000).all()
+    assert (result.latencies_ms > 0).all()
+
+
+@pytest.mark.parametrize("over", WAYS)
+def test_clients_of_a_closed_loop_wait_for_their_answers(server: Server, over: str):
+    result = tnb.load(server["held"], clients=3, requests=60, over=over).wait(20)
+    assert result.summary()["requests"] == 60
+    assert result.recording is not None
+    assert max(len(each.requests) for each in result.recording.batches) <= 3
+    assert 0 < result.summary()["in_flight"] <= 3.001
+
+
+def test_a_closed_loop_may_be_that_of_a_simulation(server: Server):
+    result = tnb.load(server["held"], arrivals=tnb.ClosedLoop(clients=2, requests=9, size=3)).wait(20)
+    assert (result.summary()["requests"], result.summary()["rows"]) == (9, 27)
+
+
+@pytest.mark.parametrize("over", WAYS)
+@pytest.mark.parametrize("asked", [{"clients": 3}, {"rate": 2000}])
+def test_sequences_are_whole_and_in_order(server: Server, asked: dict, over: str):
+    result = tnb.load(server["accumulate"], requests=40, sequence_length=6, over=over, **asked).wait(20)
+    assert result.errors == {}
+    assert result.recording is not None
+    arrivals = result.recording.arrivals()
+    by_id: dict = {}
+    for each in arrivals:
+        by_id.setdefault(each.sequence_id, []).append(each)
+    assert len(arrivals) >= 40
+    for sent in by_id.values():
+        assert [each.sequence_start for each in sent] == [True] + [False] * (len(sent) - 1)
+        assert [each.sequence_end for each in sent] == [False] * (len(sent) - 1) + [True]
+
+
+def test_the_handle_counts_while_it_runs_and_stops_when_told(server: Server, gate: Gate):
+    load = tnb.load(server["held"], clients=2)
+    gate.begun.wait(20)
+    assert not load.done
+    assert "sent" in repr(load)
+    assert "closed loop, 2 clients" in load._repr_html_()
+    assert load.result.recording is None
+    assert len(load.newest(1)) <= 1
+    load.stop()
+    result = load.wait(20)
+    assert load.done
+    assert load.sent == load.answered == result.requests
+    assert result.recording is None
+    assert load.in_flight == 0
+    assert repr(load) == repr(result)
+
+
+def test_traffic_without_an_end_keeps_its_newest_answers(server: Server, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tritonnb.profile.load._KEPT", 10)
+    load = tnb.load(server["held"], clients=2)
+    while load.answered < 50:
+        server.call(int)
+    load.stop()
+    result = load.wait(20)
+    assert 10 <= result.requests <= 20 < load.answered
+    assert result.recording is None
+    assert result.answers.tolist() == load.newest(20).tolist()
+
+
+def test_a_load_can_be_awaited(server: Server):
+    async def ask() -> tnb.LoadResult:
+        return await tnb.load(server["held"], rate=500, requests=5)
+
+    assert asyncio.run(ask()).summary()["requests"] == 5
+
+
+def test_who_gives_up_awaiting_does_not_end_the_load(server: Server, gate: Gate):
+    gate.close()
+    load = tnb.load(server["held"], rate=500, requests=5)
+
+    async def give_up() -> None:
+        async def wait() -> None:
+            await load
+
+        task = asyncio.ensure_future(wait())
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(give_up())
+    gate.open()
+    assert load.wait(20).summary()["requests"] == 5
+
+
+def test_an_interrupt_while_waiting_stops_the_traffic_and_keeps_the_results(
+    server: Server, gate: Gate, monkeypatch: pytest.MonkeyPatch
+):
+    load = tnb.load(server["held"], rate=200)
+    gate.begun.wait(20)
+
+    def interrupted(timeout: float | None = None) -> None:
+        monkeypatch.undo()
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(load._finished, "result", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        load.wait()
+    assert load.wait(20).requests == load.sent > 0
+    assert server["held"](X=[[1, 2]])
+
+
+def test_a_wait_may_have_an_end(server: Server, gate: Gate):
+    gate.close()
+    load = tnb.load(server["held"], rate=500, requests=1)
+    with pytest.raises(TimeoutError):
+        load.wait(0)
+    gate.open()
+    assert load.wait(20).requests == 1
+
+
+@pytest.mark.parametrize("over", WAYS)
+def test_refusals_are_counted_by_their_text(server: Server, over: str):
+    result = tnb.load(server["held"], arrivals=[(0, 1), (10, 99), (20, 99)], over=over).wait(20)
+    ((text, count),) = result.errors.items()
+    assert "inference request batch-size must be <= 8 for 'held'" in text
+    assert (count, result.failed, len(result.latencies_ms)) == (2, 2, 1)
+    assert "2 failed" in result.verdict()
+    assert "2 x " in repr(result)
+
+
+def test_a_server_that_stops_ends_its_loads(server: Server):
+    loads = [tnb.load(server["held"], clients=2), tnb.load(server["held"], rate=100)]
+    server.stop()
+    for load in loads:
+        load.wait(20)
+
+
+@pytest.mark.parametrize("over", WAYS)
+def test_a_client_that_gives_up_cancels_its_request(server: Server, over: str):
+    config = server["held"].config
+    config.dynamic_batching.max_queue_delay_microseconds = 60_000_000
+    config.apply()
+    result = tnb.load(server["held"], arrivals=[tnb.Arrival(0, cancel_us=1000)], over=over).wait(20)
+    assert result.failed == 1
+    assert result.recording is not None
+    if over == "process":  # over HTTP it may not even have left
+        assert [each.counted_as for each in result.recording.refused] == ["CANCELED"]
+
+
+def test_any_server_of_the_protocol_can_be_loaded_by_url(server: Server):
+    result = tnb.load(f"{server.url}/v2/models/held", clients=2, requests=10).wait(20)
+    assert (result.summary()["requests"], result.recording) == (10, None)
+
+
+def test_wrong_urls_are_named(server: Server):
+    with pytest.raises(InvalidArgumentError, match="is no model's URL"):
+        tnb.load(server.url, clients=1)
+    with pytest.raises(InvalidArgumentError, match="unknown model: 'nobody'"):
+        tnb.load(f"{server.url}/v2/models/nobody", clients=1)
+    with pytest.raises(UnavailableError, match="no server answers"):
+        tnb.load("http://127.0.0.1:9/v2/models/m", clients=1)
+    with pytest.raises(InvalidArgumentError, match="over cannot be 'mail'"):
+        tnb.load(server["held"], clients=1, over="mail")
+    with pytest.raises(InvalidArgumentError, match="size must be <= 8 for 'held', got 9"):
+        tnb.load(server["held"], clients=1, size=9)
+
+
+def test_no_thread_is_left_behind(server: Server):
+    tnb.load(server["held"], clients=2, requests=5, over="http").wait(20)
+    for thread in threading.enumerate():
+        if thread.name.startswith("tritonnb-load"):
+            thread.join(20)
+            assert not thread.is_alive()
+
+
+def test_the_result_is_data_first(server: Server):
+    result = tnb.load(server["held"], clients=2, requests=10).wait(20)
+    table = result.to_pandas()
+    assert len(table) == 10
+    assert (table["answered_ms"] >= table["sent_ms"]).all()
+    found = result.summary()
+    assert found["in_flight"] == pytest.approx(found["rate"] * found["latency_mean_ms"] / 1000)
+    assert result.percentile(50) == found["latency_p50_ms"] <= found["latency_p99_ms"] <= found["latency_max_ms"]
+    assert 0 < found["busy"] <= 1
+    assert "<table>" in result._repr_html_()
+
+
+def test_nothing_answered_says_so(server: Server, gate: Gate):
+    gate.close()
+    load = tnb.load(server["held"], rate=500, requests=1)
+    assert "nothing was answered" in load.result.verdict()
+    assert "nothing was answered" in repr(load.result)
+    gate.open()
+    load.wait(20)

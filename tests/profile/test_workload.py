@@ -1,0 +1,107 @@
+"""When the requests of a load are sent."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import pytest
+
+import tritonnb as tnb
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.profile.workload import Clients, OpenLoop, workload
+
+NOTHING = {
+    "rate": None,
+    "arrivals": None,
+    "clients": None,
+    "duration": None,
+    "requests": None,
+    "size": None,
+    "burst": 8,
+    "sequence_length": 0,
+    "sequences": 4,
+    "seed": 0,
+}
+
+
+def asked(**given) -> OpenLoop | Clients:
+    return workload(**{**NOTHING, **given})
+
+
+def arrivals(**given) -> list[tnb.Arrival]:
+    found = asked(**given)
+    assert isinstance(found, OpenLoop)
+    return list(found.arrivals)
+
+
+def test_the_processes_are_those_of_a_simulation():
+    assert arrivals(rate=100, duration=0.1) == tnb.constant(100, 0.1)
+    assert arrivals(rate=100, duration=1, arrivals="poisson", seed=3) == tnb.poisson(100, 1, seed=3)
+    assert arrivals(rate=100, duration=0.2, arrivals="burst", burst=5) == tnb.bursts(5, 50, 0.2)
+
+
+def test_without_a_limit_requests_come_without_end():
+    found = asked(rate=1000)
+    assert isinstance(found, OpenLoop)
+    assert [each.time_us for each in islice(found.arrivals, 5000)][-1] == 4999 * 1000
+
+
+def test_requests_limit_an_open_loop():
+    assert len(arrivals(rate=1000, requests=7)) == 7
+    assert len(arrivals(arrivals=[(0, 1), (9, 2), (5, 1)], requests=2)) == 2
+
+
+def test_a_list_is_sent_in_order_of_time():
+    assert [(each.time_us, each.size) for each in arrivals(arrivals=[(9, 2), (0, 1)])] == [(0, 1), (9, 2)]
+
+
+def test_a_recording_can_be_sent_again():
+    rec = tnb.simulate("max_batch_size: 8 dynamic_batching { }", [(0, 4), (100, 2)], tnb.fixed(1))
+    assert [(each.time_us, each.size) for each in arrivals(arrivals=rec.arrivals())] == [(0, 4), (100, 2)]
+
+
+def test_sequences_are_dealt_in_turn_and_each_begins_and_ends():
+    sent = arrivals(rate=1000, requests=12, sequence_length=3, sequences=2)
+    ids = [each.sequence_id for each in sent]
+    first, second = ids[:2]
+    assert ids[:6] == [first, second] * 3
+    assert not {first, second} & set(ids[6:])
+    assert [each.sequence_start for each in sent[:6]] == [True, True, False, False, False, False]
+    assert [each.sequence_end for each in sent[:6]] == [False, False, False, False, True, True]
+    assert [each.time_us for each in sent] == [1000 * number for number in range(12)]
+
+
+def test_no_two_loads_share_a_correlation_id():
+    one, other = (arrivals(rate=1000, requests=9, sequence_length=3) for _ in range(2))
+    assert not {each.sequence_id for each in one} & {each.sequence_id for each in other}
+
+
+def test_each_client_of_a_closed_loop_sends_sequences_of_its_own():
+    found = asked(clients=2, sequence_length=2)
+    assert isinstance(found, Clients)
+    one, other = ([next(dealer) for _ in range(4)] for dealer in found.dealers())
+    assert [each.sequence_end for each in one] == [False, True, False, True]
+    assert one[0].sequence_id == one[1].sequence_id
+    assert len({each.sequence_id for each in [*one, *other]}) == 4
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({}, "say how the requests come"),
+        ({"arrivals": "poisson"}, "say how the requests come"),
+        ({"rate": 0}, "rate must be positive, got 0"),
+        ({"rate": 5, "duration": -1}, "duration must be positive"),
+        ({"clients": 0}, "clients must be positive"),
+        ({"rate": 5, "clients": 5}, "rate cannot be given together with a closed loop"),
+        ({"rate": 5, "arrivals": "sometimes"}, "arrivals cannot be 'sometimes': give one of constant, poisson, burst"),
+        ({"rate": 5, "arrivals": [(0, 1)]}, "rate cannot be given together with a list of arrivals"),
+        ({"arrivals": []}, "the list of arrivals is empty"),
+        ({"arrivals": [(-1, 1)]}, "time must not be negative"),
+        ({"arrivals": tnb.ClosedLoop(2, 9), "clients": 2}, "clients cannot be given together with a ClosedLoop"),
+        ({"rate": 5, "sequence_length": -1}, "sequence_length must not be negative"),
+    ],
+)
+def test_contradictions_are_named(given, complaint):
+    with pytest.raises(InvalidArgumentError, match=complaint):
+        asked(**given)

@@ -1,0 +1,152 @@
+"""Each diagnosis where it applies, and where it must not."""
+
+from __future__ import annotations
+
+import pytest
+
+import tritonnb as tnb
+
+BATCHING = 'name: "m" max_batch_size: 8 dynamic_batching { %s }'
+DELAY = BATCHING % "max_queue_delay_microseconds: 5000"
+CHEAP = tnb.linear(alpha_ms=0.1, tau0_ms=5)
+
+
+def found(rec: tnb.Recording) -> dict:
+    return {each.name: each for each in rec.diagnoses()}
+
+
+def test_one_client_that_waits_for_each_answer():
+    rec = tnb.simulate(BATCHING % "", tnb.ClosedLoop(clients=1, requests=40, think_us=200), CHEAP)
+    told = found(rec)["one_at_a_time"]
+    assert told.evidence == {"requests": 40, "gap_ms": pytest.approx(0.2), "latency_ms": pytest.approx(5.1)}
+    assert "each was sent 0.20 ms (median) after the answer to the one before" in str(told)
+
+
+@pytest.mark.parametrize(
+    ("config", "arrivals"),
+    [
+        (BATCHING % "", tnb.ClosedLoop(clients=2, requests=40)),
+        (BATCHING % "", tnb.constant(rate=10, duration=4)),  # rare, but nobody waits for an answer
+        ('name: "m" max_batch_size: 8', tnb.ClosedLoop(clients=1, requests=40)),  # not meant to batch
+        (BATCHING % "", tnb.ClosedLoop(clients=1, requests=5)),  # too few to tell
+    ],
+)
+def test_other_workloads_are_not_one_client(config, arrivals):
+    assert "one_at_a_time" not in found(tnb.simulate(config, arrivals, CHEAP))
+
+
+def test_a_delay_that_full_batches_never_reach():
+    rec = tnb.simulate(DELAY, tnb.bursts(8, every_ms=20, duration=0.4), CHEAP)
+    told = found(rec)["delay_never_reached"]
+    assert told.evidence == {"batches": 20, "delay_ms": 5.0, "longest_wait_ms": 0.0}
+    assert "max_queue_delay 5 ms was never reached: each of 20 batches was complete before" in str(told)
+
+
+@pytest.mark.parametrize(
+    ("config", "arrivals"),
+    [
+        (DELAY, tnb.bursts(7, every_ms=20, duration=0.4)),  # the delay sends every batch
+        (BATCHING % "", tnb.bursts(8, every_ms=20, duration=0.4)),  # there is none
+        (DELAY, tnb.bursts(8, every_ms=20, duration=0.1)),  # too few to tell
+    ],
+)
+def test_other_delays_are_reached_or_absent(config, arrivals):
+    assert "delay_never_reached" not in found(tnb.simulate(config, arrivals, CHEAP))
+
+
+SLOTS = 'name: "m" max_batch_size: 4 sequence_batching { %s max_sequence_idle_microseconds: %d }'
+
+
+def test_null_rows_of_the_direct_strategy():
+    rec = tnb.simulate(
+        SLOTS % ("direct { }", 10**6), tnb.sequences([6] * 4, every_us=20_000, stagger_us=5000), tnb.fixed(1)
+    )
+    told = found(rec)["null_rows"]
+    rows = sum(each.size for each in rec.batches)
+    assert told.evidence == {"nulls": rows - 24, "rows": rows, "batches": 24, "without_nulls": 6}
+    assert f"60% of the rows were null requests: {rows - 24} of {rows} rows in 24 batches" in str(told)
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        "oldest { max_candidate_sequences: 4 }",
+        "direct { max_queue_delay_microseconds: 9000 minimum_slot_utilization: 1.0 }",
+    ],
+)
+def test_without_padding_no_null_rows(strategy):
+    arrivals = tnb.sequences([12] * 4, every_us=20_000, stagger_us=1000)
+    assert "null_rows" not in found(tnb.simulate(SLOTS % (strategy, 10**6), arrivals, tnb.fixed(1)))
+
+
+def silent_for(ms: float) -> tnb.Recording:
+    arrivals = [
+        tnb.Arrival(0, sequence_id="A", sequence_start=True),
+        tnb.Arrival(1000 * ms, sequence_id="A"),
+        tnb.Arrival(1000 * ms + 1, sequence_id="A", sequence_end=True),
+    ]
+    return tnb.simulate(SLOTS % ("direct { }", 50_000), arrivals, tnb.fixed(1))
+
+
+def test_a_sequence_killed_by_the_idle_timeout():
+    told = found(silent_for(90))["idle_timeout"]
+    assert told.evidence == {"sequence": "A", "idle_ms": 50.0, "came_after_ms": 90.0, "refused": 2}
+    assert "Sequence A lost slot 0 of m_0_0 to the idle timeout: its next request came after 90.0 ms" in str(told)
+    assert "allows 50 ms, so 2 requests were refused" in str(told)
+
+
+def test_a_sequence_in_time_is_not_killed():
+    assert "idle_timeout" not in found(silent_for(40))
+
+
+def test_a_model_whose_cost_is_proportional_to_its_batch():
+    arrivals = tnb.poisson(rate=80, duration=1, seed=4)
+    rec = tnb.simulate(BATCHING % "", arrivals, tnb.linear(alpha_ms=10, tau0_ms=0.5))
+    told = found(rec)["cost_in_proportion"]
+    assert told.evidence["row_ms"][1] == pytest.approx(10.5)
+    assert "Batching does not pay: a row costs 10.50 ms in batches of 1" in str(told)
+
+
+def test_a_model_with_a_fixed_cost_gains():
+    arrivals = tnb.poisson(rate=150, duration=1, seed=4)
+    rec = tnb.simulate(BATCHING % "", arrivals, tnb.linear(alpha_ms=5, tau0_ms=5))
+    assert len(rec.batch_sizes()) > 2
+    assert "cost_in_proportion" not in found(rec)
+
+
+def test_concurrency_beyond_capacity_obeys_littles_law():
+    rec = tnb.simulate(BATCHING % "", tnb.ClosedLoop(clients=64, requests=3200), tnb.fixed(10))
+    told = found(rec)["beyond_capacity"]
+    assert told.evidence["inside"] == pytest.approx(64, rel=0.05)
+    assert told.evidence["room"] == 8
+    assert told.evidence["rows_per_second"] == pytest.approx(800, rel=0.01)
+    assert told.evidence["inside"] == pytest.approx(told.evidence["rows_per_second"] * told.evidence["stay_ms"] / 1000)
+    assert "Little's law" in str(told)
+    assert "8 rows inside would take 10.0 ms each" in str(told)
+
+
+@pytest.mark.parametrize(
+    "arrivals", [tnb.ClosedLoop(clients=8, requests=400), tnb.poisson(rate=300, duration=2, seed=1)]
+)
+def test_within_capacity_nothing_is_said(arrivals):
+    assert "beyond_capacity" not in found(tnb.simulate(BATCHING % "", arrivals, tnb.fixed(10)))
+
+
+def test_findings_stand_under_the_verdict():
+    rec = tnb.simulate(BATCHING % "", tnb.ClosedLoop(clients=1, requests=40), CHEAP)
+    (told,) = rec.diagnoses()
+    assert repr(rec).splitlines()[-1] == f"  ! {told}"
+    assert "<li>Concurrency is 1" in rec._repr_html_()
+    assert "<li>" not in tnb.Recording()._repr_html_()
+
+
+def test_the_verdict_sets_the_longest_wait_beside_what_is_allowed():
+    waited = tnb.simulate(DELAY, [(0, 1), (1000, 2)], tnb.fixed(1)).verdict()
+    assert waited == (
+        "2 requests ran in 1 batches: mean batch 3.0 rows; 100% of rows shared a batch; "
+        "the oldest request waited 5.0 ms of 5 ms allowed."
+    )
+    late = tnb.simulate(DELAY, [(0, 8), (1, 8)], tnb.fixed(20)).verdict()
+    assert "waited 20.0 ms: longer than max_queue_delay 5 ms, for want of a free instance." in late
+    plain = tnb.simulate(BATCHING % "", [(0, 8)], tnb.fixed(20)).verdict()
+    assert "the oldest request waited 0.0 ms." in plain

@@ -1,0 +1,102 @@
+"""Regions: registered, bounds checked, and alive as long as somebody uses them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from multiprocessing.shared_memory import SharedMemory as Object
+
+import pytest
+
+from tritonnb.core.errors import TritonError
+from tritonnb.runtime.shared_memory import SharedMemory, fill
+
+pytest.importorskip("_posixshmem")
+
+
+@pytest.fixture
+def shared() -> Iterator[Object]:
+    created = Object(create=True, size=8192)
+    yield created
+    created.close()
+    created.unlink()
+
+
+@pytest.fixture
+def regions(shared: Object) -> SharedMemory:
+    regions = SharedMemory()
+    regions.register_system("r", shared.name, 4096, 100)
+    return regions
+
+
+def test_a_region_is_a_part_of_the_object(regions: SharedMemory, shared: Object):
+    shared.buf[4096 + 10 : 4096 + 13] = b"abc"
+    assert bytes(regions.part("r", 10, 3)) == b"abc"
+    regions.part("r", 0, 2)[:] = b"xy"
+    assert bytes(shared.buf[4096:4098]) == b"xy"
+    assert [each.to_dict() for each in regions.system_status()] == [
+        {"name": "r", "key": shared.name, "offset": 4096, "byte_size": 100}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("offset", "size", "message"),
+    [
+        (100, 0, "Invalid offset for shared memory region: 'r'"),
+        (2**64 - 1, 2, "Invalid offset for shared memory region: 'r'"),
+        (90, 11, "Invalid offset + byte size for shared memory region: 'r'"),
+        (0, 0, "Invalid offset + byte size for shared memory region: 'r'"),
+        (1, 2**64 - 1, "Invalid offset + byte size for shared memory region: 'r'"),
+    ],
+)
+def test_a_part_beyond_the_region_is_refused(regions: SharedMemory, offset: int, size: int, message: str):
+    with pytest.raises(TritonError) as raised:
+        regions.part("r", offset, size)
+    assert raised.value.message == message
+
+
+@pytest.mark.parametrize(
+    ("offset", "size", "reason"),
+    [
+        (0, 10_000, "invalid args"),
+        (8192, 4096, "invalid args"),
+        (8, 16, "unable to process address spaceInvalid argument"),
+        (0, 0, "unable to process address spaceInvalid argument"),
+    ],
+)
+def test_a_region_beyond_the_object_is_refused(shared: Object, offset: int, size: int, reason: str):
+    with pytest.raises(TritonError) as raised:
+        SharedMemory().register_system("x", shared.name, offset, size)
+    assert raised.value.message == f"failed to register shared memory region 'x': {reason}"
+
+
+@pytest.mark.parametrize("key", ["", "/no_such_object", "/a/../b", "a\0b"])
+def test_an_object_that_cannot_be_opened_is_refused(key: str):
+    with pytest.raises(TritonError) as raised:
+        SharedMemory().register_system("x", key, 0, 1)
+    assert raised.value.message == f"Unable to open shared memory region: '{key}'"
+
+
+def test_several_regions_may_share_an_object(regions: SharedMemory, shared: Object):
+    regions.register_system("second", shared.name, 4096, 10)
+    regions.part("second", 0, 1)[:] = b"z"
+    assert bytes(regions.part("r", 0, 1)) == b"z"
+
+
+def test_a_part_outlives_its_region(regions: SharedMemory, shared: Object):
+    shared.buf[4096:4099] = b"abc"
+    part = regions.part("r", 0, 3)
+    regions.unregister_system()
+    assert bytes(part) == b"abc"
+    with pytest.raises(TritonError, match="Unable to find shared memory region: 'r'"):
+        regions.part("r", 0, 3)
+
+
+def test_an_output_that_is_too_large_leaves_the_region_alone():
+    room = memoryview(bytearray(4))
+    with pytest.raises(TritonError) as raised:
+        fill("Y", room, b"12345")
+    assert bytes(room) == bytes(4)
+    assert raised.value.message == (
+        "shared memory size specified with the request for output 'Y' (4 bytes) should be at least 5 bytes to hold "
+        "the results"
+    )

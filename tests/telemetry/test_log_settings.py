@@ -1,0 +1,71 @@
+"""The log: Triton's lines, and only those that the settings want."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from tritonnb.telemetry.log_settings import LogHandler, LogSettings
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> LogSettings:
+    return LogSettings(log_file=str(tmp_path / "log"))
+
+
+@pytest.fixture
+def log(settings: LogSettings):
+    logger = logging.getLogger("test_log_settings")
+    logger.setLevel(logging.DEBUG)
+    logger.propagate = False
+    handler = LogHandler(settings)
+    logger.addHandler(handler)
+    yield logger
+    logger.removeHandler(handler)
+    handler.close()
+
+
+def lines(settings: LogSettings) -> list[str]:
+    path = Path(settings.log_file)
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def test_a_line_is_written_as_triton_writes_it(log: logging.Logger, settings: LogSettings):
+    log.error('a "quoted" word\nand a line')
+    (line,) = lines(settings)
+    head, message = line.split("] ", 1)
+    assert re.fullmatch(rf"E\d{{4}} \d\d:\d\d:\d\d\.\d{{6}} {os.getpid()} test_log_settings\.py:\d+", head)
+    assert message == r'"a \"quoted\" word\nand a line"'
+
+
+def test_the_other_format_has_the_whole_date(log: logging.Logger, settings: LogSettings):
+    settings.log_format = "ISO8601"
+    log.info("x")
+    assert re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ I \d+ test_log_settings\.py:\d+\] \"x\"$", lines(settings)[0])
+
+
+def test_only_what_is_wanted_is_written(log: logging.Logger, settings: LogSettings):
+    def written() -> str:
+        for write in (log.debug, log.info, log.warning, log.error):
+            write("x")
+        found = "".join(line[0] for line in lines(settings))
+        Path(settings.log_file).write_text("")
+        return found
+
+    assert written() == "IWE"
+    settings.log_info = settings.log_error = False
+    assert written() == "W"
+    settings.log_warning = False
+    settings.log_verbose_level = 1
+    assert written() == "I"
+
+
+@pytest.mark.parametrize(("given", "level"), [(2, 2), (2**32 - 1, 0), (2**31, 0), (2**32 + 1, 1)])
+def test_a_level_is_a_signed_number_of_32_bits_and_never_negative(given: int, level: int):
+    settings = LogSettings()
+    settings.set_verbose_level(given)
+    assert settings.log_verbose_level == level

@@ -1,0 +1,216 @@
+"""Traces: which requests are sampled, what a trace holds, and when which file is written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tritonnb.core.datatypes import BOOL, BYTES, FP16, FP32
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.events import BatchExecuted, RequestArrived
+from tritonnb.core.messages import InferRequest, InferResponse, Tensor
+from tritonnb.telemetry.perfetto import to_perfetto
+from tritonnb.telemetry.stream import EventStream
+from tritonnb.telemetry.trace_settings import TraceOptions, TraceSettings, levels_of, number_of
+from tritonnb.telemetry.tracing import Tracer
+
+STAMPS = frozenset({"TIMESTAMPS"})
+EVERYTHING = frozenset({"TIMESTAMPS", "TENSORS"})
+
+
+class Model:
+    """Takes requests as a served model does, and answers when told."""
+
+    def __init__(self, stream: EventStream) -> None:
+        self.stream = stream
+        self.serial = 0
+
+    def submit(self, request: InferRequest) -> None:
+        self.serial += 1
+        request.serial, request.model_version = self.serial, 1
+        request.received_ns, request.queued_ns = 100, 200
+        self.stream.emit(RequestArrived(200, "m", 1, self.serial, 1, 0, 0, request.id, 0, 0, 0))
+
+    def execute(self, request: InferRequest) -> None:
+        ran = ((request.serial, 1, 100, 200, ""),)
+        self.stream.emit(BatchExecuted(600, "m", 1, 1, "m_0", 1, 300, 400, 500, 600, ran))
+
+
+class Server:
+    """A tracer and a model behind it."""
+
+    def __init__(self, **options) -> None:
+        self.stream = EventStream()
+        self.tracer = Tracer(self.stream, TraceOptions(**options))
+        self.model = Model(self.stream)
+
+    def infer(self, outputs: list[Tensor] | None = None, id: str = "", **inputs: Tensor) -> None:
+        request = InferRequest("m", inputs, lambda request, response: None, id=id)
+        trace = self.tracer.sample("m")
+        if trace is not None:
+            trace.submit(self.model, request)
+            self.model.execute(request)
+            trace.responded(InferResponse(outputs or []), 700)
+            trace.finish()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "trace.json"
+
+
+def read(path: Path) -> list[dict]:
+    return json.loads(path.read_text())
+
+
+def ids(path: Path) -> list[int]:
+    return sorted({each["id"] for each in read(path)})
+
+
+def test_a_trace_has_the_stamps_of_the_request_and_its_batch(path: Path):
+    server = Server(file=str(path), levels=STAMPS, rate=1)
+    server.infer(id="abc")
+    server.tracer.close()
+    model, *stamps = read(path)
+    assert model == {"id": 1, "model_name": "m", "model_version": 1, "request_id": "abc"}
+    assert [(each["timestamps"][0]["name"], each["timestamps"][0]["ns"]) for each in stamps] == [
+        ("REQUEST_START", 100),
+        ("QUEUE_START", 200),
+        ("COMPUTE_START", 300),
+        ("COMPUTE_INPUT_END", 400),
+        ("COMPUTE_OUTPUT_START", 500),
+        ("COMPUTE_END", 600),
+        ("INFER_RESPONSE_COMPLETE", 700),
+        ("REQUEST_END", 700),
+    ]
+
+
+def test_tensors_are_traced_when_asked_for(path: Path):
+    server = Server(file=str(path), levels=EVERYTHING, rate=1)
+    words = np.array([b'say "a"', b"b"], dtype=object)
+    server.infer(
+        [Tensor("Y", BOOL, np.array([[True, False]])), Tensor("H", FP16, np.zeros(2, np.float16))],
+        X=Tensor("X", FP32, np.array([[0.5, 1e10]], np.float32)),
+        W=Tensor("W", BYTES, words),
+    )
+    server.tracer.close()
+    tensors = [(each["activity"], each["tensor"]) for each in read(path) if "tensor" in each]
+    assert tensors == [
+        ("TENSOR_QUEUE_INPUT", {"name": "X", "data": "0.5,1e+10", "shape": "1,2", "dtype": "FP32"}),
+        ("TENSOR_QUEUE_INPUT", {"name": "W", "data": '"say "a"","b"', "shape": "2", "dtype": "BYTES"}),
+        ("TENSOR_BACKEND_OUTPUT", {"name": "Y", "data": "1,0", "shape": "1,2", "dtype": "BOOL"}),
+        ("TENSOR_BACKEND_OUTPUT", {"name": "H", "data": "", "shape": "2", "dtype": "FP16"}),
+    ]
+
+
+def test_every_rate_th_request_is_traced(path: Path):
+    server = Server(file=str(path), levels=STAMPS, rate=3)
+    for number in range(7):
+        server.infer(id=str(number))
+    server.tracer.close()
+    assert [each["request_id"] for each in read(path) if "request_id" in each] == ["2", "5"]
+
+
+def test_a_count_ends_tracing_and_writes_a_numbered_file(path: Path):
+    server = Server(file=str(path), levels=STAMPS, rate=1, count=2)
+    for _ in range(4):
+        server.infer()
+    assert ids(path.with_name("trace.json.0")) == [1, 2]
+    assert server.tracer.settings.of().options.to_dict()["trace_count"] == "0"
+    server.tracer.close()
+    assert not path.exists()
+
+
+def test_a_log_frequency_writes_a_file_for_that_many_traces(path: Path):
+    server = Server(file=str(path), levels=STAMPS, rate=1, log_frequency=2)
+    for _ in range(5):
+        server.infer()
+    assert [ids(path.with_name(f"trace.json.{each}")) for each in range(2)] == [[1, 2], [3, 4]]
+    server.tracer.close()
+    assert ids(path.with_name("trace.json.2")) == [5]
+
+
+def test_new_settings_write_what_the_old_ones_collected_and_the_file_stays_json(path: Path):
+    server = Server(file=str(path), levels=STAMPS, rate=1)
+    server.infer()
+    server.tracer.update("", {"rate": 2})
+    assert ids(path) == [1]
+    server.infer()
+    server.infer()
+    server.tracer.close()
+    assert ids(path) == [1, 2]
+
+
+def test_a_trace_in_progress_is_written_though_its_settings_are_gone(path: Path):
+    server = Server(file=str(path), levels=STAMPS, rate=1)
+    trace = server.tracer.sample("m")
+    assert trace is not None
+    server.tracer.update("", {"levels": frozenset()})
+    trace.stamp("HTTP_RECV_START", 1)
+    assert not path.exists()
+    trace.finish()
+    assert ids(path) == [1]
+
+
+def test_nobody_listens_to_the_stream_while_nothing_is_traced(path: Path):
+    server = Server(file=str(path), levels=STAMPS, rate=1)
+    server.infer()
+    server.tracer.update("", {"levels": frozenset()})
+    assert not server.tracer.active
+    assert server.stream._sinks == ()
+
+
+def settings(**options) -> TraceSettings:
+    return TraceSettings(TraceOptions(**options), lambda setting: None)
+
+
+def test_a_model_follows_the_server_in_what_it_was_not_given():
+    found = settings(file="f", rate=7)
+    found.update("m", {"count": 3})
+    found.update("", {"rate": 9})
+    assert (found.of("m").options.rate, found.of("m").options.count) == (9, 3)
+    assert (found.of("other").options.rate, found.of("other").options.count) == (9, -1)
+    found.update("m", {"count": None})
+    found.update("", {"rate": None})
+    assert found.of("m") is found.of()
+    assert found.of().options.rate == 7
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"), [({"rate": 0}, "sample rate must be non-zero"), ({}, "trace file name is not given")]
+)
+def test_settings_that_cannot_work_are_refused_and_change_nothing(options: dict, reason: str):
+    found = settings(**options)
+    with pytest.raises(InvalidArgumentError, match=f"Attempting to set invalid trace setting :{reason}"):
+        found.update("", {"levels": STAMPS, "count": 5})
+    assert found.of().options == TraceOptions(**options)
+
+
+@pytest.mark.parametrize(("text", "number"), [("12abc", 12), (" 5", 5), ("-1", 2**32 - 1)])
+def test_numbers_are_read_as_leniently_as_triton_reads_them(text: str, number: int):
+    assert number_of("trace_rate", text) == number
+
+
+def test_levels_that_are_not_known_are_ignored():
+    assert levels_of(["LOUD", "TENSORS"]) == {"TENSORS"}
+    assert levels_of(["LOUD"]) is None
+    assert levels_of(["OFF"]) == frozenset()
+    with pytest.raises(InvalidArgumentError, match="Expect only one trace level 'OFF' is specified"):
+        levels_of(["OFF", "TENSORS"])
+
+
+def test_perfetto_gets_a_lane_for_each_request_that_overlaps_another():
+    entries = []
+    for number, (begin, end) in enumerate([(0, 100), (50, 150), (100, 200)], 1):
+        entries.append({"id": number, "model_name": "m", "model_version": 1})
+        for name, ns in (("REQUEST_START", begin), ("QUEUE_START", begin), ("COMPUTE_START", end - 10)):
+            entries.append({"id": number, "timestamps": [{"name": name, "ns": ns}]})
+        entries.append({"id": number, "timestamps": [{"name": "REQUEST_END", "ns": end}]})
+    events = to_perfetto(entries)["traceEvents"]
+    requests = [each for each in events if each["name"].startswith("request")]
+    assert [(each["tid"], each["ts"], each["dur"]) for each in requests] == [(1, 0, 0.1), (2, 0.05, 0.1), (1, 0.1, 0.1)]
+    assert [each["dur"] for each in events if each["name"] == "queue"] == [0.09, 0.09, 0.09]
+    assert events[0] == {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "m"}}

@@ -1,0 +1,118 @@
+"""All endpoints of a server: which there are, on which ports, and their life."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+from tritonnb.core.errors import InvalidArgumentError, UnavailableError
+from tritonnb.endpoints.http.endpoint import HttpEndpoint, HttpOptions
+from tritonnb.endpoints.metrics.endpoint import MetricsEndpoint
+from tritonnb.endpoints.metrics.families import MetricsOptions
+from tritonnb.runtime.engine import Engine
+
+#: Triton's HTTP port, and how many ports after it are tried when it is taken.
+DEFAULT_PORT = 8000
+_PORTS_TRIED = 100
+
+
+class Endpoint(Protocol):
+    """What serves an engine on a port."""
+
+    port: int
+
+    async def start(self) -> None:
+        """Listen; raises OSError if the port is taken."""
+
+    async def stop(self, drain: float) -> None:
+        """Accept no more requests; those in progress have some seconds."""
+
+
+E = TypeVar("E", bound=Endpoint)
+
+
+@dataclass(frozen=True, slots=True)
+class ListenOptions:
+    """Where a server listens.
+
+    Attributes
+    ----------
+    host : str
+    port : int or None
+        Of HTTP; None is 8000, or the next free one.
+    http : HttpOptions
+    metrics_port : int or None
+        None: no metrics endpoint. 0 is any free port, here as above.
+    metrics_host : str
+        The same as ``host`` if empty.
+    metrics : MetricsOptions
+    """
+
+    host: str = "127.0.0.1"
+    port: int | None = None
+    http: HttpOptions = field(default_factory=HttpOptions)
+    metrics_port: int | None = None
+    metrics_host: str = ""
+    metrics: MetricsOptions = field(default_factory=MetricsOptions)
+
+
+class Endpoints:
+    """The endpoints of one server, on the running event loop.
+
+    Attributes
+    ----------
+    http : HttpEndpoint
+    metrics : MetricsEndpoint or None
+    """
+
+    def __init__(self) -> None:
+        self.http: HttpEndpoint
+        self.metrics: MetricsEndpoint | None = None
+        self._started: list[Endpoint] = []
+
+    async def start(self, engine: Engine, options: ListenOptions) -> None:
+        """Listen on every port.
+
+        Raises
+        ------
+        UnavailableError
+            If a port that was asked for is taken.
+        InvalidArgumentError
+            If an address cannot be listened on.
+        """
+        host, ports = options.host, range(DEFAULT_PORT, DEFAULT_PORT + _PORTS_TRIED)
+        self.http = await self._listen(
+            host,
+            ports if options.port is None else [options.port],
+            lambda port: HttpEndpoint(engine, host=host, port=port, options=options.http),
+        )
+        if options.metrics_port is not None:
+            metrics_host = options.metrics_host or host
+            self.metrics = await self._listen(
+                metrics_host,
+                [options.metrics_port],
+                lambda port: MetricsEndpoint(engine, host=metrics_host, port=port, options=options.metrics),
+            )
+
+    async def stop(self, drain: float) -> None:
+        """Accept no more requests; those in progress have ``drain`` seconds."""
+        await asyncio.gather(*(each.stop(drain) for each in self._started))
+        self._started.clear()
+
+    async def _listen(self, host: str, ports: range | list[int], make: Callable[[int], E]) -> E:
+        for port in ports:
+            endpoint = make(port)
+            try:
+                await endpoint.start()
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise InvalidArgumentError(f"cannot listen on {host}:{port}: {error}") from error
+            else:
+                self._started.append(endpoint)
+                return endpoint
+        if len(ports) == 1:
+            raise UnavailableError(f"port {ports[0]} is in use; leave it out to take the next free one")
+        raise UnavailableError(f"no free port between {ports[0]} and {ports[-1]}")

@@ -1,0 +1,75 @@
+"""The metrics port: ``GET /metrics``; any other path is an empty answer, as Triton gives it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tornado import httputil, web
+
+from tritonnb.endpoints.http.handlers import TEXT, Handler
+from tritonnb.endpoints.http.transport import TornadoServer
+from tritonnb.endpoints.metrics.exposition import CONTENT_TYPE, write_metrics
+from tritonnb.endpoints.metrics.families import Families, MetricsOptions
+from tritonnb.runtime.engine import Engine
+
+_MAX_BODY = 1 << 20
+
+
+class MetricsEndpoint:
+    """Serves an engine's metrics over HTTP, on the running event loop.
+
+    Parameters
+    ----------
+    engine : Engine
+    host : str
+    port : int
+        0 for any free one; `port` says which.
+    options : MetricsOptions
+    """
+
+    def __init__(self, engine: Engine, *, host: str, port: int, options: MetricsOptions) -> None:
+        self.host = host
+        self.port = port
+        self.families = Families(engine, options)
+        application = web.Application(
+            default_handler_class=_Metrics,
+            default_handler_args={"engine": engine, "families": self.families},
+            log_function=lambda handler: None,
+        )
+        self._application = application
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises
+        ------
+        OSError
+            If the port is taken.
+        """
+        delegate: httputil.HTTPServerConnectionDelegate = self._application
+        self._server = TornadoServer(delegate, max_body_size=_MAX_BODY, idle_timeout=3600.0)
+        self.port = await self._server.start(self.host, self.port)
+
+    async def stop(self, drain: float) -> None:
+        """Accept no more requests; those in progress have ``drain`` seconds."""
+        self.families.close()
+        await self._server.stop(drain)
+
+
+class _Metrics(Handler):
+    """Every path of the metrics port."""
+
+    content_type = TEXT
+
+    def initialize(self, engine: Engine, families: Families) -> None:  # type: ignore[override]
+        super().initialize(engine)
+        self._families = families
+
+    def prepare(self) -> None:
+        if self.request.method != "GET":
+            raise web.HTTPError(405)
+
+    def get(self, *ignored: Any) -> None:
+        self.set_header("Content-Type", CONTENT_TYPE)
+        if self.request.path.rstrip("/") == "/metrics":
+            self.finish(write_metrics(self._families.collect()))

@@ -1,0 +1,227 @@
+"""Triton's metric families, read from what the server counts anyway: a request pays nothing for them.
+
+A `Families` is a collector of ``prometheus_client``, so that it can be registered beside a program's own
+metrics.
+
+Implements Triton's *Metrics* document.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from prometheus_client import Metric
+from prometheus_client.registry import Collector
+
+from tritonnb.core.errors import TritonError
+from tritonnb.endpoints.metrics.custom import custom_families
+from tritonnb.endpoints.metrics.exposition import number_text
+from tritonnb.endpoints.metrics.system import Cpu, Gpus
+from tritonnb.runtime.engine import Engine
+from tritonnb.runtime.served import Served
+from tritonnb.telemetry.latencies import FIRST_RESPONSE_BUCKETS_MS, Histogram, Latencies, Summary
+
+_COUNTS = {
+    "nv_inference_request_success": "Number of successful inference requests, all batch sizes",
+    "nv_inference_request_failure": "Number of failed inference requests, all batch sizes",
+    "nv_inference_count": "Number of inferences performed (does not include cached requests)",
+    "nv_inference_exec_count": "Number of model executions performed (does not include cached requests)",
+}
+_DURATIONS = {
+    "request": "Cumulative inference request duration in microseconds (includes cached requests)",
+    "queue": "Cumulative inference queuing duration in microseconds (includes cached requests)",
+    "compute_input": "Cumulative compute input duration in microseconds (does not include cached requests)",
+    "compute_infer": "Cumulative compute inference duration in microseconds (does not include cached requests)",
+    "compute_output": "Cumulative inference compute output duration in microseconds (does not include cached requests)",
+}
+_SUMMARIES = {
+    "request": "Summary of inference request duration in microseconds (includes cached requests)",
+    "queue": "Summary of inference queuing duration in microseconds (includes cached requests)",
+    **{name: _DURATIONS[name] for name in ("compute_input", "compute_infer", "compute_output")},
+}
+_CACHE = {
+    "nv_cache_util": "Cache utilization [0.0 - 1.0]",
+    "nv_cache_num_entries": "Number of responses stored in response cache",
+    "nv_cache_num_hits": "Number of cache hits in response cache",
+    "nv_cache_num_misses": "Number of cache misses in response cache",
+    "nv_cache_num_lookups": "Number of cache lookups in response cache",
+    "nv_cache_num_evictions": "Number of cache evictions in response cache",
+    "nv_cache_lookup_duration": "Total cache lookup duration (hit and miss), in microseconds",
+    "nv_cache_insertion_duration": "Total cache insertion duration, in microseconds",
+}
+_GPU = {
+    "nv_gpu_utilization": "GPU utilization rate [0.0 - 1.0)",
+    "nv_gpu_memory_total_bytes": "GPU total memory, in bytes",
+    "nv_gpu_memory_used_bytes": "GPU used memory, in bytes",
+    "nv_gpu_power_usage": "GPU power usage in watts",
+    "nv_gpu_power_limit": "GPU power management limit in watts",
+    "nv_energy_consumption": "GPU energy consumption in joules since the server started",
+}
+_FIRST_RESPONSE = "nv_inference_first_response_histogram_ms"
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsOptions:
+    """Which families are published.
+
+    Attributes
+    ----------
+    cpu, gpu : bool
+        ``--allow-cpu-metrics``, ``--allow-gpu-metrics``.
+    counter_latencies, summary_latencies, histogram_latencies : bool
+        ``--metrics-config <name>=true``.
+    quantiles : tuple of float
+        ``--metrics-config summary_quantiles=<quantile>:<error>,...``; ours are exact, the errors mean nothing.
+    """
+
+    cpu: bool = True
+    gpu: bool = True
+    counter_latencies: bool = True
+    summary_latencies: bool = False
+    histogram_latencies: bool = False
+    quantiles: tuple[float, ...] = (0.5, 0.9, 0.95, 0.99, 0.999)
+
+
+class Families(Collector):
+    """Collects every family from an engine; called on the server's loop."""
+
+    def __init__(self, engine: Engine, options: MetricsOptions) -> None:
+        self._engine = engine
+        self._options = options
+        self._cpu = Cpu() if options.cpu else None
+        self._gpus = Gpus() if options.gpu else None
+        self._latencies = Latencies(self._bounds)
+        self._watching = options.summary_latencies or options.histogram_latencies
+        if self._watching:
+            engine.stream.attach(self._latencies.take)
+
+    def close(self) -> None:
+        """Observe no more."""
+        if self._watching:
+            self._engine.stream.detach(self._latencies.take)
+
+    def collect(self) -> Iterator[Metric]:
+        """All families, in Triton's order."""
+        models = [(each, self._labels(each)) for each in self._engine.models()]
+        yield from _counts(models)
+        if self._options.counter_latencies:
+            yield from _durations(models)
+        yield _family(
+            "nv_inference_pending_request_count",
+            "Instantaneous number of pending requests awaiting execution per-model.",
+            "gauge",
+            [(labels, each.queue_depth()) for each, labels in models],
+        )
+        if self._options.summary_latencies:
+            yield from self._summaries(models)
+        if self._options.histogram_latencies:
+            yield self._first_responses(models)
+        yield from self._system()
+        for name, documentation in _CACHE.items():
+            yield _family(name, documentation, "gauge", [({}, 0)])
+        yield from custom_families(self._engine.custom_metrics.snapshot())
+
+    # --- models ---------------------------------------------------------------------------------
+
+    def _labels(self, served: Served) -> dict[str, str]:
+        labels = {"model": served.name, "version": str(served.version)}
+        labels.update({f"_{name}": value for name, value in sorted(served.config.metric_tags.items())})
+        devices = {each.spec.device_id for each in served.instances if each.spec.kind == "KIND_GPU"}
+        uuids = self._gpus.uuids if self._gpus is not None else []
+        if devices and min(devices) < len(uuids):
+            labels["gpu_uuid"] = uuids[min(devices)]
+        return labels
+
+    def _bounds(self, model: str, version: int) -> Sequence[float]:
+        try:
+            config = self._engine.model(model, version).config
+        except TritonError:
+            return FIRST_RESPONSE_BUCKETS_MS
+        for control in config.model_metrics.metric_control:
+            if control.metric_identifier.family == _FIRST_RESPONSE and control.histogram_options.buckets:
+                return tuple(control.histogram_options.buckets)
+        return FIRST_RESPONSE_BUCKETS_MS
+
+    def _summaries(self, models: list[tuple[Served, dict[str, str]]]) -> Iterator[Metric]:
+        now = time.monotonic()
+        for name, documentation in _SUMMARIES.items():
+            metric = Metric(f"nv_inference_{name}_summary_us", documentation, "summary")
+            for each, labels in models:
+                summary: Summary = getattr(self._latencies.of(each.name, each.version), name)
+                metric.add_sample(f"{metric.name}_count", labels, summary.count)
+                metric.add_sample(f"{metric.name}_sum", labels, summary.sum)
+                wanted = self._options.quantiles
+                for quantile, value in zip(wanted, summary.quantiles(wanted, now), strict=True):
+                    metric.add_sample(metric.name, {**labels, "quantile": number_text(quantile)}, value)
+            yield metric
+
+    def _first_responses(self, models: list[tuple[Served, dict[str, str]]]) -> Metric:
+        metric = Metric(_FIRST_RESPONSE, "Duration from request to first response in milliseconds", "histogram")
+        for each, labels in models:
+            if each.decoupled:
+                _add_histogram(metric, labels, self._latencies.of(each.name, each.version).first_response)
+        return metric
+
+    # --- the machine ----------------------------------------------------------------------------
+
+    def _system(self) -> Iterator[Metric]:
+        # Nothing here is pinned.
+        for what, documentation in (("total", "total memory size"), ("used", "used memory size")):
+            name = f"nv_pinned_memory_pool_{what}_bytes"
+            yield _family(name, f"Pinned memory pool {documentation}, in bytes", "gauge", [({}, 0)])
+        if self._cpu is not None:
+            cpu = self._cpu.read()
+            yield _family("nv_cpu_utilization", "CPU utilization rate [0.0 - 1.0]", "gauge", [({}, cpu.utilization)])
+            for what, value in (("total", cpu.memory_total), ("used", cpu.memory_used)):
+                name = f"nv_cpu_memory_{what}_bytes"
+                yield _family(name, f"CPU {what} memory (RAM), in bytes", "gauge", [({}, value)])
+        readings = self._gpus.read() if self._gpus is not None else []
+        for name, documentation in _GPU.items():
+            samples = [({"gpu_uuid": each.uuid}, each.values[name]) for each in readings if name in each.values]
+            if samples:
+                kind = "counter" if name == "nv_energy_consumption" else "gauge"
+                yield _family(name, documentation, kind, samples)
+
+
+def _counts(models: list[tuple[Served, dict[str, str]]]) -> Iterator[Metric]:
+    success, failure, rows, executions = (Metric(name, text, "counter") for name, text in _COUNTS.items())
+    for served, labels in models:
+        statistics = served.statistics
+        success.add_sample(success.name, labels, statistics.success.count)
+        for reason, count in statistics.fail_reasons.items():
+            failure.add_sample(failure.name, {**labels, "reason": reason}, count)
+        rows.add_sample(rows.name, labels, statistics.inference_count)
+        executions.add_sample(executions.name, labels, statistics.execution_count)
+    yield from (success, failure, rows, executions)
+
+
+def _durations(models: list[tuple[Served, dict[str, str]]]) -> Iterator[Metric]:
+    for name, documentation in _DURATIONS.items():
+        samples = [(labels, _nanoseconds(each.statistics, name) // 1000) for each, labels in models]
+        yield _family(f"nv_inference_{name}_duration_us", documentation, "counter", samples)
+
+
+def _nanoseconds(statistics: Any, name: str) -> int:
+    part, _, stage = name.partition("_")
+    duration = {"request": statistics.success, "queue": statistics.queue}.get(part)
+    found: int = (duration or getattr(statistics.compute, stage)).ns
+    return found
+
+
+def _family(name: str, documentation: str, kind: str, samples: Sequence[tuple[dict[str, str], float]]) -> Metric:
+    metric = Metric(name, documentation, kind)
+    for labels, value in samples:
+        metric.add_sample(name, labels, value)
+    return metric
+
+
+def _add_histogram(metric: Metric, labels: dict[str, str], histogram: Histogram) -> None:
+    counts = histogram.cumulative()
+    metric.add_sample(f"{metric.name}_count", labels, counts[-1])
+    metric.add_sample(f"{metric.name}_sum", labels, histogram.sum)
+    for bound, count in zip([*histogram.bounds, math.inf], counts, strict=True):
+        metric.add_sample(f"{metric.name}_bucket", {**labels, "le": number_text(bound)}, count)

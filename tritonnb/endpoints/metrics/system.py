@@ -1,0 +1,110 @@
+"""What the machine is doing: CPU and memory, and GPUs where NVIDIA's management library is installed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+
+try:
+    import pynvml
+except ImportError:  # the package nvidia-ml-py, for machines with a GPU
+    pynvml = None
+
+
+@dataclass(frozen=True, slots=True)
+class CpuReading:
+    """Utilization in [0, 1] since the last reading; memory in bytes."""
+
+    utilization: float
+    memory_total: int
+    memory_used: int
+
+
+class Cpu:
+    """All cores together."""
+
+    def __init__(self) -> None:
+        self._busy, self._all = _cpu_seconds()
+
+    def read(self) -> CpuReading:
+        """The state now."""
+        busy, everything = _cpu_seconds()
+        elapsed = everything - self._all
+        utilization = (busy - self._busy) / elapsed if elapsed > 0 else 0.0
+        self._busy, self._all = busy, everything
+        memory = psutil.virtual_memory()
+        return CpuReading(min(1.0, max(0.0, utilization)), memory.total, memory.total - memory.available)
+
+
+def _cpu_seconds() -> tuple[float, float]:
+    times = psutil.cpu_times()
+    everything = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
+    return everything - times.idle - getattr(times, "iowait", 0.0), everything
+
+
+@dataclass(frozen=True, slots=True)
+class GpuReading:
+    """One GPU; what its driver does not tell is left out.
+
+    ``values`` has the metric names as keys: utilization in [0, 1], memory in bytes, power in watts, energy in
+    joules since the server started.
+    """
+
+    uuid: str
+    values: dict[str, float]
+
+
+class Gpus:
+    """All GPUs that the driver knows; none without `pynvml`."""
+
+    def __init__(self) -> None:
+        self._devices: list[tuple[str, Any, float]] = []
+        if pynvml is None:
+            return
+        try:
+            pynvml.nvmlInit()
+        except pynvml.NVMLError:  # the library is there, a GPU is not
+            return
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            self._devices.append((_text(pynvml.nvmlDeviceGetUUID(handle)), handle, _ask(_energy, handle) or 0.0))
+
+    @property
+    def uuids(self) -> list[str]:
+        """By device number."""
+        return [uuid for uuid, _, _ in self._devices]
+
+    def read(self) -> list[GpuReading]:
+        """The state now."""
+        return [GpuReading(uuid, _read_gpu(handle, started)) for uuid, handle, started in self._devices]
+
+
+def _read_gpu(handle: Any, energy_at_start: float) -> dict[str, float]:
+    energy = _ask(_energy, handle)
+    found = {
+        "nv_gpu_utilization": _ask(lambda: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100),
+        "nv_gpu_memory_total_bytes": _ask(lambda: float(pynvml.nvmlDeviceGetMemoryInfo(handle).total)),
+        "nv_gpu_memory_used_bytes": _ask(lambda: float(pynvml.nvmlDeviceGetMemoryInfo(handle).used)),
+        "nv_gpu_power_usage": _ask(lambda: pynvml.nvmlDeviceGetPowerUsage(handle) / 1000),
+        "nv_gpu_power_limit": _ask(lambda: pynvml.nvmlDeviceGetPowerManagementLimit(handle) / 1000),
+        "nv_energy_consumption": None if energy is None else energy - energy_at_start,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _energy(handle: Any) -> float:
+    return float(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)) / 1000
+
+
+def _ask(question: Any, *arguments: Any) -> float | None:
+    """What the driver answers; None if this GPU does not support the question."""
+    try:
+        return float(question(*arguments))
+    except pynvml.NVMLError:
+        return None
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value

@@ -1,0 +1,127 @@
+"""What is wrong with the text of a *config.pbtxt*, where, and what would mend it.
+
+The complaints are Triton's. Those of the parser come with a position; for those of the validator the
+place is looked up among the fields that the text has.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tritonnb.core.errors import TritonError
+from tritonnb.model_config.parse import ParsedConfig, Position, parse_text
+from tritonnb.model_config.suggest import Fix, fix_for, fix_for_syntax
+from tritonnb.model_config.tokens import ConfigSyntaxError, tokens_before
+
+#: The parser looks at the token behind the one that these are about.
+_ABOUT_THE_TOKEN_BEFORE = ("has no field named", "Unknown enumeration value", "is specified multiple times")
+
+#: What a complaint of the validator is about; groups of the pattern fill in the path.
+_PLACES: tuple[tuple[str, str], ...] = (
+    (r"^dynamic batching preferred size", "dynamic_batching.preferred_batch_size"),
+    (r"^sequence batching preferred", "sequence_batching.oldest.preferred_batch_size"),
+    (r"^default priority level", "dynamic_batching.default_priority_level"),
+    (r"^default priority level", "dynamic_batching.priority_levels"),
+    (r"^priority queue policy", "dynamic_batching.priority_queue_policy"),
+    (r"'preserve_ordering' is true", "dynamic_batching.preserve_ordering"),
+    (r"minimum slot utilization", "sequence_batching.direct.minimum_slot_utilization"),
+    (r"^sequence batching (?:control|specifies|must)", "sequence_batching.control_input"),
+    (r"control CONTROL_SEQUENCE", "sequence_batching.control_input"),
+    (r"^instance group \S+_(\d+) of", "instance_group[{0}]"),
+    (r"instance group", "instance_group"),
+    (r"unexpected directory name", "name"),
+    (r"platform", "platform"),
+    (r"backend", "backend"),
+    (r"version policy", "version_policy"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong.
+
+    Attributes
+    ----------
+    message : str
+        In Triton's words.
+    line, column : int
+        From 1; ``line`` is 0 where the text has no place for it.
+    fix : Fix or None
+        What would mend it.
+    """
+
+    message: str
+    line: int = 0
+    column: int = 0
+    fix: Fix | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """A text, as far as it could be understood.
+
+    Attributes
+    ----------
+    problems : list of Problem
+    parsed : ParsedConfig or None
+        None if the text is no configuration.
+    checked : Any
+        What ``check`` returned; None if there are problems.
+    """
+
+    problems: list[Problem]
+    parsed: ParsedConfig | None = None
+    checked: Any = None
+
+
+def diagnose(text: str, check: Callable[[Any], Any]) -> Diagnosis:
+    """Parse and check a configuration.
+
+    Parameters
+    ----------
+    text : str
+    check : callable
+        Takes an ``inference.ModelConfig``; raises `TritonError` for what a server would refuse.
+    """
+    try:
+        parsed = parse_text(text)
+    except ConfigSyntaxError as error:
+        line, column = error.line, error.column
+        if any(each in error.detail for each in _ABOUT_THE_TOKEN_BEFORE):
+            *_, before = tokens_before(text, line, column)
+            line, column = before.line, before.column
+        return Diagnosis([Problem(str(error), line, column, fix_for_syntax(text, error))])
+    try:
+        checked = check(parsed.config)
+    except TritonError as error:
+        line, column = place_of(error.message, parsed.config, parsed.positions)
+        return Diagnosis([Problem(error.message, line, column, fix_for(text, parsed.config, error.message))], parsed)
+    return Diagnosis([], parsed, checked)
+
+
+def place_of(message: str, config: Any, positions: Mapping[str, Position]) -> Position:
+    """Where in the text a complaint of the validator belongs; (0, 0) if nowhere."""
+    for path in _paths(message, config):
+        for written, position in positions.items():
+            if written == path or written.startswith((f"{path}[", f"{path}.")):
+                return position
+    return 0, 0
+
+
+def _paths(message: str, config: Any) -> list[str]:
+    quoted = re.findall(r"'([^']+)'", message)
+    tensors = [
+        f"{kind}[{index}]"
+        for kind in ("input", "output")
+        if kind in message
+        for index, tensor in enumerate(getattr(config, kind))
+        if tensor.name in quoted
+    ]
+    known = [
+        path.format(*found.groups()) for pattern, path in _PLACES if (found := re.search(pattern, message)) is not None
+    ]
+    fields = [each for each in quoted if each in config.DESCRIPTOR.fields_by_name]
+    return [*tensors, *fields, *known]

@@ -1,0 +1,261 @@
+"""Changing the text of a *config.pbtxt* where its meaning changes, and nowhere else.
+
+The text is compared with the wanted configuration field by field, at the places where the parser found
+them. Comments, order, layout, and everything that says the right thing already stay as they are; what is
+new goes to the end of its message. A comment inside something that is removed stays too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from google.protobuf import text_format
+from google.protobuf.descriptor import FieldDescriptor
+
+from tritonnb.model_config.parse import Statement, Value, parse_text
+from tritonnb.model_config.tokens import Kind, Tokenizer
+
+_COMMENT = re.compile(rb"#[^\n]*")
+_BLANKS = b" \t"
+_QUOTED = {ord("\\"): "\\\\", ord('"'): '\\"', ord("\n"): "\\n", ord("\r"): "\\r", ord("\t"): "\\t"}
+
+
+def edit_text(text: str, config: Any) -> str:
+    """The text, changed as little as possible so that it says ``config``.
+
+    Parameters
+    ----------
+    text : str
+        A *config.pbtxt* that parses.
+    config : inference.ModelConfig
+
+    Raises
+    ------
+    ConfigSyntaxError
+        If ``text`` does not parse.
+
+    Examples
+    --------
+    >>> text = "max_batch_size: 8  # rows" + chr(10) + "dynamic_batching { }  # on" + chr(10)
+    >>> config = parse_text(text).config
+    >>> config.dynamic_batching.max_queue_delay_microseconds = 500
+    >>> print(edit_text(text, config), end="")
+    max_batch_size: 8  # rows
+    dynamic_batching { max_queue_delay_microseconds: 500 }  # on
+    """
+    raw = text.encode("utf-8", "surrogateescape")
+    parsed = parse_text(raw)
+    edits = _Edits(raw)
+    edits.message(parsed.written, parsed.config, config)
+    return edits.applied().decode("utf-8", "surrogateescape")
+
+
+class _Edits:
+    """Replacements of stretches of a text, none of which overlap."""
+
+    def __init__(self, text: bytes) -> None:
+        self._text = text
+        self._comments = _comments(text)
+        self._edits: list[tuple[int, int, bytes]] = []
+
+    def applied(self) -> bytes:
+        """The text with all of them made."""
+        pieces, at = [], 0
+        # What is inserted where a removal begins comes first.
+        for start, end, replacement in sorted(self._edits, key=lambda each: each[:2]):
+            pieces += [self._text[at:start], replacement]
+            at = end
+        return b"".join([*pieces, self._text[at:]])
+
+    # --- what differs -----------------------------------------------------------------------------
+
+    def message(self, written: Value, old: Any, new: Any) -> None:
+        """Make a message that says ``old`` say ``new``."""
+        for field in old.DESCRIPTOR.fields:
+            name = field.name
+            statements = [each for each in written.statements if each.name == name]
+            if field.is_repeated and field.message_type and field.message_type.GetOptions().map_entry:
+                self._map(written, statements, field, getattr(old, name), getattr(new, name))
+            elif field.is_repeated:
+                self._repeated(written, statements, field, getattr(old, name), getattr(new, name))
+            else:
+                self._single(written, statements, field, old, new)
+
+    def _single(self, written: Value, statements: list[Statement], field: Any, old: Any, new: Any) -> None:
+        name = field.name
+        was_set, is_set = (not field.has_presence or each.HasField(name) for each in (old, new))
+        if was_set and is_set and getattr(old, name) == getattr(new, name):
+            return
+        if was_set and not is_set:
+            for statement in statements:
+                self._remove_statement(statement)
+        elif is_set and not statements:
+            self._insert(written, _statement(field, getattr(new, name)))
+        elif is_set and field.message_type:
+            self.message(statements[-1].values[0], getattr(old, name), getattr(new, name))
+        elif is_set:
+            value = statements[-1].values[0]
+            self._put(value.start, value.end, _literal(field, getattr(new, name)))
+
+    def _repeated(self, written: Value, statements: list[Statement], field: Any, old: Any, new: Any) -> None:
+        if list(old) == list(new):
+            return
+        surplus = max(0, len(old) - len(new))
+        first = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
+        kept = [i for i in range(len(old)) if not first <= i < first + surplus]
+        values = [each for statement in statements for each in statement.values]
+        for index, wanted in zip(kept, new, strict=False):
+            if old[index] == wanted:
+                continue
+            if field.message_type:
+                self.message(values[index], old[index], wanted)
+            else:
+                self._put(values[index].start, values[index].end, _literal(field, wanted))
+        doomed = values[first : first + surplus]
+        self._remove_values(statements, doomed)
+        self._append(written, statements, doomed, field, [_literal(field, each) for each in new[len(old) :]])
+
+    def _map(self, written: Value, statements: list[Statement], field: Any, old: Any, new: Any) -> None:
+        entries = [each for statement in statements for each in statement.values]
+        key_field, value_field = (field.message_type.fields_by_name[each] for each in ("key", "value"))
+        last = {each.key: each for each in entries}
+        for key in sorted(set(old) & set(new)):
+            if old[key] != new[key]:
+                self._entry(last[key], value_field, old[key], new[key])
+        doomed = [each for each in entries if each.key not in new]
+        self._remove_values(statements, doomed)
+        added = [
+            f"{{ {_statement(key_field, key)} {_statement(value_field, new[key])} }}"
+            for key in sorted(set(new) - set(old))
+        ]
+        self._append(written, statements, doomed, field, added)
+
+    def _entry(self, entry: Value, field: Any, old: Any, new: Any) -> None:
+        given = [each.values[0] for each in entry.statements if each.name == "value"]
+        if not given:
+            self._insert(entry, _statement(field, new))
+        elif field.message_type:
+            self.message(given[0], old, new)
+        else:
+            self._put(given[0].start, given[0].end, _literal(field, new))
+
+    # --- removing ---------------------------------------------------------------------------------
+
+    def _remove_values(self, statements: list[Statement], doomed: list[Value]) -> None:
+        for statement in statements:
+            values = statement.values
+            gone = [any(each is value for each in doomed) for value in values]
+            if values and all(gone):
+                self._remove_statement(statement)
+                continue
+            for i, value in enumerate(values):
+                if gone[i] and any(not each for each in gone[:i]):  # with the comma before it
+                    self._put(values[i - 1].end, value.end, "")
+                elif gone[i]:
+                    self._put(value.start, values[i + 1].start, "")
+
+    def _remove_statement(self, statement: Statement) -> None:
+        """Take a statement out, with its lines where it has them for itself."""
+        text, start, end = self._text, statement.start, statement.end
+        while end < len(text) and text[end] in _BLANKS:
+            end += 1
+        line = self._line_start(start)
+        alone = not text[line:start].strip() and (end == len(text) or text[end] == 0x0A)
+        if alone and not self._comments_in(start, end):
+            start, end = line, min(end + 1, len(text))
+        self._put(start, end, "")
+
+    # --- adding -----------------------------------------------------------------------------------
+
+    def _append(
+        self, written: Value, statements: list[Statement], doomed: list[Value], field: Any, literals: list[str]
+    ) -> None:
+        if not literals:
+            return
+        last = statements[-1] if statements else None
+        if last is None or not last.in_list:
+            for each in literals if last else [_in_list(literals)]:
+                self._insert(written, f"{_introduction(field)}{each}")
+            return
+        kept = [each for each in last.values if not any(each is gone for gone in doomed)]
+        if kept:
+            line = self._line_start(kept[-1].start)
+            indent = self._text[line : kept[-1].start]
+            comma = ", " if indent.strip() else f",\n{indent.decode()}"
+            self._put(kept[-1].end, kept[-1].end, "".join(f"{comma}{each}" for each in literals))
+        elif last.values:  # the whole list goes
+            self._insert(written, f"{_introduction(field)}{_in_list(literals)}")
+        else:
+            self._put(last.list_end - 1, last.list_end - 1, ", ".join(literals))
+
+    def _insert(self, written: Value, statement: str) -> None:
+        """Put a statement at the end of a message."""
+        text = self._text
+        if written.start == 0 and written.end == len(text):  # the whole text, which has no braces
+            last = text[-1:] in (b"", b"\n")
+            self._put(len(text), len(text), f"{statement}\n" if last else f"\n{statement}")
+            return
+        brace = written.end - 1
+        line = self._line_start(brace)
+        if line > written.start and not text[line:brace].strip():
+            indent = text[line:brace] + b"  "
+            if written.statements:
+                first = written.statements[-1].start
+                before = text[self._line_start(first) : first]
+                indent = indent if before.strip() else before
+            self._put(line, line, f"{indent.decode()}{statement}\n")
+        else:
+            gap = "" if text[brace - 1] in _BLANKS else " "
+            self._put(brace, brace, f"{gap}{statement} ")
+
+    # --- the text ---------------------------------------------------------------------------------
+
+    def _put(self, start: int, end: int, replacement: str) -> None:
+        kept = b"".join(b" " + each + b"\n" for each in self._comments_in(start, end))
+        self._edits.append((start, end, replacement.encode("utf-8", "surrogateescape") + kept))
+
+    def _comments_in(self, start: int, end: int) -> list[bytes]:
+        return [self._text[a:b] for a, b in self._comments if start <= a and b <= end]
+
+    def _line_start(self, at: int) -> int:
+        return self._text.rfind(b"\n", 0, at) + 1
+
+
+def _comments(text: bytes) -> list[tuple[int, int]]:
+    """Where the comments are: behind a ``#`` between two tokens."""
+    found: list[tuple[int, int]] = []
+    tokenizer, at = Tokenizer(text), 0
+    while True:
+        token = tokenizer.next()
+        found += [each.span() for each in _COMMENT.finditer(text, at, token.start)]
+        if token.kind is Kind.END:
+            return found
+        at = token.end
+
+
+def _statement(field: Any, value: Any) -> str:
+    return f"{_introduction(field)}{_literal(field, value)}"
+
+
+def _introduction(field: Any) -> str:
+    return f"{field.name} " if field.message_type else f"{field.name}: "
+
+
+def _in_list(literals: Sequence[str]) -> str:
+    return literals[0] if len(literals) == 1 and literals[0].startswith("{") else f"[{', '.join(literals)}]"
+
+
+def _literal(field: Any, value: Any) -> str:
+    if field.message_type:
+        inner = text_format.MessageToString(value, as_one_line=True, use_short_repeated_primitives=True, as_utf8=True)
+        return f"{{ {inner} }}" if inner else "{ }"
+    if field.enum_type is not None:
+        known = field.enum_type.values_by_number.get(value)
+        return str(value) if known is None else known.name
+    if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
+        return f'"{value.translate(_QUOTED)}"'
+    if field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
+        return "true" if value else "false"
+    return repr(value)

@@ -1,0 +1,360 @@
+"""``server["digits"].edit()``: *config.pbtxt* as text and as a form, checked while one types, applied live.
+
+The browser's messages are taken by the kernel's main thread, which only hands them on: one worker thread
+for each editor asks the server, reads and writes the file, and sets what the browser shows. The worker
+also looks, once a second, whether the file or the running configuration was changed by somebody else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import queue
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import anywidget
+import traitlets
+from google.protobuf import text_format
+from tritonclient.grpc import model_config_pb2 as pb
+
+from tritonnb.core.errors import TritonError
+from tritonnb.model_config.diagnose import Diagnosis, Problem, diagnose
+from tritonnb.model_config.diff import changed_fields, effect_of, replaced
+from tritonnb.model_config.edit import edit_text
+from tritonnb.model_config.normalize import without_defaults
+from tritonnb.model_config.parse import ConfigSyntaxError, parse_text
+from tritonnb.model_config.write import write_text
+from tritonnb.notebook.config_form import form_of, set_field
+from tritonnb.notebook.field_help import schema
+
+if TYPE_CHECKING:
+    from tritonnb.model_handle import ModelHandle
+
+T = TypeVar("T")
+_STATIC = Path(__file__).parent / "static"
+_LOOK_S = 1.0
+
+_APPLIED = {
+    "unchanged": "Nothing to apply: this is what runs.",
+    "in place": "Applied in place: only the scheduling changed, so the model was not loaded again.",
+    "reloaded": "Reloaded: a new copy took over; the old one answered the requests that it had accepted.",
+}
+
+#: The editors that are open, by server and model: showing one twice shows the same.
+_open: weakref.WeakKeyDictionary[Any, dict[str, ConfigEditor]] = weakref.WeakKeyDictionary()
+
+
+def edit_config(model: ModelHandle) -> ConfigEditor:
+    """The editor of a model's configuration; the same one as long as it is not closed."""
+    editors = _open.setdefault(model.server, {})
+    if model.name not in editors:
+        editors[model.name] = ConfigEditor(model)
+    return editors[model.name]
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What a file held when it was last looked at."""
+
+    text: str | None
+    stamp: tuple[int, int] | None
+
+    @classmethod
+    def of(cls, path: Path | None) -> _Seen:
+        try:
+            assert path is not None
+            status = path.stat()
+            return cls(path.read_text("utf-8", "surrogateescape"), (status.st_mtime_ns, status.st_size))
+        except (OSError, AssertionError):
+            return cls(None, None)
+
+
+class ConfigEditor(anywidget.AnyWidget):
+    """A widget that edits, checks, applies and saves the configuration of one model.
+
+    Attributes
+    ----------
+    text : str
+        The text as it is edited; setting it is like typing.
+    report : dict
+        What is known of ``text``: ``problems``, ``form``, ``effect`` of applying it, ``diff`` to what runs.
+    status : dict
+        ``busy``, ``outcome`` and its ``level``; ``file`` and whether it was changed ``outside``; ``ended``.
+    """
+
+    _esm = _STATIC / "config_editor.js"
+    _css = _STATIC / "config_editor.css"
+    model = traitlets.Unicode().tag(sync=True)
+    text = traitlets.Unicode().tag(sync=True)
+    report = traitlets.Dict().tag(sync=True)
+    status = traitlets.Dict().tag(sync=True)
+    schema = traitlets.Dict().tag(sync=True)
+
+    def __init__(self, model: ModelHandle) -> None:
+        self._handle: ModelHandle | None = model
+        self._path = model.server.call(model.server.engine.config_path, model.name)
+        self._file = _Seen.of(self._path)
+        self._running = self._running_config()
+        self._running_text = self._text_of_running()
+        status = {"busy": "", "outcome": "", "level": "", "outside": False, "ended": False}
+        super().__init__(
+            model=model.name,
+            text=self._running_text,
+            schema=schema(),
+            status={**status, "file": "" if self._path is None else str(self._path)},
+        )
+        self.report = self._report(self.text)
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self.observe(lambda change: self._do(self._check), "text")
+        self.on_msg(_on_message)
+        threading.Thread(target=self._work, name=f"tritonnb editor {model.name}", daemon=True).start()
+
+    # --- what people do -------------------------------------------------------------------------
+
+    def apply(self) -> str:
+        """Let the model run under the text.
+
+        Returns
+        -------
+        str
+            ``"unchanged"``, ``"in place"`` or ``"reloaded"``.
+
+        Raises
+        ------
+        TritonError
+            If it is refused; the model goes on as it was.
+        """
+        return self._do(self._apply).result()
+
+    def revert(self) -> None:
+        """Go back to what runs."""
+        self._do(self._revert).result()
+
+    def save(self) -> None:
+        """Write the text to the file, whole or not at all.
+
+        Raises
+        ------
+        OSError
+            If it cannot be written.
+        """
+        self._do(self._save).result()
+
+    def take_file(self) -> None:
+        """Go on from what the file says now."""
+        self._do(self._take_file).result()
+
+    def set_field(self, path: str, value: Any) -> None:
+        """Change one field, as the form does: ``set_field("dynamic_batching.max_queue_delay_microseconds", 500)``.
+
+        Raises
+        ------
+        ConfigSyntaxError
+            If the text cannot be parsed.
+        """
+        config = parse_text(self.text).config
+        set_field(config, path, value)
+        self.text = edit_text(self.text, config)
+
+    def settle(self) -> None:
+        """Wait until everything that was asked for so far is done and shown."""
+        self._do(lambda: None).result()
+
+    def close(self) -> None:
+        """Take the editor away; the model goes on as it is."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            _open.get(handle.server, {}).pop(self.model, None)
+            self._jobs.put(None)
+        super().close()
+
+    # --- the worker -----------------------------------------------------------------------------
+
+    def _do(self, job: Callable[[], T]) -> Future[T]:
+        """Have the worker do something."""
+        done: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                done.set_result(job())
+            except Exception as error:
+                self._say("error", str(error))
+                done.set_exception(error)
+
+        if self._handle is None:
+            done.set_exception(RuntimeError("the editor is closed"))
+        else:
+            self._jobs.put(run)
+        return done
+
+    def _work(self) -> None:
+        while True:
+            try:
+                job = self._jobs.get(timeout=_LOOK_S)
+            except queue.Empty:
+                job = self._look
+            if job is None or (self._handle is not None and not self._handle.server.alive):
+                break
+            with contextlib.suppress(RuntimeError):  # the server was stopped meanwhile
+                job()
+        if self._handle is not None:
+            self._end()
+
+    def _end(self) -> None:
+        """The server was stopped: keep showing the last state, and let go of the server."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            _open.get(handle.server, {}).pop(self.model, None)
+        self.status = {**self.status, "ended": True, "busy": ""}
+        self._say("", "The server has been stopped; this is the last state.")
+        while not self._jobs.empty():
+            if (job := self._jobs.get()) is not None:
+                job()
+
+    def _check(self) -> None:
+        text = self.text
+        if self.report.get("text") != text:
+            self.report = self._report(text)
+
+    def _look(self) -> None:
+        """See what others have done."""
+        seen = _Seen.of(self._path)
+        if seen.stamp != self._file.stamp:
+            outside = seen.text != self._file.text and seen.text != self.text
+            self._file = seen
+            self.status = {**self.status, "outside": outside}
+        try:
+            running = self._running_config()
+        except TritonError:
+            return  # not served at the moment
+        if running != self._running:
+            untouched = self.text == self._running_text
+            self._follow(running, self._text_of(running))
+            if untouched:
+                self.text = self._running_text
+            else:
+                self.report = self._report(self.text)
+            self._say("", "The running configuration was changed elsewhere.")
+
+    def _apply(self) -> str:
+        text = self.text
+        self.status = {**self.status, "busy": "Applying …", "outcome": "", "level": ""}
+        try:
+            config = self._model().config
+            config.text = text
+            done = config.apply()
+        finally:
+            self.status = {**self.status, "busy": ""}
+        self._follow(self._running_config(), text)
+        self.report = self._report(self.text)
+        self._say("good", _APPLIED[done])
+        return done
+
+    def _revert(self) -> None:
+        self.text = self._running_text
+        self._say("", "This is what runs.")
+
+    def _save(self) -> None:
+        assert self._path is not None
+        text = self.text
+        if self.status["outside"]:
+            self.status = {**self.status, "outside": False}
+            raise RuntimeError(
+                "The file was changed by somebody else and has not been written. Save again to replace it."
+            )
+        write_text(self._path, text)
+        self._file = _Seen.of(self._path)
+        self._say("good", f"Saved to {self._path.name}.")
+
+    def _take_file(self) -> None:
+        self._file = _Seen.of(self._path)
+        self.status = {**self.status, "outside": False}
+        if self._file.text is not None:
+            self.text = self._file.text
+            self._say("", "This is what the file says; it is not applied yet.")
+
+    # --- what is shown --------------------------------------------------------------------------
+
+    def _say(self, level: str, outcome: str) -> None:
+        self.status = {**self.status, "outcome": outcome, "level": level}
+
+    def _report(self, text: str) -> dict[str, Any]:
+        found = diagnose(text, self._checked)
+        return {
+            "text": text,
+            "problems": [_problem(each) for each in found.problems],
+            "form": None if found.parsed is None else form_of(found.parsed.config),
+            "effect": "" if found.checked is None else effect_of(self._running, found.checked),
+            "diff": _diff(self._running_text, text),
+        }
+
+    def _checked(self, config: Any) -> Any:
+        server = self._model().server
+        return server.run(server.engine.check(self._model().name, config))
+
+    def _model(self) -> ModelHandle:
+        if self._handle is None:
+            raise RuntimeError("the editor is closed")
+        return self._handle
+
+    def _running_config(self) -> Any:
+        model = self._model()
+        running = pb.ModelConfig()
+        running.CopyFrom(model.server.call(model.server.engine.model, model.name).config)
+        return running
+
+    def _follow(self, running: Any, text: str) -> None:
+        self._running, self._running_text = running, text
+
+    def _text_of_running(self) -> str:
+        return self._text_of(self._running)
+
+    def _text_of(self, running: Any) -> str:
+        """What runs, as text: the file's own words where there is a file, changed where it says otherwise."""
+        found = None if self._file.text is None else diagnose(self._file.text, self._checked)
+        if found is None or found.parsed is None or found.checked is None:
+            return str(text_format.MessageToString(without_defaults(running), use_short_repeated_primitives=True))
+        assert self._file.text is not None
+        return edit_text(self._file.text, _like(found, running))
+
+
+def _like(found: Diagnosis, running: Any) -> Any:
+    """A file's configuration with the fields in which something else runs."""
+    assert found.parsed is not None
+    return replaced(found.parsed.config, running, changed_fields(found.checked, running))
+
+
+def _on_message(editor: ConfigEditor, content: dict[str, Any], buffers: Any) -> None:
+    """A button or a field of the form; takes no time."""
+    action = content.get("action")
+    if action == "set":
+        try:
+            editor.set_field(content["path"], content["value"])
+        except (ConfigSyntaxError, TypeError, ValueError, KeyError) as error:
+            editor._say("error", str(error))
+    elif action in _ACTIONS:
+        editor._do(_ACTIONS[action].__get__(editor))
+
+
+_ACTIONS: dict[str, Callable[[ConfigEditor], Any]] = {
+    "apply": ConfigEditor._apply,
+    "revert": ConfigEditor._revert,
+    "save": ConfigEditor._save,
+    "take_file": ConfigEditor._take_file,
+}
+
+
+def _problem(problem: Problem) -> dict[str, Any]:
+    fix = None if problem.fix is None else {"label": problem.fix.label, "text": problem.fix.text}
+    return {"message": problem.message, "line": problem.line, "column": problem.column, "fix": fix}
+
+
+def _diff(before: str, after: str) -> list[str]:
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), "running", "edited", lineterm="", n=2)
+    return list(lines)

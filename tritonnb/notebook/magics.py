@@ -1,0 +1,135 @@
+"""IPython magics: ``%load_ext tritonnb``, then ``%tritonnb``, ``%%config`` and ``%%model_py``.
+
+Each is a few words for what the Python interface does; see there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import tempfile
+from pathlib import Path
+from typing import NoReturn
+
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
+from IPython.display import display
+
+from tritonnb.core.errors import TritonError
+from tritonnb.model_config.diagnose import Problem, diagnose
+from tritonnb.model_config.write import write_text
+from tritonnb.server import Server, serve
+
+_DONE = {
+    "unchanged": "is what runs already",
+    "in place": "applied in place: the model was not loaded again",
+    "reloaded": "applied: the model was loaded again and has taken over",
+}
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}\n{self.format_usage()}")
+
+
+@magics_class
+class TritonMagics(Magics):
+    """The magics; ``server`` in the user's namespace is the server that they speak of."""
+
+    @line_magic
+    def tritonnb(self, line: str) -> None:
+        """``%tritonnb start [REPOSITORY ...] [--port PORT]``, ``%tritonnb status``, ``%tritonnb stop``.
+
+        ``start`` calls `tritonnb.serve` and puts what it gives into the variable ``server``.
+        """
+        parser = _Parser(prog="%tritonnb", add_help=False)
+        commands = parser.add_subparsers(dest="command", required=True, parser_class=_Parser)
+        start = commands.add_parser("start", add_help=False)
+        start.add_argument("repository", nargs="*")
+        start.add_argument("--port", type=int)
+        commands.add_parser("status", add_help=False)
+        commands.add_parser("stop", add_help=False)
+        options = parser.parse_args(shlex.split(line))
+        if options.command == "start":
+            repositories = options.repository or [tempfile.mkdtemp(prefix="tritonnb-")]
+            server = serve(repositories, port=options.port)
+            self._shell.push({"server": server})
+            display(server)
+        elif options.command == "status":
+            display(self._server())
+        else:
+            self._server().stop()
+            print("stopped")
+
+    @cell_magic("config")  # type: ignore[arg-type]
+    def change_config(self, line: str, cell: str) -> None:
+        """``%%config MODEL [--save]``: let a running model take the cell as its *config.pbtxt*.
+
+        With ``--save`` the text goes into the model's file as well.
+        """
+        parser = _Parser(prog="%%config", add_help=False)
+        parser.add_argument("model")
+        parser.add_argument("--save", action="store_true")
+        options = parser.parse_args(shlex.split(line))
+        server = self._server()
+        config = server[options.model].config
+        found = diagnose(cell, lambda wanted: server.run(server.engine.check(options.model, wanted)))
+        for problem in found.problems:
+            raise UsageError(_excerpt(cell, problem))
+        config.text = cell
+        done = config.apply()
+        saved = ""
+        if options.save:
+            path = server.call(server.engine.config_path, options.model)
+            if path is None:
+                raise UsageError(f"model '{options.model}' comes from no repository: there is no file to save to")
+            write_text(path, cell)
+            saved = f"; saved to {path}"
+        print(f"{options.model}: {_DONE[done]}{saved}")
+
+    @cell_magic
+    def model_py(self, line: str, cell: str) -> None:
+        """``%%model_py MODEL [--version N]``: write the cell as the *model.py* of a Python model, and load it.
+
+        It goes into the server's first model repository. A *config.pbtxt* that is there stays; without one the
+        cell should say what the model takes, in ``auto_complete_config``.
+        """
+        parser = _Parser(prog="%%model_py", add_help=False)
+        parser.add_argument("model")
+        parser.add_argument("--version", type=int, default=1)
+        options = parser.parse_args(shlex.split(line))
+        server = self._server()
+        repositories = server.engine.options.model_repositories
+        if not repositories:
+            raise UsageError("the server has no model repository: %tritonnb start REPOSITORY")
+        if Path(options.model).name != options.model:
+            raise UsageError(f"'{options.model}' is no name for a model")
+        directory = repositories[0] / options.model / str(options.version)
+        directory.mkdir(parents=True, exist_ok=True)
+        write_text(directory / "model.py", cell)
+        try:
+            model = server.load(options.model)
+        except TritonError as error:
+            raise UsageError(str(error)) from error
+        display(model)
+
+    @property
+    def _shell(self) -> InteractiveShell:
+        assert self.shell is not None
+        return self.shell
+
+    def _server(self) -> Server:
+        server = self._shell.user_ns.get("server")
+        if not isinstance(server, Server) or not server.alive:
+            raise UsageError("no server is running: %tritonnb start REPOSITORY, or server = tnb.serve(...)")
+        return server
+
+
+def _excerpt(text: str, problem: Problem) -> str:
+    """A complaint with the line that it is about."""
+    if not problem.line:
+        return problem.message
+    line = text.split("\n")[problem.line - 1]
+    fix = f"\nfix: {problem.fix.label}" if problem.fix is not None else ""
+    return f"{problem.message}\n  {line}\n  {' ' * (problem.column - 1)}^{fix}"

@@ -1,0 +1,1 @@
+"""Traffic on a model and what it measures: loads, and sweeps over configurations."""

@@ -1,0 +1,191 @@
+"""When the requests of a load are sent: at times of their own, or when an answer has come.
+
+In an *open loop* requests come when they come, as from many clients that know nothing of each other; a
+server that falls behind is not spared. In a *closed loop* some clients each wait for their answer
+before they send again, so a slow server slows its own traffic down.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import count, islice, takewhile
+
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.simulation.arrivals import PROCESSES, Arrival, ClosedLoop, times_us
+
+#: Correlation IDs of the sequences that loads make up; two loads at once must not share one.
+_sequence_ids = count(1)
+
+
+@dataclass(frozen=True)
+class OpenLoop:
+    """Requests at times of their own.
+
+    Attributes
+    ----------
+    arrivals : iterable of Arrival
+        In order of time; without end if nothing limits them.
+    rate : float
+        Requests a second, as intended.
+    ends : bool
+        Whether the arrivals come to an end.
+    sized : bool
+        Whether the arrivals say how many rows are sent; otherwise the inputs do.
+    ends_sequences : bool
+        Whether a sequence that is under way when the load ends is to be ended by one more request.
+    """
+
+    arrivals: Iterable[Arrival]
+    rate: float
+    ends: bool = True
+    sized: bool = True
+    ends_sequences: bool = False
+
+    def __str__(self) -> str:
+        return f"open loop, {self.rate:g} requests/s"
+
+
+@dataclass(frozen=True)
+class Clients:
+    """Clients that wait for their answers.
+
+    Attributes
+    ----------
+    clients : int
+        Concurrency.
+    requests : float
+        All clients together; infinity for no limit.
+    duration : float
+        Seconds; infinity for no limit.
+    think_us : float
+        Pause between an answer and the next request.
+    size : int
+        Rows of each request.
+    sized : bool
+        Whether ``size`` counts; otherwise the inputs say how many rows are sent.
+    sequence_length : int
+        Requests of each sequence that a client sends, one sequence after the other; 0 for none.
+    """
+
+    clients: int
+    requests: float
+    duration: float
+    think_us: float = 0.0
+    size: int = 1
+    sized: bool = True
+    sequence_length: int = 0
+    ends_sequences: bool = True
+
+    def __str__(self) -> str:
+        return f"closed loop, {self.clients} client{'s' if self.clients > 1 else ''}"
+
+    @property
+    def ends(self) -> bool:
+        """Whether a limit is set."""
+        return math.isfinite(self.requests) or math.isfinite(self.duration)
+
+    def dealers(self) -> list[Iterator[Arrival]]:
+        """The requests of each client, without times."""
+        plain = Arrival(0.0, self.size)
+        return [_sequence(plain, self.sequence_length) for _ in range(self.clients)]
+
+
+def workload(
+    *,
+    rate: float | None,
+    arrivals: str | Iterable[Arrival | tuple[float, int]] | ClosedLoop | None,
+    clients: int | None,
+    duration: float | None,
+    requests: int | None,
+    size: int | None,
+    burst: int,
+    sequence_length: int,
+    sequences: int,
+    seed: int,
+) -> OpenLoop | Clients:
+    """The workload that `load`'s arguments ask for.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If they contradict each other or are out of range.
+    """
+    _check_positive(
+        rate=rate, clients=clients, duration=duration, requests=requests, size=size, burst=burst, sequences=sequences
+    )
+    if sequence_length < 0:
+        raise InvalidArgumentError(f"sequence_length must not be negative, got {sequence_length}")
+    limits = (math.inf if requests is None else requests, math.inf if duration is None else duration)
+    if isinstance(arrivals, ClosedLoop):
+        _refuse("a ClosedLoop", rate=rate, clients=clients, size=size)
+        loop = arrivals
+        _check_positive(clients=loop.clients, requests=loop.requests, size=loop.size)
+        limit = min(limits[0], loop.requests)
+        return Clients(loop.clients, limit, limits[1], loop.think_us, loop.size, sequence_length=sequence_length)
+    if arrivals is not None and not isinstance(arrivals, str):
+        _refuse("a list of arrivals", rate=rate, clients=clients, size=size, sequence_length=sequence_length or None)
+        return _listed(arrivals, *limits)
+    if clients is not None:
+        _refuse("a closed loop (clients=)", rate=rate, arrivals=arrivals)
+        return Clients(clients, *limits, size=size or 1, sized=size is not None, sequence_length=sequence_length)
+    if rate is None:
+        raise InvalidArgumentError(
+            "say how the requests come: rate=300 (an open loop of 300 requests/s), clients=8 (a closed loop of "
+            "8 clients), or arrivals= with a list such as rec.arrivals()"
+        )
+    process = arrivals or "constant"
+    if process not in PROCESSES:
+        raise InvalidArgumentError(f"arrivals cannot be '{process}': give one of {', '.join(PROCESSES)}, or a list")
+    times = takewhile(lambda time_us: time_us < limits[1] * 1e6, times_us(process, rate, burst=burst, seed=seed))
+    sent: Iterator[Arrival] = (Arrival(time_us, size or 1) for time_us in islice(times, requests))
+    if sequence_length:
+        sent = _dealt(sent, sequence_length, sequences)
+    ends = any(map(math.isfinite, limits))
+    return OpenLoop(sent, rate, ends, sized=size is not None, ends_sequences=bool(sequence_length))
+
+
+def _listed(arrivals: Iterable[Arrival | tuple[float, int]], requests: float, duration: float) -> OpenLoop:
+    made = [each if isinstance(each, Arrival) else Arrival(*each) for each in arrivals]
+    made.sort(key=lambda each: each.time_us)
+    kept = [each for each in made if each.time_us < duration * 1e6]
+    if requests < len(kept):
+        kept = kept[: int(requests)]
+    if not kept:
+        raise InvalidArgumentError("the list of arrivals is empty: there is nothing to send")
+    if kept[0].time_us < 0:
+        raise InvalidArgumentError(f"an arrival's time must not be negative, got {kept[0].time_us} µs")
+    span = kept[-1].time_us / 1e6
+    # The last arrival ends no gap, so n arrivals span n - 1 of them.
+    return OpenLoop(kept, (len(kept) - 1) / span if span else math.inf)
+
+
+def _dealt(arrivals: Iterable[Arrival], length: int, streams: int) -> Iterator[Arrival]:
+    """Arrivals dealt in turn to streams that each send one sequence after the other."""
+    dealers = [_sequence(Arrival(0.0), length) for _ in range(streams)]
+    for number, arrival in enumerate(arrivals):
+        yield replace(next(dealers[number % streams]), time_us=arrival.time_us, size=arrival.size)
+
+
+def _sequence(plain: Arrival, length: int) -> Iterator[Arrival]:
+    """One request after the other; with a length, they make sequences of it."""
+    while True:
+        if not length:
+            yield plain
+            continue
+        sequence_id = next(_sequence_ids)
+        for step in range(length):
+            yield replace(plain, sequence_id=sequence_id, sequence_start=step == 0, sequence_end=step == length - 1)
+
+
+def _check_positive(**given: float | None) -> None:
+    for name, value in given.items():
+        if value is not None and not value > 0:
+            raise InvalidArgumentError(f"{name} must be positive, got {value}")
+
+
+def _refuse(what: str, **given: object) -> None:
+    for name, value in given.items():
+        if value is not None:
+            raise InvalidArgumentError(f"{name} cannot be given together with {what}")

@@ -1,0 +1,1 @@
+"""Still figures of recordings: what `Recording.plot` draws."""

@@ -1,0 +1,29 @@
+"""Two recordings of the same arrivals, one above the other over the same time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tritonnb.recording.figures import timeline
+from tritonnb.recording.figures.picture import WIDTH, Picture
+
+if TYPE_CHECKING:
+    from tritonnb.recording.comparison import Comparison
+
+
+def draw(comparison: Comparison) -> Picture:
+    """Draw it; see `Comparison.plot`."""
+    told = ", ".join(f"{name}: {value}" for name, value in comparison.edits.items()) or "no edit"
+    runs = {"before": comparison.before, f"after ({told})": comparison.after}
+    lanes = sum(len(each.instances) for each in runs.values())
+    figure = Picture(figsize=(WIDTH, 4.6 + 0.75 * lanes), layout="constrained")
+    panels = figure.subplots(2, 1)
+    for ax, (title, rec) in zip(panels, runs.items(), strict=True):
+        timeline.draw(rec, ax)
+        ax.set_title(f"{title}: {rec.verdict()}", loc="left", fontsize=9)
+    left, right = zip(*(ax.get_xlim() for ax in panels), strict=True)
+    for ax in panels:
+        ax.set_xlim(min(left), max(right))
+    panels[0].set_xlabel("")
+    figure.alt = " ".join([comparison.verdict(), *(f"{name}: {timeline.describe(rec)}" for name, rec in runs.items())])
+    return figure

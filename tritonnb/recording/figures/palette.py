@@ -1,0 +1,27 @@
+"""Colours that everybody can tell apart (Okabe and Ito's), always beside a label, never alone."""
+
+from __future__ import annotations
+
+BLUE, ORANGE, GREEN, PINK, SKY, VERMILION, YELLOW = (
+    "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442",
+)  # fmt: skip
+INK, GREY, LIGHT = "#222222", "#767676", "#D9D9D9"
+
+_CYCLE = (BLUE, ORANGE, GREEN, PINK, SKY, VERMILION, YELLOW)
+
+
+def colour(number: int) -> str:
+    """The colour of the n-th of several things; after seven they begin again."""
+    return _CYCLE[number % len(_CYCLE)]
+
+
+def tint(hex_colour: str, share: float = 0.5) -> str:
+    """A colour mixed with white, light enough for dark letters.
+
+    Examples
+    --------
+    >>> tint("#000000", 0.5)
+    '#808080'
+    """
+    channels = (int(hex_colour[at : at + 2], 16) for at in (1, 3, 5))
+    return "#" + "".join(f"{round(255 - (255 - each) * share):02x}" for each in channels)

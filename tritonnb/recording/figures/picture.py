@@ -1,0 +1,58 @@
+"""Figures that show themselves in a notebook, with their description for who cannot see them.
+
+They are made without pyplot, which keeps figures in a global table: these may be drawn on any thread and
+vanish with their last reference.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+#: Inches. Height is the figure's own affair.
+WIDTH = 10.0
+_DPI = 110
+
+
+class Picture(Figure):
+    """A figure with an alternative text.
+
+    Attributes
+    ----------
+    alt : str
+        What it shows, in words and numbers.
+    """
+
+    def __init__(self, *args: Any, alt: str = "", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.alt = alt
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        raw = io.BytesIO()
+        self.savefig(raw, format="png", dpi=_DPI)
+        png = base64.b64encode(raw.getvalue()).decode()
+        alt = html.escape(self.alt, quote=True)
+        shown = f'<img alt="{alt}" title="{alt}" style="max-width: 100%" src="data:image/png;base64,{png}">'
+        return {"text/html": shown, "image/png": png, "text/plain": self.alt or repr(self)}
+
+
+class PictureAxes(Axes):
+    """Axes that show their whole `Picture` when a cell ends with them."""
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        figure = self.get_figure(root=True)
+        assert isinstance(figure, Picture)
+        return figure._repr_mimebundle_()
+
+
+def axes_for(ax: Axes | None, height: float, alt: str) -> Axes:
+    """The given axes, or those of a new picture."""
+    if ax is not None:
+        return ax
+    figure = Picture(figsize=(WIDTH, height), layout="constrained", alt=alt)
+    return figure.add_subplot(axes_class=PictureAxes)

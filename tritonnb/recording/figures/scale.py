@@ -1,0 +1,90 @@
+"""Time on an axis: from the beginning of the recording, in a unit that suits its length."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from matplotlib.axes import Axes
+from mpl_toolkits.axes_grid1 import make_axes_locatable
+
+if TYPE_CHECKING:
+    from tritonnb.recording.recording import Recording
+
+_UNITS = ((1e9, "s", 20e9), (1e6, "ms", 1e6), (1e3, "µs", 0.0))
+_POINTS_PER_INCH = 72.0
+
+
+@dataclass(frozen=True, slots=True)
+class TimeScale:
+    """Nanoseconds of the clock to a position on the axis.
+
+    Attributes
+    ----------
+    begin_ns, end_ns : int
+        Of the recording.
+    unit_ns : float
+    unit : str
+    """
+
+    begin_ns: int
+    end_ns: int
+    unit_ns: float
+    unit: str
+
+    @classmethod
+    def of(cls, rec: Recording) -> TimeScale:
+        """The scale for a recording."""
+        begin, end = rec.span_ns
+        unit_ns, unit = next((size, name) for size, name, least in _UNITS if end - begin >= least)
+        return cls(begin, end, unit_ns, unit)
+
+    def at(self, time_ns: float) -> float:
+        """Where a moment is."""
+        return (time_ns - self.begin_ns) / self.unit_ns
+
+    @property
+    def length(self) -> float:
+        """The whole recording."""
+        return max((self.end_ns - self.begin_ns) / self.unit_ns, 1e-9)
+
+    def fits(self, ax: Axes, text: str, width: float, fontsize: float) -> bool:
+        """Whether a text is likely to fit into a width on the axis."""
+        figure = ax.get_figure(root=True)
+        assert figure is not None
+        inches = figure.get_figwidth() * ax.get_position().width
+        return len(text) * fontsize * 0.58 / _POINTS_PER_INCH <= width / (self.length * 1.04) * inches
+
+    def frame(self, ax: Axes) -> None:
+        """Set the axis up."""
+        ax.set_xlim(-0.02 * self.length, 1.02 * self.length)
+
+
+def duration(ns: float) -> str:
+    """A time in words.
+
+    Examples
+    --------
+    >>> duration(4_900_000)
+    '4.9 ms'
+    """
+    if ns >= 10e9:
+        return f"{ns / 1e9:.1f} s"
+    return f"{ns / 1e6:.1f} ms" if ns >= 1e5 or ns == 0 else f"{ns / 1e3:.1f} µs"
+
+
+def calm(ax: Axes, *, keep: str = "bottom") -> None:
+    """Take away what carries no information."""
+    for side, spine in ax.spines.items():
+        spine.set_visible(side in keep.split())
+    ax.tick_params(axis="y", length=0)
+    ax.tick_params(labelsize=8)
+
+
+def panel_above(ax: Axes, share: float, title: str) -> Axes:
+    """Axes on top of others that share their horizontal axis, in the room of those."""
+    above: Axes = make_axes_locatable(ax).append_axes("top", size=f"{share:.0%}", pad=0.16, sharex=ax)
+    above.text(1, 0.99, title, transform=above.transAxes, fontsize=8, ha="right", va="top")
+    above.tick_params(labelbottom=False)
+    calm(above, keep="bottom left")
+    return above

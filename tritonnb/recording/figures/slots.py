@@ -1,0 +1,206 @@
+"""Slots of a stateful model: a lane for each instance and slot, the backlog below.
+
+The pale band is the sequence that holds the slot; a box is a request of it that runs, numbered within its
+sequence; hatched boxes are null requests, the padding of the direct strategy.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
+
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.events import RequestArrived
+from tritonnb.recording.batches import Batch
+from tritonnb.recording.figures.palette import GREY, INK, LIGHT, VERMILION, colour, tint
+from tritonnb.recording.figures.picture import axes_for
+from tritonnb.recording.figures.scale import TimeScale, calm, duration
+from tritonnb.recording.figures.waiting import rows
+from tritonnb.recording.sequences import END, IDLE, Stay, numbered
+
+if TYPE_CHECKING:
+    from tritonnb.recording.recording import Recording
+
+_BOX = 0.72
+_ROW = 0.42
+
+
+def draw(rec: Recording, ax: Axes | None = None) -> Axes:
+    """Draw it; see `Plot.slots`."""
+    held = rec.stays
+    if not held:
+        raise InvalidArgumentError("no batch of this recording has slots: it is of no stateful model")
+    lanes = _lanes(rec)
+    backlog = [each for each in held if each.backlog_ns > 0]
+    refused = _refused(rec)
+    places = _backlog_rows(rec, backlog, refused)
+    depth = (max(places) + 1) * _ROW if places else 0
+    ax = axes_for(ax, 1.0 + 0.36 * len(lanes) + 0.36 * depth, describe(rec))
+    scale = TimeScale.of(rec)
+    scale.frame(ax)
+    numbers = numbered(held)
+    for y, (instance, _) in zip(lanes.values(), lanes, strict=True):
+        ax.axhspan(y - 0.5, y + 0.5, color="#F6F6F6" if rec.instances.index(instance) % 2 else "white", zorder=0)
+    ax.hlines([y - 0.5 for y in lanes.values()], 0, scale.length, colors=LIGHT, linewidths=0.6, zorder=0)
+    for stay in held:
+        _stay(ax, scale, stay, lanes[stay.instance, stay.slot], colour(numbers[stay.sequence]))
+    for batch in rec.batches:
+        if batch.slots:
+            _batch(ax, scale, batch, lanes, direct=_is_direct(rec, batch.model))
+    ticks = {y: f"{instance} slot {slot}" for (instance, slot), y in lanes.items()}
+    if places:
+        top = min(lanes.values()) - 1
+        _backlog(ax, scale, backlog, refused, places, top, numbers)
+        ticks[top - (max(places) * _ROW) / 2] = "backlog"
+    ax.set_yticks(list(ticks), list(ticks.values()))
+    ax.set_ylim(min(lanes.values()) - 0.6 - (0.7 + depth if places else 0), max(lanes.values()) + 0.6)
+    ax.set_xlabel(
+        f"{scale.unit}    band: the sequence that holds the slot; box: its n-th request runs (thick left edge START, "
+        f"right edge END)",
+        fontsize=8,
+    )
+    calm(ax)
+    return ax
+
+
+def describe(rec: Recording) -> str:
+    """The alternative text."""
+    held = rec.stays
+    nulls = sum(each.requests.count(None) for each in rec.batches if each.slots)
+    total = sum(len(each.requests) for each in rec.batches if each.slots)
+    backlog = [each for each in held if each.backlog_ns > 0]
+    begin, end = rec.span_ns
+    words = (
+        f"Slots over {duration(end - begin)}: {len(numbered(held))} sequences in {len(_lanes(rec))} slots of "
+        f"{len(rec.instances)} instances, {sum(1 for each in rec.batches if each.slots)} batches; "
+        f"{nulls} of {total} rows are null requests."
+    )
+    if backlog:
+        longest = max(each.backlog_ns for each in backlog)
+        words += f" {len(backlog)} sequences waited in the backlog, the longest {duration(longest)}."
+    if len(held) <= 12:
+        told = [f"{each.sequence} in slot {each.slot} of {each.instance}, {_ending(each)}" for each in held]
+        words += f" {'; '.join(told)}."
+    return words
+
+
+def _ending(stay: Stay) -> str:
+    return f"{len(stay.requests)} requests, " + {END: "ended", IDLE: "timed out idle"}.get(stay.ended, "still open")
+
+
+def _lanes(rec: Recording) -> dict[tuple[str, int], float]:
+    """Where each slot is, the first at the top. Of many slots, those above the highest used one are left out."""
+    used: dict[str, int] = {}
+    for batch in rec.batches:
+        if batch.slots:
+            used[batch.instance] = max(used.get(batch.instance, 0), *(each + 1 for each in batch.slots))
+    lanes: dict[tuple[str, int], float] = {}
+    y = 0.0
+    for instance in rec.instances:
+        count = rec.slots_of(instance)
+        for slot in range(count if count <= 8 else max(used.get(instance, 1), 1)):
+            lanes[instance, slot] = y
+            y -= 1
+    return lanes
+
+
+def _stay(ax: Axes, scale: TimeScale, stay: Stay, y: float, paint: str) -> None:
+    left = scale.at(stay.assigned_ns)
+    right = scale.at(stay.released_ns if stay.released_ns is not None else scale.end_ns)
+    named = False
+    ax.add_patch(Rectangle((left, y - 0.5), right - left, 1, facecolor=tint(paint, 0.22), linewidth=0, zorder=1))
+    for number, (batch, request) in enumerate(stay.requests, 1):
+        begin, end = scale.at(batch.exec_start_ns), scale.at(batch.exec_end_ns)
+        box = Rectangle(
+            (begin, y - _BOX / 2), end - begin, _BOX, facecolor=tint(paint, 0.65), edgecolor=paint, zorder=3
+        )
+        ax.add_patch(box)
+        for flagged, x in ((request.starts, begin), (request.ends, end)):
+            if flagged:
+                ax.plot([x, x], [y - _BOX / 2, y + _BOX / 2], color=INK, linewidth=2.6, solid_capstyle="butt", zorder=4)
+        for text in (f"{stay.sequence}·{number}", str(number)):
+            if scale.fits(ax, text, end - begin, 7.5):
+                ax.text((begin + end) / 2, y, text, fontsize=7.5, ha="center", va="center", color=INK, zorder=5)
+                named |= text != str(number)
+                break
+        ax.plot(scale.at(request.queued_ns), y - 0.42, marker="^", markersize=3, color=paint, zorder=2)
+    name = f" {stay.sequence}"
+    if not named and scale.fits(ax, name, right - left, 8):
+        ax.text(left, y + 0.36, name, fontsize=7, va="center", color=INK, zorder=5)
+    if stay.ended == IDLE:
+        ax.text(right, y, "idle ✕", fontsize=7, ha="right", va="center", color=VERMILION, zorder=5)
+
+
+def _batch(ax: Axes, scale: TimeScale, batch: Batch, lanes: dict[tuple[str, int], float], *, direct: bool) -> None:
+    """What holds a batch together, and its null rows."""
+    assert batch.slots is not None
+    left, right = scale.at(batch.exec_start_ns), scale.at(batch.exec_end_ns)
+    heights = [lanes[batch.instance, slot] for slot in batch.slots]
+    for y, serial in zip(heights, batch.requests, strict=True):
+        if serial is None:
+            null = Rectangle(
+                (left, y - _BOX / 2),
+                right - left,
+                _BOX,
+                facecolor="white",
+                edgecolor=GREY,
+                hatch="////",
+                zorder=3,
+                lw=0.8,
+            )
+            ax.add_patch(null)
+            if scale.fits(ax, "null", right - left, 7):
+                text = ax.text((left + right) / 2, y, "null", fontsize=7, ha="center", va="center", color=INK, zorder=5)
+                text.set_bbox({"facecolor": "white", "linewidth": 0, "pad": 1})
+    if len(heights) > 1 and direct:
+        low, high = min(heights) - 0.45, max(heights) + 0.45
+        ax.add_patch(Rectangle((left, low), right - left, high - low, fill=False, edgecolor=INK, lw=0.9, zorder=6))
+    elif len(heights) > 1:
+        ax.plot([left, left], [min(heights), max(heights)], color=INK, linewidth=0.9, zorder=6)
+        ax.scatter([left] * len(heights), heights, s=12, color=INK, zorder=7)
+
+
+def _is_direct(rec: Recording, model: str) -> bool:
+    return model not in rec.configs or not rec.configs[model].sequence_batching.HasField("oldest")
+
+
+def _refused(rec: Recording) -> list[tuple[int | str, int, int]]:
+    """Sequence, beginning and end of the wait of each request that was refused."""
+    ids = {each.serial: each.correlation_id for each in rec.events if isinstance(each, RequestArrived)}
+    return [(ids.get(each.serial, 0), each.received_ns, each.time_ns) for each in rec.refused]
+
+
+def _backlog_rows(rec: Recording, backlog: list[Stay], refused: list[tuple[int | str, int, int]]) -> list[int]:
+    """The row of each sequence of the backlog, and of each refused request, with room for its name."""
+    begin, end = rec.span_ns
+    room = (end - begin) * 0.05
+    spans = [(each.arrived_ns, each.assigned_ns) for each in backlog] + [(a, b) for _, a, b in refused]
+    order = sorted(range(len(spans)), key=lambda each: spans[each])
+    placed = rows((spans[each][0] - room, max(spans[each][1], spans[each][0] + room)) for each in order)
+    found = dict(zip(order, placed, strict=True))
+    return [found[each] for each in range(len(spans))]
+
+
+def _backlog(
+    ax: Axes,
+    scale: TimeScale,
+    backlog: list[Stay],
+    refused: list[tuple[int | str, int, int]],
+    places: list[int],
+    top: float,
+    numbers: dict[int | str, int],
+) -> None:
+    for stay, place in zip(backlog, places, strict=False):
+        y, paint = top - place * _ROW, colour(numbers[stay.sequence])
+        begin, end = scale.at(stay.arrived_ns), scale.at(stay.assigned_ns)
+        ax.plot([begin, end], [y, y], color=paint, linewidth=3, solid_capstyle="butt", zorder=2)
+        waiting = [scale.at(each.queued_ns) for _, each in stay.requests if each.queued_ns < stay.assigned_ns]
+        ax.scatter(waiting, [y] * len(waiting), s=16, color=paint, edgecolors="white", linewidths=0.6, zorder=3)
+        ax.text(begin, y, f"{stay.sequence}  ", fontsize=7.5, ha="right", va="center", color=INK)
+    for (sequence, begin_ns, end_ns), place in zip(refused, places[len(backlog) :], strict=True):
+        y, end = top - place * _ROW, scale.at(end_ns)
+        ax.plot([scale.at(begin_ns), end], [y, y], color=GREY, linewidth=1, zorder=2)
+        ax.scatter([end], [y], s=30, marker="x", color=VERMILION, zorder=3)
+        ax.text(scale.at(begin_ns), y, f"{sequence} refused  ", fontsize=7.5, ha="right", va="center", color=INK)

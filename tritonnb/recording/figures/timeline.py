@@ -1,0 +1,191 @@
+"""The timeline: a lane for each instance with its batches, the requests that wait, the queue's depth.
+
+A box is a batch, as wide as it ran and as high as its part of ``max_batch_size``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection, PolyCollection
+
+from tritonnb.recording.batches import Batch
+from tritonnb.recording.figures.palette import BLUE, GREY, INK, LIGHT, SKY, VERMILION, colour, tint
+from tritonnb.recording.figures.picture import axes_for
+from tritonnb.recording.figures.scale import TimeScale, calm, duration
+from tritonnb.recording.figures.waiting import Wait, depth, rows, waits
+
+if TYPE_CHECKING:
+    from tritonnb.recording.recording import Recording
+
+#: Up to this many requests, each has a colour and a label of its own.
+_FEW = 14
+#: More lines than this are not drawn: every n-th is.
+_MOST_LINES = 4000
+_GAP, _WAITING, _DEPTH = 0.4, 1.6, 0.8
+
+
+def draw(rec: Recording, ax: Axes | None = None) -> Axes:
+    """Draw it; see `Plot.timeline`."""
+    instances = rec.instances
+    few = len(rec.requests) <= _FEW
+    height = 1.1 + 0.75 * len(instances) + 1.5
+    ax = axes_for(ax, height, describe(rec))
+    scale = TimeScale.of(rec)
+    scale.frame(ax)
+    found = waits(rec)
+    colours = {each.serial: colour(number) for number, each in enumerate(found)} if few else {}
+    levels = _priority_colours(found)
+    ticks: dict[float, str] = {}
+    top = len(instances) * (1 + _GAP) + _GAP  # the label of a full batch is above its lane
+    for number, instance in enumerate(instances):
+        base = top - _GAP - number * (1 + _GAP) - 1
+        _lane(ax, scale, rec, instance, base, colours)
+        ticks[base + 0.5] = instance
+    ticks |= _waiting_band(ax, scale, found, -_GAP, colours, levels)
+    ticks |= _depth_band(ax, scale, found, -2 * _GAP - _WAITING - _DEPTH)
+    ax.set_yticks(list(ticks), list(ticks.values()))
+    ax.set_ylim(-2 * _GAP - _WAITING - _DEPTH - 0.1, top + 0.1)
+    ax.set_xlabel(f"{scale.unit}    {_legend(rec, levels)}", fontsize=8)
+    calm(ax)
+    return ax
+
+
+def describe(rec: Recording) -> str:
+    """The alternative text."""
+    if not rec.batches:
+        return f"Timeline without a batch. {rec.verdict()}"
+    _, depths = depth(waits(rec))
+    begin, end = rec.span_ns
+    words = f"Timeline of {duration(end - begin)} on {_count(len(rec.instances), 'instance')}. {rec.verdict()}"
+    words += f" At most {_count(max(depths, default=0), 'request')} waited at once."
+    if len(rec.batches) <= _FEW:
+        told = [
+            f"{each.size} rows on {each.instance} at {(each.exec_start_ns - begin) / 1e6:.1f} ms"
+            for each in rec.batches
+        ]
+        words += f" Batches: {'; '.join(told)}."
+    return words
+
+
+def _lane(ax: Axes, scale: TimeScale, rec: Recording, instance: str, base: float, colours: Mapping[int, str]) -> None:
+    batches = [each for each in rec.batches if each.instance == instance]
+    full, preferred = rec.sizes_of(instance)
+    ax.hlines([base, base + 1], 0, scale.length, colors=LIGHT, linewidths=0.8, zorder=0)
+    lines = [base + size / full for size in preferred if size < full]
+    ax.hlines(lines, 0, scale.length, colors=GREY, linewidths=0.6, linestyles=(0, (4, 4)), zorder=0)
+    sizes = {(each.batch, each.serial): each.size for each in rec.requests} if colours else {}
+    boxes: list[list[tuple[float, float]]] = []
+    faces: list[str] = []
+    for batch in batches:
+        left, right = scale.at(batch.exec_start_ns), scale.at(batch.exec_end_ns)
+        height = min(batch.size, full) / full
+        if colours:
+            y = base
+            for serial in batch.requests:
+                rows_ = 1 if serial is None else sizes[batch.number, serial]
+                boxes.append(_box(left, right, y, y + rows_ / full))
+                faces.append(LIGHT if serial is None else tint(colours[serial], 0.6))
+                y += rows_ / full
+        else:
+            boxes.append(_box(left, right, base, base + height))
+            faces.append(tint(BLUE, 0.45))
+        _label(ax, scale, batch, left, right, base + height)
+    edge = "white" if colours else BLUE
+    ax.add_collection(PolyCollection(boxes, facecolors=faces, edgecolors=edge, linewidths=0.7, zorder=2))
+    if colours:
+        _names(ax, scale, rec, batches, base, full)
+
+
+def _box(left: float, right: float, low: float, high: float) -> list[tuple[float, float]]:
+    return [(left, low), (right, low), (right, high), (left, high)]
+
+
+def _label(ax: Axes, scale: TimeScale, batch: Batch, left: float, right: float, top: float) -> None:
+    requests = len(batch.requests)
+    for text in (f"{_count(requests, 'request')}, {_count(batch.size, 'row')}", f"{requests}/{batch.size}"):
+        if scale.fits(ax, text, right - left, 7.5):
+            told = ax.text(left, top + 0.04, text, fontsize=7.5, color=INK, va="bottom", zorder=3)
+            told.set_bbox({"facecolor": "white", "linewidth": 0, "alpha": 0.8, "pad": 0})
+            return
+
+
+def _names(ax: Axes, scale: TimeScale, rec: Recording, batches: list[Batch], base: float, full: int) -> None:
+    """The requests' labels on their parts of the boxes."""
+    members = {(each.batch, each.serial): each for each in rec.requests}
+    for batch in batches:
+        y = base
+        left, right = scale.at(batch.exec_start_ns), scale.at(batch.exec_end_ns)
+        for serial in batch.requests:
+            request = members.get((batch.number, serial)) if serial is not None else None
+            rows_ = request.size if request else 1
+            text = "null" if request is None else request.id or str(request.serial)
+            if rows_ / full >= 0.11 and scale.fits(ax, text, right - left, 7.5):
+                ax.text(
+                    (left + right) / 2, y + rows_ / full / 2, text, fontsize=7.5, ha="center", va="center", zorder=3
+                )
+            y += rows_ / full
+
+
+def _waiting_band(
+    ax: Axes,
+    scale: TimeScale,
+    found: list[Wait],
+    top: float,
+    colours: Mapping[int, str],
+    levels: Mapping[int, str],
+) -> dict[float, str]:
+    shown = found[:: max(1, -(-len(found) // _MOST_LINES))]
+    # A request is at least as wide as its mark, so that marks do not cover each other.
+    mark = scale.length * 0.006
+    room = scale.length * 0.03 if colours else 0.0
+    begins = [scale.at(each.begin_ns) for each in shown]
+    ends = [scale.at(each.end_ns) for each in shown]
+    places = rows((begin - room, max(end, begin + mark)) for begin, end in zip(begins, ends, strict=True))
+    step = min(0.32, _WAITING / (max(places, default=0) + 1))
+    heights = [top - (place + 0.5) * step for place in places]
+    paint = [colours.get(each.serial) or levels.get(each.priority, SKY) for each in shown]
+    lines = [[(b, y), (e, y)] for b, e, y in zip(begins, ends, heights, strict=True)]
+    ax.add_collection(LineCollection(lines, colors=paint, linewidths=min(2.0, 40 * step), zorder=2))
+    size = min(22.0, 700 * step**2)
+    ax.scatter(begins, heights, s=size, c=paint, zorder=3, linewidths=0)
+    gone = [number for number, each in enumerate(shown) if each.refused]
+    ax.scatter([ends[n] for n in gone], [heights[n] for n in gone], s=30, marker="x", c=VERMILION, zorder=4)
+    for each, begin, y in zip(shown, begins, heights, strict=True) if colours else ():
+        ax.text(begin, y, f"{each.label} ", fontsize=7.5, ha="right", va="center", color=INK)
+    every = f" (1 of {len(found) // len(shown)} drawn)" if len(shown) < len(found) else ""
+    return {top - _WAITING / 2: f"waiting{every}"}
+
+
+def _depth_band(ax: Axes, scale: TimeScale, found: list[Wait], base: float) -> dict[float, str]:
+    times, depths = depth(found)
+    most = max(depths, default=0)
+    if most:
+        heights = [base + _DEPTH * each / most for each in depths]
+        xs = [scale.at(each) for each in times]
+        ax.fill_between(xs, heights, base, step="post", color=tint(SKY, 0.6), linewidth=0)
+        ax.step(xs, heights, where="post", color=BLUE, linewidth=0.8)
+    ax.axhline(base, color=LIGHT, linewidth=0.8, zorder=0)
+    return {base: "0", base + _DEPTH: f"queue depth {most}"} if most else {base: "queue depth 0"}
+
+
+def _priority_colours(found: list[Wait]) -> dict[int, str]:
+    """A colour for each priority, where there are several."""
+    levels = sorted({each.priority for each in found if not each.refused})
+    return {level: colour(number) for number, level in enumerate(levels)} if len(levels) > 1 else {}
+
+
+def _legend(rec: Recording, levels: Mapping[int, str]) -> str:
+    words = "box: a batch, as high as its share of max_batch_size; dashed: preferred sizes"
+    if any(each.refused for each in waits(rec)):
+        words += "; ×: refused"
+    if levels:
+        names = {"#0072B2": "blue", "#E69F00": "orange", "#009E73": "green", "#CC79A7": "pink", "#56B4E9": "sky"}
+        words += "; " + ", ".join(f"priority {level}: {names.get(each, each)}" for level, each in levels.items())
+    return words
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"

@@ -1,0 +1,169 @@
+"""Which sequence held which batch slot, and which waited in the backlog: folded from a recording's batches.
+
+A batch tells the slot of each of its requests. A slot is free again when its sequence's END request is
+sent, or when the sequence has been idle for ``max_sequence_idle_microseconds``; whoever came before that
+and got the slot waited in the backlog until then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tritonclient.grpc import model_config_pb2 as pb
+
+from tritonnb.recording.batches import Batch, RequestRecord
+from tritonnb.scheduling.direct import DirectSettings
+from tritonnb.scheduling.from_config import sequence_batcher_settings
+
+#: How a stay ended.
+END, IDLE, OPEN = "END", "idle", ""
+
+
+@dataclass(slots=True)
+class Stay:
+    """One sequence in one slot.
+
+    Attributes
+    ----------
+    sequence : int or str
+        Correlation ID.
+    model, instance, slot : str, str, int
+    arrived_ns : int
+        When its first request was accepted.
+    assigned_ns : int
+        When it got the slot: later than ``arrived_ns`` if it waited in the backlog.
+    released_ns : int or None
+        When the slot was free again; None if it was not, or nobody saw it.
+    ended : str
+        ``END`` (its END request was sent), ``idle`` (it timed out), or empty.
+    requests : list of (Batch, RequestRecord)
+        What ran of it, in order.
+    """
+
+    sequence: int | str
+    model: str
+    instance: str
+    slot: int
+    arrived_ns: int
+    assigned_ns: int
+    released_ns: int | None = None
+    ended: str = OPEN
+    requests: list[tuple[Batch, RequestRecord]] = field(default_factory=list)
+
+    @property
+    def backlog_ns(self) -> int:
+        """How long it waited for a slot."""
+        return self.assigned_ns - self.arrived_ns
+
+
+def stays(
+    batches: Iterable[Batch],
+    requests: Iterable[RequestRecord],
+    configs: Mapping[str, pb.ModelConfig],
+    until_ns: int,
+) -> list[Stay]:
+    """Every stay of a sequence in a slot, in the order in which they began.
+
+    Parameters
+    ----------
+    batches, requests : iterable
+        Of a recording.
+    configs : mapping of str to ModelConfig
+        For the idle time of each model.
+    until_ns : int
+        The end of the recording: a timeout after it was not seen.
+    """
+    ordered = sorted(batches, key=lambda each: (each.sent_ns, each.number))
+    records = {(each.batch, each.serial): each for each in requests}
+    slots: dict[tuple[str, int], _Slot] = {}
+    busy: dict[str, list[Batch]] = {}
+    for batch in ordered:
+        before = busy.setdefault(batch.instance, [])
+        for index, serial in zip(batch.slots or (), batch.requests, strict=False):
+            if serial is not None and (batch.number, serial) in records:
+                key = (batch.instance, index)
+                if key not in slots:
+                    slots[key] = _Slot(_Rules.of(configs.get(batch.model)), before)
+                slots[key].ran(batch, index, records[batch.number, serial])
+        before.append(batch)
+    for slot in slots.values():
+        slot.time_out(until_ns)
+    return sorted((stay for slot in slots.values() for stay in slot.held), key=lambda each: each.assigned_ns)
+
+
+def slot_count(config: pb.ModelConfig) -> int:
+    """Slots of each instance."""
+    return sequence_batcher_settings(config, {}).strategy.slot_count
+
+
+def numbered(held: Sequence[Stay]) -> dict[int | str, int]:
+    """A number for each sequence, in the order in which they arrived, to choose colours by."""
+    ordered = sorted(held, key=lambda each: each.arrived_ns)
+    return {each: number for number, each in enumerate(dict.fromkeys(stay.sequence for stay in ordered))}
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """What decides when a slot is free again."""
+
+    idle_ns: int | None
+    direct: bool
+
+    @classmethod
+    def of(cls, config: pb.ModelConfig | None) -> _Rules:
+        if config is None:
+            return cls(None, True)
+        settings = sequence_batcher_settings(config, {})
+        return cls(settings.max_sequence_idle_ns, isinstance(settings.strategy, DirectSettings))
+
+
+class _Slot:
+    """One slot and the stays in it, built from what runs there."""
+
+    def __init__(self, rules: _Rules, busy: list[Batch]) -> None:
+        self.held: list[Stay] = []
+        self._rules = rules
+        self._busy = busy  # what ran on the slot's instance up to now
+        self._done_ns = 0  # when the last request of this slot had run
+
+    def ran(self, batch: Batch, index: int, request: RequestRecord) -> None:
+        """One more request: of the sequence that holds the slot, or of the next one."""
+        stay = self.held[-1] if self.held else None
+        sequence = request.sequence_id or f"#{request.serial}"  # an iterative request needs no id
+        if stay is not None:
+            self.time_out(request.queued_ns - 1 if stay.sequence == sequence else batch.sent_ns)
+        if stay is None or stay.released_ns is not None or stay.sequence != sequence:
+            free_ns = request.queued_ns if stay is None else self._freed(stay, batch)
+            assigned_ns = max(request.queued_ns, free_ns)
+            stay = Stay(sequence, batch.model, batch.instance, index, request.queued_ns, assigned_ns)
+            self.held.append(stay)
+        stay.requests.append((batch, request))
+        if request.ends:
+            # The oldest strategy lets go when END goes to its batcher, after the slot's request before it has run.
+            direct = self._rules.direct
+            stay.released_ns = batch.sent_ns if direct else max(stay.assigned_ns, request.queued_ns, self._done_ns)
+            stay.ended = END
+        self._done_ns = batch.exec_end_ns
+
+    def time_out(self, until_ns: int) -> None:
+        """End the stay if its sequence was silent for too long before a time."""
+        stay = self.held[-1] if self.held else None
+        if stay is None or stay.released_ns is not None or self._rules.idle_ns is None:
+            return
+        # Time in the backlog counts, what waits in the slot still runs, and a busy instance is asked when it is free.
+        last_batch, last = stay.requests[-1]
+        expired = max(last.queued_ns + self._rules.idle_ns, stay.assigned_ns, last_batch.sent_ns)
+        if self._rules.direct:
+            running = (each.exec_end_ns for each in reversed(self._busy) if each.sent_ns <= expired)
+            expired = max(expired, next(running, 0))
+        else:
+            expired = max(expired, self._done_ns)
+        if expired <= until_ns:
+            stay.released_ns, stay.ended = expired, IDLE
+
+    def _freed(self, stay: Stay, batch: Batch) -> int:
+        """When the last owner left, given that another one runs there now."""
+        if stay.released_ns is None:  # it was cancelled, which no batch tells
+            stay.released_ns = min(self._done_ns, batch.sent_ns)
+        return stay.released_ns

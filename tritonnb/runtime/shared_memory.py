@@ -1,0 +1,172 @@
+"""Shared memory regions that clients register, to send and receive tensors without copying them.
+
+A region is a part of a POSIX shared memory object, mapped while it is registered; a request that uses
+it keeps the mapping alive until it is done. CUDA regions are refused, as a Triton does that sees no GPU.
+
+Implements the system shared memory and CUDA shared memory extensions.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from tritonnb.core.errors import AlreadyExistsError, InternalError, InvalidArgumentError, NotFoundError
+
+try:
+    import _posixshmem
+except ImportError:  # Windows has no such objects
+    _posixshmem = None
+
+_HANDLE_SIZE = 64  # sizeof(cudaIpcMemHandle_t)
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A registered region.
+
+    Attributes
+    ----------
+    name, key : str
+        What clients call it, and the name of the shared memory object.
+    offset, byte_size : int
+        Where it begins in the object, and its size.
+    memory : memoryview
+        Its bytes, writable.
+    """
+
+    name: str
+    key: str
+    offset: int
+    byte_size: int
+    memory: memoryview
+
+    def to_dict(self) -> dict[str, Any]:
+        """As the extension describes it."""
+        return {"name": self.name, "key": self.key, "offset": self.offset, "byte_size": self.byte_size}
+
+
+class SharedMemory:
+    """The regions of one server; lives on its loop."""
+
+    def __init__(self) -> None:
+        self._regions: dict[str, Region] = {}
+
+    def register_system(self, name: str, key: str, offset: int, byte_size: int) -> None:
+        """Register a part of a shared memory object.
+
+        Raises
+        ------
+        AlreadyExistsError, InternalError, InvalidArgumentError
+            If the name is taken, or there is no such object, or no such part of it.
+        """
+        if name in self._regions:
+            raise AlreadyExistsError(f"shared memory region '{name}' already in manager")
+        descriptor = _open(key)
+        try:
+            memory = _map(descriptor, offset, byte_size)
+        except ValueError as error:
+            raise InvalidArgumentError(f"failed to register shared memory region '{name}': {error}") from None
+        finally:
+            os.close(descriptor)
+        self._regions[name] = Region(name, key, offset, byte_size, memory)
+
+    def register_cuda(self, handle: bytes) -> None:
+        """Refuse a region in the memory of a GPU.
+
+        Raises
+        ------
+        InvalidArgumentError
+        """
+        if len(handle) != _HANDLE_SIZE:
+            raise InvalidArgumentError("'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t")
+        raise InvalidArgumentError("failed to register shared memory region: invalid args")
+
+    def unregister_system(self, name: str = "") -> None:
+        """Forget a region, which need not be there, or all of them."""
+        if name:
+            self._regions.pop(name, None)
+        else:
+            self._regions.clear()
+
+    def system_status(self, name: str = "") -> list[Region]:
+        """A region, or all of them by name.
+
+        Raises
+        ------
+        NotFoundError
+        """
+        if not name:
+            return [self._regions[each] for each in sorted(self._regions)]
+        if name not in self._regions:
+            raise NotFoundError(f"Unable to find system shared memory region: '{name}'")
+        return [self._regions[name]]
+
+    def check_cuda(self, name: str) -> None:
+        """Refuse to tell of a CUDA region: there is none.
+
+        Raises
+        ------
+        NotFoundError
+        """
+        if name in self._regions:
+            raise NotFoundError(
+                f"The region named '{name}' is registered as system shared memory, not CUDA shared memory"
+            )
+        if name:
+            raise NotFoundError(f"Unable to find cuda shared memory region: '{name}'")
+
+    def part(self, name: str, offset: int, byte_size: int) -> memoryview:
+        """The part of a region that a tensor is in.
+
+        Raises
+        ------
+        NotFoundError, InvalidArgumentError
+        """
+        region = self._regions.get(name)
+        if region is None:
+            raise NotFoundError(f"Unable to find shared memory region: '{name}'")
+        if offset >= region.byte_size:
+            raise InvalidArgumentError(f"Invalid offset for shared memory region: '{name}'")
+        if not 0 <= offset + byte_size - 1 < region.byte_size:
+            raise InvalidArgumentError(f"Invalid offset + byte size for shared memory region: '{name}'")
+        return region.memory[offset : offset + byte_size]
+
+
+def fill(output: str, part: memoryview, contents: bytes | memoryview) -> None:
+    """Write an output where the client wants it.
+
+    Raises
+    ------
+    InternalError
+        If there is not room enough.
+    """
+    if len(contents) > len(part):
+        raise InternalError(
+            f"shared memory size specified with the request for output '{output}' ({len(part)} bytes) should be at "
+            f"least {len(contents)} bytes to hold the results"
+        )
+    part[: len(contents)] = contents
+
+
+def _open(key: str) -> int:
+    try:
+        if _posixshmem is None:
+            raise OSError
+        descriptor: int = _posixshmem.shm_open(key, os.O_RDWR, 0o600)
+    except (OSError, ValueError):
+        raise InternalError(f"Unable to open shared memory region: '{key}'") from None
+    return descriptor
+
+
+def _map(descriptor: int, offset: int, byte_size: int) -> memoryview:
+    size = os.fstat(descriptor).st_size
+    if byte_size > size:
+        raise ValueError("invalid args")
+    if not byte_size or offset % mmap.ALLOCATIONGRANULARITY:
+        raise ValueError("unable to process address spaceInvalid argument")
+    if offset + byte_size > size:  # touching what is not there would end the process
+        raise ValueError("invalid args")
+    return memoryview(mmap.mmap(descriptor, byte_size, offset=offset))

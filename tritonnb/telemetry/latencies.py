@@ -1,0 +1,130 @@
+"""Latency distributions, folded from the event stream: summaries over a sliding window, and histograms.
+
+They cost work for every request, so nobody is attached to the stream unless they were asked for
+(``--metrics-config summary_latencies=true``, ``histogram_latencies=true``).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+
+from tritonnb.core.events import BatchExecuted, ModelStateChanged, Packed, ResponseSent, unpack
+
+#: What a summary looks at: this many seconds, and at most this many observations.
+WINDOW_SECONDS = 60.0
+WINDOW_SIZE = 10_000
+
+#: Triton's buckets of the first response, in milliseconds.
+FIRST_RESPONSE_BUCKETS_MS = (100.0, 500.0, 2000.0, 5000.0)
+
+
+_LOOKED_AT = {each.__name__ for each in (BatchExecuted, ResponseSent, ModelStateChanged)}
+
+
+class Summary:
+    """Count and sum of everything observed, and quantiles of what was observed lately."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.sum = 0
+        self._window: deque[tuple[float, int]] = deque(maxlen=WINDOW_SIZE)
+
+    def observe(self, value: int, now: float) -> None:
+        """Take one value into account; ``now`` in seconds of the monotonic clock."""
+        self.count += 1
+        self.sum += value
+        self._window.append((now, value))
+
+    def quantiles(self, wanted: Sequence[float], now: float) -> list[float]:
+        """The quantiles of the window; NaN where it is empty."""
+        while self._window and self._window[0][0] < now - WINDOW_SECONDS:
+            self._window.popleft()
+        ordered = sorted(value for _, value in self._window)
+        if not ordered:
+            return [math.nan] * len(wanted)
+        return [float(ordered[min(len(ordered) - 1, int(each * len(ordered)))]) for each in wanted]
+
+
+class Histogram:
+    """Counts by upper bound, and the sum of all.
+
+    Parameters
+    ----------
+    bounds : sequence of float
+        Ascending; what is above the last is counted as well.
+    """
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = tuple(bounds)
+        self.sum = 0.0
+        self._counts = [0] * (len(self.bounds) + 1)
+
+    def observe(self, value: float) -> None:
+        """Take one value into account."""
+        self._counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+    def cumulative(self) -> list[int]:
+        """How many were not above each bound; the last entry is how many there were."""
+        return list(accumulate(self._counts))
+
+
+class ModelLatencies:
+    """The distributions of one model version, in microseconds (summaries) and milliseconds (histogram)."""
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.request = Summary()
+        self.queue = Summary()
+        self.compute_input = Summary()
+        self.compute_infer = Summary()
+        self.compute_output = Summary()
+        self.first_response = Histogram(bounds)
+
+    def add(self, event: BatchExecuted, now: float) -> None:
+        """Take the successful requests of a batch into account."""
+        for _, _, received_ns, queued_ns, failed in event.requests:
+            if not failed:
+                self.request.observe((event.exec_end_ns - received_ns) // 1000, now)
+                self.queue.observe((event.exec_start_ns - queued_ns) // 1000, now)
+                self.compute_input.observe((event.compute_start_ns - event.exec_start_ns) // 1000, now)
+                self.compute_infer.observe((event.compute_end_ns - event.compute_start_ns) // 1000, now)
+                self.compute_output.observe((event.exec_end_ns - event.compute_end_ns) // 1000, now)
+
+
+class Latencies:
+    """The distributions of all models; `take` is a sink of the event stream.
+
+    Parameters
+    ----------
+    bounds_of : callable
+        ``bounds_of(model, version)`` gives the upper bounds of its first response histogram, in milliseconds.
+    """
+
+    def __init__(self, bounds_of: Callable[[str, int], Sequence[float]]) -> None:
+        self._bounds_of = bounds_of
+        self._models: dict[tuple[str, int], ModelLatencies] = {}
+
+    def of(self, model: str, version: int) -> ModelLatencies:
+        """Those of a model version."""
+        found = self._models.get((model, version))
+        if found is None:
+            found = self._models[model, version] = ModelLatencies(self._bounds_of(model, version))
+        return found
+
+    def take(self, packed: Packed) -> None:
+        """Take one event into account."""
+        if packed[0] not in _LOOKED_AT:
+            return
+        event = unpack(packed)
+        if isinstance(event, BatchExecuted):
+            self.of(event.model, event.version).add(event, time.monotonic())
+        elif isinstance(event, ResponseSent):
+            if event.index == 0 and event.outcome != "empty":
+                self.of(event.model, event.version).first_response.observe(event.elapsed_ns / 1e6)
+        elif isinstance(event, ModelStateChanged) and event.state == "READY":
+            self._models.pop((event.model, event.version), None)  # counts begin when a model is loaded

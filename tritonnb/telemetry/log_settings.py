@@ -1,0 +1,108 @@
+"""The settings of the logging extension, and the log they are for.
+
+Everything of this package logs below the logger ``tritonnb``. The settings say what a `LogHandler` writes
+and how; a program that has handlers of its own is left alone. Verbose messages are those of the level DEBUG.
+
+Implements the logging extension and Triton's two formats.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+FORMATS = ("default", "ISO8601")
+
+
+@dataclass(slots=True)
+class LogSettings:
+    """What is logged, and how.
+
+    Attributes
+    ----------
+    log_file : str
+        Where to; empty is the console.
+    log_info, log_warning, log_error : bool
+    log_verbose_level : int
+        0 for no verbose messages.
+    log_format : str
+        ``default`` or ``ISO8601``.
+    """
+
+    log_file: str = ""
+    log_info: bool = True
+    log_warning: bool = True
+    log_error: bool = True
+    log_verbose_level: int = 0
+    log_format: str = "default"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As the extension shows them."""
+        return {
+            "log_file": self.log_file,
+            "log_info": self.log_info,
+            "log_warning": self.log_warning,
+            "log_error": self.log_error,
+            "log_verbose_level": self.log_verbose_level,
+            "log_format": self.log_format,
+        }
+
+    def set_verbose_level(self, level: int) -> None:
+        """Take a level as a client gives it, an unsigned number that is a signed one of 32 bits to Triton."""
+        self.log_verbose_level = max(0, (level + 2**31) % 2**32 - 2**31)
+
+    def wants(self, record: logging.LogRecord) -> bool:
+        """Whether a record is to be written."""
+        if record.levelno >= logging.ERROR:
+            return self.log_error
+        if record.levelno >= logging.WARNING:
+            return self.log_warning
+        return self.log_info if record.levelno >= logging.INFO else self.log_verbose_level > 0
+
+
+class LogHandler(logging.Handler):
+    """Writes what the settings want, where and how they want it."""
+
+    def __init__(self, settings: LogSettings) -> None:
+        super().__init__()
+        self._settings = settings
+        self._handler: logging.StreamHandler[Any] = (
+            logging.FileHandler(settings.log_file, delay=True) if settings.log_file else logging.StreamHandler()
+        )
+        self._handler.setFormatter(_Formatter(settings))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record."""
+        if self._settings.wants(record):
+            self._handler.handle(record)
+
+    def close(self) -> None:
+        """Close the file, if there is one."""
+        self._handler.close()
+        super().close()
+
+
+class _Formatter(logging.Formatter):
+    """Triton's lines: ``I1121 08:01:09.980988 30626 server.py:12] "message"``."""
+
+    _LETTERS: ClassVar[Mapping[str, str]] = {"DEBUG": "I", "INFO": "I", "WARNING": "W", "ERROR": "E", "CRITICAL": "E"}
+
+    def __init__(self, settings: LogSettings) -> None:
+        super().__init__()
+        self._settings = settings
+
+    def format(self, record: logging.LogRecord) -> str:
+        letter = self._LETTERS.get(record.levelname, "I")
+        when = time.gmtime(record.created)
+        if self._settings.log_format == "ISO8601":
+            head = f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', when)} {letter}"
+        else:
+            head = f"{letter}{time.strftime('%m%d %H:%M:%S', when)}.{int(record.created % 1 * 1e6):06d}"
+        message = json.dumps(record.getMessage(), ensure_ascii=False)
+        line = f"{head} {os.getpid()} {record.filename}:{record.lineno}] {message}"
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line

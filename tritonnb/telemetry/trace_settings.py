@@ -1,0 +1,232 @@
+"""The settings of the trace extension: for the server, and for models that differ from it.
+
+A setting that a model does not give is the server's, and one that the server was not given since is that of
+the command line. Every update starts a new `TraceSetting`: its counts begin anew, and traces in progress end
+under the one that sampled them.
+
+Implements the trace extension and the ``--trace-config`` of Triton's mode ``triton``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tritonnb.core.errors import InvalidArgumentError
+
+LEVELS = ("TIMESTAMPS", "TENSORS")
+_NUMBER = re.compile(r"\s*([+-]?\d+)")
+_MAX_INT32 = 2**31 - 1
+_UNLIMITED = -1
+
+
+@dataclass(frozen=True, slots=True)
+class TraceOptions:
+    """What is traced.
+
+    Attributes
+    ----------
+    file : str
+        Path of the trace file; with a log frequency or a count, the beginning of the paths.
+    levels : frozenset of str
+        Some of ``TIMESTAMPS`` and ``TENSORS``; none is ``OFF``.
+    rate : int
+        Every how many requests one is traced.
+    count : int
+        How many traces remain to be made; -1 for any number.
+    log_frequency : int
+        After how many traces a file is written; 0 for at the end.
+    """
+
+    file: str = ""
+    levels: frozenset[str] = frozenset()
+    rate: int = 1000
+    count: int = _UNLIMITED
+    log_frequency: int = 0
+
+    def check(self) -> None:
+        """Refuse settings under which nothing could be traced.
+
+        Raises
+        ------
+        InvalidArgumentError
+        """
+        reason = ""
+        if not self.rate:
+            reason = "sample rate must be non-zero"
+        elif not self.file:
+            reason = "trace file name is not given"
+        if self.levels and reason:
+            raise InvalidArgumentError(f"Attempting to set invalid trace setting :{reason}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """As the extension shows it: numbers are strings."""
+        return {
+            "trace_level": [each for each in LEVELS if each in self.levels] or ["OFF"],
+            "trace_rate": str(self.rate),
+            "trace_count": str(self.count),
+            "log_frequency": str(self.log_frequency),
+            "trace_file": self.file,
+            "trace_mode": "triton",
+        }
+
+
+@dataclass(slots=True)
+class TraceSetting:
+    """Options in force, and what was done under them.
+
+    Attributes
+    ----------
+    options : TraceOptions
+        ``count`` is what remains.
+    seen, sampled : int
+        Requests, and those of them that were traced.
+    written : list of str
+        Traces that wait to be written to a file, each as JSON without the brackets of the list.
+    collected : int
+        Traces that ended.
+    """
+
+    options: TraceOptions
+    seen: int = 0
+    sampled: int = 0
+    collected: int = 0
+    written: list[str] = field(default_factory=list)
+
+    def sample(self) -> bool:
+        """Whether the next request is traced."""
+        options = self.options
+        if not options.levels or not options.count:
+            return False
+        self.seen += 1
+        if self.seen % options.rate:
+            return False
+        self.sampled += 1
+        if options.count > 0:
+            self.options = replace(options, count=options.count - 1)
+        return True
+
+    @property
+    def due(self) -> bool:
+        """Whether the collected traces are to be written to a file of their own now."""
+        complete = not self.options.count and self.collected == self.sampled
+        frequency = self.options.log_frequency
+        return bool(self.written) and (complete or (frequency > 0 and len(self.written) >= frequency))
+
+
+class TraceSettings:
+    """All settings of a server.
+
+    Parameters
+    ----------
+    startup : TraceOptions
+    retired : callable
+        ``retired(setting)`` is called with each one that is in force no more.
+    """
+
+    def __init__(self, startup: TraceOptions, retired: Callable[[TraceSetting], None]) -> None:
+        self._startup = startup
+        self._retired = retired
+        self._server_changes: dict[str, Any] = {}
+        self._model_changes: dict[str, dict[str, Any]] = {}
+        self._server = TraceSetting(startup)
+        self._models: dict[str, TraceSetting] = {}
+
+    def of(self, model: str = "") -> TraceSetting:
+        """What is in force for a model; for the server with an empty name."""
+        return self._models.get(model, self._server)
+
+    def all(self) -> Iterable[TraceSetting]:
+        """Every setting in force."""
+        return [self._server, *self._models.values()]
+
+    def update(self, model: str, changes: Mapping[str, Any]) -> None:
+        """Change some settings of a model, or of the server with an empty name.
+
+        Parameters
+        ----------
+        model : str
+        changes : mapping
+            Fields of `TraceOptions`; None goes back to what is in force where this was not set.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If tracing could not work so; nothing is changed then.
+        """
+        before = self._model_changes.get(model, {}) if model else self._server_changes
+        after = {name: value for name, value in {**before, **changes}.items() if value is not None}
+        if not model:
+            options = replace(self._startup, **after)
+            options.check()
+            self._server_changes = after
+            self._server = self._replaced(self._server, options)
+            for name, specified in list(self._model_changes.items()):
+                self._put(name, specified)
+        else:
+            replace(self._server.options, **after).check()
+            self._put(model, after)
+
+    def _put(self, model: str, specified: dict[str, Any]) -> None:
+        previous = self._models.pop(model, None)
+        self._model_changes.pop(model, None)
+        if previous is not None:
+            self._retired(previous)
+        if specified:
+            self._model_changes[model] = specified
+            self._models[model] = TraceSetting(replace(self._server.options, **specified))
+
+    def _replaced(self, previous: TraceSetting, options: TraceOptions) -> TraceSetting:
+        self._retired(previous)
+        return TraceSetting(options)
+
+
+def levels_of(names: Iterable[str]) -> frozenset[str] | None:
+    """The levels that a client names; None if it names none that there are.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If ``OFF`` is not alone.
+    """
+    listed = list(names)
+    if "OFF" in listed:
+        if len(listed) > 1:
+            raise InvalidArgumentError("Expect only one trace level 'OFF' is specified")
+        return frozenset()
+    return frozenset(each for each in listed if each in LEVELS) or None
+
+
+def number_of(setting: str, text: str, separator: str = " ") -> int:
+    """A number as a client writes it.
+
+    Parameters
+    ----------
+    setting : str
+        ``trace_rate``, ``trace_count`` or ``log_frequency``.
+    text : str
+        What follows the digits does not count.
+    separator : str
+        Stands before the value in one of the complaints, which differ between the protocols.
+
+    Raises
+    ------
+    InvalidArgumentError
+    """
+    found = _NUMBER.match(text)
+    if found is None:
+        raise InvalidArgumentError(f"Unable to parse '{setting}', got: {text}")
+    number = int(found.group(1))
+    signed = setting == "trace_count"
+    if not -_MAX_INT32 - 1 <= number <= _MAX_INT32:
+        lowest, highest = (_UNLIMITED, _MAX_INT32) if signed else (0, 2**32 - 1)
+        raise InvalidArgumentError(
+            f"Unable to parse '{setting}', value is out of range [ {lowest}, {highest} ], got: {text}"
+        )
+    if signed and number < _UNLIMITED:
+        raise InvalidArgumentError(
+            f"Unable to parse '{setting}'. Expecting value >= {_UNLIMITED}, got:{separator}{text}"
+        )
+    return number if signed else number % 2**32

@@ -1,0 +1,233 @@
+"""Traces of single requests, in Triton's file format.
+
+The endpoints say when bytes came and went; what happened in between is taken from the event stream, to which
+nobody listens while nothing is traced. A trace file is a JSON list of small objects that name their trace:
+its model, its time stamps (nanoseconds of the monotonic clock), and with the level TENSORS its tensors.
+
+Implements the trace extension; the format is that of Triton's mode ``triton``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from tritonnb.core.datatypes import BF16, BOOL, BYTES, FP16
+from tritonnb.core.events import BatchExecuted, Packed, RequestArrived, unpack
+from tritonnb.core.messages import InferRequest, InferResponse, Tensor
+from tritonnb.telemetry.stream import EventStream
+from tritonnb.telemetry.trace_settings import TraceOptions, TraceSetting, TraceSettings
+
+logger = logging.getLogger(__name__)
+
+
+class Submit(Protocol):
+    """What takes requests: a served model."""
+
+    def submit(self, request: InferRequest) -> None:
+        """Take a request."""
+
+
+class Trace:
+    """One request that is traced.
+
+    Attributes
+    ----------
+    id : int
+    setting : TraceSetting
+        The one that sampled it.
+    """
+
+    def __init__(self, tracer: Tracer, identifier: int, setting: TraceSetting) -> None:
+        self.id = identifier
+        self.setting = setting
+        self.serial = 0
+        self._tracer = tracer
+        self._entries: list[str] = []
+        self._stamps = "TIMESTAMPS" in setting.options.levels
+        self._tensors = "TENSORS" in setting.options.levels
+
+    def stamp(self, name: str, ns: int) -> None:
+        """Something happened."""
+        if self._stamps:
+            self._add(timestamps=[{"name": name, "ns": ns}])
+
+    def submit(self, served: Submit, request: InferRequest) -> None:
+        """Give the request to its model; its responses must be shown to `responded`.
+
+        Raises
+        ------
+        TritonError
+            As ``served.submit``.
+        """
+        at = len(self._entries)
+        self._tracer.submitting = self
+        try:
+            served.submit(request)
+        finally:
+            self._tracer.submitting = None
+        later, self._entries = self._entries[at:], self._entries[:at]
+        identity: dict[str, Any] = {"model_name": request.model_name, "model_version": request.model_version}
+        self._add(**identity, **({"request_id": request.id} if request.id else {}))
+        self.stamp("REQUEST_START", request.received_ns)
+        self.stamp("QUEUE_START", request.queued_ns or request.received_ns)
+        for tensor in request.inputs.values():
+            self._tensor("TENSOR_QUEUE_INPUT", tensor)
+        self._entries += later
+
+    def executed(self, event: BatchExecuted) -> None:
+        """An instance ran the request."""
+        self.stamp("COMPUTE_START", event.exec_start_ns)
+        self.stamp("COMPUTE_INPUT_END", event.compute_start_ns)
+        self.stamp("COMPUTE_OUTPUT_START", event.compute_end_ns)
+        self.stamp("COMPUTE_END", event.exec_end_ns)
+
+    def responded(self, response: InferResponse, ns: int) -> None:
+        """The model answered."""
+        if not response.empty:
+            for tensor in response.outputs:
+                self._tensor("TENSOR_BACKEND_OUTPUT", tensor)
+            self.stamp("INFER_RESPONSE_COMPLETE", ns)
+        if response.final:
+            self.stamp("REQUEST_END", ns)
+
+    def finish(self) -> None:
+        """Nothing follows."""
+        self._tracer.finished(self, ",".join(self._entries))
+
+    def _tensor(self, activity: str, tensor: Tensor) -> None:
+        if self._tensors:
+            described = {
+                "name": tensor.name,
+                "data": _data(tensor),
+                "shape": ",".join(map(str, tensor.array.shape)),
+                "dtype": tensor.datatype.name,
+            }
+            self._add(activity=activity, tensor=described)
+
+    def _add(self, **members: Any) -> None:
+        self._entries.append(json.dumps({"id": self.id, **members}, separators=(",", ":"), ensure_ascii=False))
+
+
+class Tracer:
+    """Decides which requests are traced, follows them, and writes the files; lives on the server's loop.
+
+    Attributes
+    ----------
+    settings : TraceSettings
+    active : bool
+        Whether any request at all might be traced.
+    submitting : Trace or None
+        The one whose request is just being submitted.
+    """
+
+    def __init__(self, stream: EventStream, options: TraceOptions) -> None:
+        self.settings = TraceSettings(options, self._retire)
+        self.active = bool(options.levels)
+        self.submitting: Trace | None = None
+        self._stream = stream
+        self._ids = itertools.count(1)
+        self._followed: dict[int, Trace] = {}
+        self._open = 0
+        self._files: dict[str, _TraceFile] = {}
+
+    def update(self, model: str, changes: dict[str, Any]) -> None:
+        """Change settings: `TraceSettings.update`."""
+        self.settings.update(model, changes)
+        self.active = any(each.options.levels for each in self.settings.all())
+
+    def sample(self, model: str) -> Trace | None:
+        """The trace of a request that begins, if it is one of those that are traced."""
+        setting = self.settings.of(model)
+        if not setting.sample():
+            return None
+        self._open += 1
+        if self._open == 1:
+            self._stream.attach(self._take)
+        return Trace(self, next(self._ids), setting)
+
+    def finished(self, trace: Trace, entries: str) -> None:
+        """A trace is complete."""
+        self._followed.pop(trace.serial, None)
+        self._open -= 1
+        if not self._open:
+            self._stream.detach(self._take)
+        setting = trace.setting
+        setting.collected += 1
+        if entries:
+            setting.written.append(entries)
+        in_force = any(setting is each for each in self.settings.all())
+        if setting.due:
+            self._write(setting, numbered=True)
+        elif not in_force and setting.collected == setting.sampled:
+            self._retire(setting)
+
+    def close(self) -> None:
+        """Write what waits to be written."""
+        for setting in self.settings.all():
+            self._retire(setting)
+
+    def _take(self, packed: Packed) -> None:
+        kind = packed[0]
+        if kind == RequestArrived.__name__ and self.submitting is not None:
+            trace, self.submitting = self.submitting, None
+            trace.serial = packed[4]
+            self._followed[trace.serial] = trace
+        elif kind == BatchExecuted.__name__ and self._followed:
+            event = unpack(packed)
+            assert isinstance(event, BatchExecuted)
+            for serial, *_ in event.requests:
+                if serial in self._followed:
+                    self._followed[serial].executed(event)
+
+    def _retire(self, setting: TraceSetting) -> None:
+        if setting.written:
+            self._write(setting, numbered=setting.options.log_frequency > 0)
+
+    def _write(self, setting: TraceSetting, numbered: bool) -> None:
+        entries = ",".join(setting.written)
+        setting.written.clear()
+        path = setting.options.file
+        file = self._files.setdefault(path, _TraceFile(Path(path)))
+        try:
+            file.write(entries, numbered)
+        except OSError as error:
+            logger.error("failed creating trace file: %s", error)
+
+
+class _TraceFile:
+    """One trace file, and those numbered after it; at any time each is valid JSON."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._number = 0
+        self._begun = False
+
+    def write(self, entries: str, numbered: bool) -> None:
+        if numbered:
+            self._path.with_name(f"{self._path.name}.{self._number}").write_text(f"[{entries}]", "utf-8")
+            self._number += 1
+        elif not self._begun:
+            self._path.write_text(f"[{entries}]", "utf-8")
+            self._begun = True
+        else:
+            with self._path.open("rb+") as file:
+                file.seek(-1, 2)  # over the closing bracket
+                file.write(f",{entries}]".encode())
+
+
+def _data(tensor: Tensor) -> str:
+    """Elements as Triton prints them; those of FP16 and BF16 it leaves out."""
+    flat = np.asarray(tensor.array).reshape(-1)
+    if tensor.datatype in (FP16, BF16):
+        return ""
+    if tensor.datatype is BYTES:
+        return ",".join(f'"{bytes(each).decode("utf-8", "replace")}"' for each in flat)
+    if tensor.datatype is BOOL or flat.dtype.kind in "iu":
+        return ",".join(str(int(each)) for each in flat)
+    return ",".join(f"{each:g}" for each in flat.tolist())
