@@ -29,6 +29,7 @@ from tritonnb.runtime.loop import in_thread
 from tritonnb.runtime.served import Served
 from tritonnb.runtime.served_ensemble import Find, ServedEnsemble
 from tritonnb.runtime.served_model import ServedModel
+from tritonnb.runtime.warmup import warmup_samples
 from tritonnb.telemetry.stream import EventStream
 
 logger = logging.getLogger(__name__)
@@ -98,11 +99,13 @@ class ModelLoader:
         instances: list[Instance] = []
         try:
             served = ServedModel(context, backend_model, self._stream, loop)
+            samples = await self.in_thread(warmup_samples, context)
             for spec in instance_specs(context.config):
                 backend_instance = await self.in_thread(backend_model.create_instance, spec)
                 instance = Instance(spec, backend_instance, loop, served.executed)
                 await _reported(instance.start())
                 instances.append(instance)
+                await served.warm_up(instance, samples)
         except BaseException:
             for instance in instances:
                 await instance.stop()
