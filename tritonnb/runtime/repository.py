@@ -16,19 +16,18 @@ from collections.abc import Mapping
 
 from tritonclient.grpc import model_config_pb2 as pb
 
-from tritonnb.backends.contract import ServerCalls
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.events import ModelStateChanged
 from tritonnb.model_config.ensemble import StepModel, check_ensemble, check_no_cycle
 from tritonnb.model_config.identity import ENSEMBLE
 from tritonnb.model_config.load import ConfigError
 from tritonnb.model_config.parse import parse_json
+from tritonnb.runtime.facilities import Facilities
 from tritonnb.runtime.loading import ModelLoader, ModelSource
 from tritonnb.runtime.model_directories import ModelDirectories
 from tritonnb.runtime.model_table import Model, ModelTable, State, Version
 from tritonnb.runtime.options import EngineOptions
 from tritonnb.runtime.served import Served
-from tritonnb.telemetry.stream import EventStream
 
 logger = logging.getLogger(__name__)
 
@@ -43,19 +42,12 @@ class ModelRepository:
     loader : ModelLoader
     """
 
-    def __init__(self, options: EngineOptions, stream: EventStream, server: ServerCalls) -> None:
+    def __init__(self, options: EngineOptions, facilities: Facilities) -> None:
         self.table = ModelTable()
         self.directories = ModelDirectories(options)
-        self._stream = stream
+        self._stream = facilities.stream
         self._closing: set[asyncio.Task[None]] = set()
-        self.loader = ModelLoader(
-            stream,
-            options.settings_of,
-            options.auto_complete_config,
-            options.model_load_threads,
-            self.table.get,
-            server,
-        )
+        self.loader = ModelLoader(options, facilities, self.table.get)
 
     # --- loading ------------------------------------------------------------------------------
 
