@@ -6,6 +6,7 @@ import gc
 
 import pytest
 
+import tritonnb as tnb
 from tritonnb.core.events import BatchExecuted, BatchSent, RequestRefused, pack, unpack
 from tritonnb.recording.recording import Recording
 from tritonnb.telemetry.stream import EventStream
@@ -38,6 +39,13 @@ def executed(number: int, *members: int, size: int = 0, at: int = 0, model: str 
 @pytest.fixture
 def recording() -> Recording:
     return Recording([sent(1, 1, 2, 3), sent(2, 4, at=MS), executed(1, 1, 2, 3, at=MS), executed(2, 4, at=9 * MS)])
+
+
+def test_null_requests_keep_nobody_company():
+    config = "max_batch_size: 2 sequence_batching { direct { } }"
+    rec = tnb.simulate(config, tnb.sequences([2, 3], every_us=5000, stagger_us=2000), tnb.fixed(1))
+    assert [batch.requests.count(None) for batch in rec.batches] == [0, 1, 0, 1, 1]
+    assert rec.summary()["rows_batched"] == 0.0
 
 
 def test_batches_join_what_was_sent_with_how_it_ran(recording):

@@ -221,7 +221,8 @@ class Recording:
         latencies = sorted(each.latency_ns / 1e6 for each in self.requests)
         queues = [each.queue_ns / 1e6 for each in self.requests]
         rows = sum(each.size for each in self.requests)
-        together = sum(each.size for each in self.batches if len(each.requests) > 1)
+        alone = {each.number for each in self.batches if len(each.requests) - each.requests.count(None) == 1}
+        together = sum(each.size for each in self.requests if each.batch not in alone)
         return {
             "requests": len(self.requests),
             "rows": rows,
