@@ -221,7 +221,8 @@ class Recording:
         latencies = sorted(each.latency_ns / 1e6 for each in self.requests)
         queues = [each.queue_ns / 1e6 for each in self.requests]
         rows = sum(each.size for each in self.requests)
-        together = sum(each.size for each in self.batches if len(each.requests) > 1)
+        members = Counter(each.batch for each in self.requests)
+        together = sum(each.size for each in self.requests if members[each.batch] > 1)
         return {
             "requests": len(self.requests),
             "rows": rows,
