@@ -67,6 +67,12 @@ def test_the_summary_counts_requests_rows_and_batches(recording):
     assert found["longest_queue_ms"] == 1.0
 
 
+def test_a_null_request_is_nobody_to_share_a_batch_with():
+    alone = Recording([sent(1, None, 2), executed(1, 2)])
+    assert alone.batches[0].size == 2
+    assert alone.summary()["rows_batched"] == 0
+
+
 def test_the_verdict_is_the_first_line_of_the_repr(recording):
     assert repr(recording).splitlines()[0] == recording.verdict()
     assert "2 batches" in recording.verdict()
