@@ -87,6 +87,7 @@ class NotebookPage:
 
     def __init__(self, browser_page: Any, lab: Lab, name: str) -> None:
         self.browser_page = browser_page
+        self.file = name
         self.messages: list[str] = []
         browser_page.on("console", lambda each: self.messages.append(f"{each.type}: {each.text}"))
         browser_page.on("pageerror", lambda each: self.messages.append(f"error: {each}"))
@@ -199,6 +200,6 @@ def notebook(lab: Lab, browser: Any) -> Iterator[Callable[..., NotebookPage]]:
     pages: list[NotebookPage] = []
     yield open_notebook
     for page in pages:
-        page.browser_page.evaluate("() => window.jupyterapp.shell.currentWidget?.context.sessionContext.shutdown()")
+        page.browser_page.evaluate("() => window.jupyterapp.shell.currentWidget.context.sessionContext.shutdown()")
     for context in contexts:
         context.close()
