@@ -25,17 +25,21 @@ def server_card(server: Server) -> str:
     """Where a server is, and every model with its state, scheduler and counts."""
     stats = {(each["name"], each["version"]): each for each in server.stats()["model_stats"]}
     configs = {(each.name, str(each.version)): each.config for each in server.call(server.engine.models)}
-    rows = []
+    rows, absent = [], []
     for entry in server.index():
+        if "state" not in entry:
+            absent.append(entry["name"])
+            continue
         key = (entry["name"], entry.get("version", ""))
-        state = entry.get("state", "not loaded") + (f": {entry['reason']}" if entry.get("reason") else "")
+        state = entry["state"] + (f": {entry['reason']}" if entry.get("reason") else "")
         found, config = stats.get(key), configs.get(key)
         runs = [config.backend or config.platform, scheduling_words(config)] if config is not None else ["", ""]
         numbers = [found["inference_count"], found["execution_count"], _mean_batch(found)] if found else ["", "", ""]
         rows.append([*key, state, *runs, *numbers])
     titles = ("model", "version", "state", "backend", "scheduling", "rows", "executions", "mean batch")
     link = f"<a href='{server.url}/v2'>{server.url}</a>"
-    return f"<p><b>tritonnb server</b> at {link}</p>{_table(titles, rows)}"
+    rest = f"<p>Not loaded: {html.escape(', '.join(absent))}.</p>" if absent else ""
+    return f"<p><b>tritonnb server</b> at {link}</p>{_table(titles, rows) if rows else ''}{rest}"
 
 
 def model_card(model: ModelHandle) -> str:
@@ -114,13 +118,23 @@ class _Html(str):
 
 
 def _table(titles: Iterable[object], rows: Iterable[Sequence[object]]) -> str:
-    head = "".join(f"<th>{_cell(each)}</th>" for each in titles)
-    body = "".join("<tr>" + "".join(f"<td>{_cell(each)}</td>" for each in row) + "</tr>" for row in rows)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    lines = [list(each) for each in rows]
+    sides = ["right" if all(_is_number(each) for each in column) else "left" for column in zip(*lines, strict=True)]
+    head = _row("th", titles, sides)
+    body = "".join(_row("td", each, sides) for each in lines)
+    return f"<table style='margin-left:0'><thead>{head}</thead><tbody>{body}</tbody></table>"
 
 
-def _cell(value: object) -> str:
-    return value if isinstance(value, _Html) else html.escape(str(value))
+def _row(tag: str, cells: Iterable[object], sides: Iterable[str]) -> str:
+    pieces = (
+        f"<{tag} style='text-align:{side}'>{each if isinstance(each, _Html) else html.escape(str(each))}</{tag}>"
+        for each, side in zip(cells, sides, strict=True)
+    )
+    return f"<tr>{''.join(pieces)}</tr>"
+
+
+def _is_number(cell: object) -> bool:
+    return not isinstance(cell, _Html) and str(cell).strip("–.").replace(".", "").isdigit() | (cell in ("", "–"))
 
 
 def _bar(parts: Sequence[float], longest: float) -> str:

@@ -51,6 +51,8 @@ class Dashboard(KeepsLastState, widgets.VBox):  # type: ignore[misc]
         super().__init__([self._card, self._choice, self._tabs])
         self.add_class(LIVE)
         self.add_class("tnb-dashboard")
+        for each in (self._card, self._statistics):
+            each.add_class("jp-RenderedHTMLCommon")  # tables look like those of other outputs
         self._refresh()
         if model is not None:
             self._choice.value = model

@@ -21,7 +21,7 @@ _EVERY_S = 2.0
 # A widget that Jupyter cannot show is a node without children: it gives way to the last state.
 _STYLE = f"""<style>
 .jp-OutputArea:has(.{LIVE}) .tnb-last-state {{ display: none; }}
-.jp-OutputArea:has(.tnb-last-state) .jupyter-widgets:not(:has(*)) {{ display: none; }}
+.jp-OutputArea:has(.tnb-last-state) .jp-OutputArea-output:not(:has(*)) {{ display: none; }}
 </style>"""
 
 
