@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -167,8 +166,9 @@ class ModelHandle:
         return "\n".join([self._title(), *(f"  {line}" for line in self._lines())])
 
     def _repr_html_(self) -> str:
-        lines = "".join(f"<li><code>{html.escape(line)}</code></li>" for line in self._lines())
-        return f"<b>{html.escape(self._title())}</b><ul>{lines}</ul>"
+        from tritonnb.notebook.cards import model_card
+
+        return model_card(self)
 
     def _title(self) -> str:
         versions = self._server.call(self._server.engine.ready_versions, self.name)

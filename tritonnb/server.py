@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import html
 import weakref
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tritonnb.backends.functions import Function, FunctionBackend, config_of
 from tritonnb.core.errors import TritonError
@@ -31,6 +30,9 @@ from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.loading import ModelSource
 from tritonnb.runtime.loop import BackgroundLoop
 from tritonnb.runtime.options import EngineOptions
+
+if TYPE_CHECKING:
+    from tritonnb.notebook.dashboard import Dashboard
 
 T = TypeVar("T")
 StrPath = str | PathLike[str]
@@ -318,23 +320,33 @@ class Server:
 
     # --- looking at it ------------------------------------------------------------------------
 
+    def dashboard(self, model: str | None = None) -> Dashboard:
+        """The server's models live, one of them opened: configuration, batches, statistics.
+
+        Parameters
+        ----------
+        model : str, optional
+            The one that is opened first.
+
+        Returns
+        -------
+        Dashboard
+            A widget; its ``close()`` ends it.
+        """
+        from tritonnb.notebook.dashboard import Dashboard
+
+        return Dashboard(self, model)
+
     def __repr__(self) -> str:
-        if not self._background.alive:
+        if not self.alive:
             return "<Server: stopped>"
         rows = [f"  {' '.join(each)}" for each in self._rows()]
         return "\n".join([f"tritonnb server at {self.url}", *rows])
 
     def _repr_html_(self) -> str:
-        if not self._background.alive:
-            return "<b>tritonnb server</b>: stopped"
-        head = "".join(f"<th>{each}</th>" for each in ("model", "version", "state", "rows", "executions"))
-        rows = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in self._rows()
-        )
-        return (
-            f"<b>tritonnb server</b> at <a href='{self.url}/v2'>{self.url}</a>"
-            f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-        )
+        from tritonnb.notebook.cards import server_card
+
+        return server_card(self) if self.alive else "<p><b>tritonnb server</b>: stopped</p>"
 
     def _rows(self) -> list[list[str]]:
         counts = {(each["name"], each["version"]): each for each in self.stats()["model_stats"]}
