@@ -91,7 +91,7 @@ class NotebookPage:
         self.file = name
         self.messages: list[str] = []
         browser_page.on("console", lambda each: self.messages.append(f"{each.type}: {each.text}"))
-        browser_page.on("pageerror", lambda each: self.messages.append(f"error: {each}"))
+        browser_page.on("pageerror", lambda each: self.messages.append(f"error: {each.stack or each}"))
         browser_page.goto(f"{lab.url}doc/tree/{name}")
         browser_page.wait_for_function("() => window.jupyterapp?.shell.currentWidget?.context?.isReady")
 
@@ -134,6 +134,8 @@ class NotebookPage:
         self.browser_page.wait_for_function(
             "(light) => document.body.dataset.jpThemeLight === light", arg=str(name == "light").lower()
         )
+        # JupyterLab stumbles over its own splash screen when the theme changes again before that has gone.
+        self.browser_page.locator("#jupyterlab-splash").wait_for(state="detached")
 
     def save(self) -> None:
         """Save the notebook, outputs included."""
