@@ -178,7 +178,7 @@ class LiveBatchView(BatchView):
 
     def _update(self) -> None:
         told = time.monotonic()
-        stale = False
+        stale, now = False, time.monotonic_ns()
         while not self._stop.wait(_TICK_S):
             try:
                 seen = self._server.call(self._look)
@@ -186,10 +186,11 @@ class LiveBatchView(BatchView):
                 break
             self._drain()
             if not self._feed.quiet:
-                self.send({**self._feed.flush(time.monotonic_ns()), "meta": self._feed.meta(), "seen": seen})
+                now = time.monotonic_ns()
+                self.send({**self._feed.flush(now), "meta": self._feed.meta(), "seen": seen})
                 stale = True
             if stale and time.monotonic() - told > _HISTORY_S:
-                self.history = {**self._feed.history(time.monotonic_ns()), "seen": seen}
+                self.history = {**self._feed.history(now), "seen": seen}
                 told, stale = time.monotonic(), False
         self._finish()
 

@@ -10,6 +10,7 @@ import heapq
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from tritonclient.grpc import model_config_pb2 as pb
@@ -28,6 +29,8 @@ MOST_MEMBERS, MOST_BATCHES = 400, 120
 _MOST_PENDING, _MOST_DEPTHS = 200, 200
 
 Json = dict[str, Any]
+#: Serial, arrival if it was seen, and line; None for a null request.
+_Member = tuple[int, RequestArrived | None, int] | None
 
 
 @dataclass(slots=True)
@@ -73,7 +76,7 @@ class Feed:
         self._sent: dict[int, BatchSent] = {}
         self._arrived: dict[int, RequestArrived] = {}
         self._rows = _Rows()
-        self._pending: dict[int, list[Any]] = {}
+        self._pending: dict[int, int] = {}  # serials and their lines
         self._stays = SlotHistory({model: config})
         self._told: dict[tuple[str, int, int], list[Any]] = {}
         self._instances: list[str] = instances_of(model, config)
@@ -91,29 +94,23 @@ class Feed:
                 self._end_ns = max(self._end_ns, event.time_ns)
                 _FOLDS[type(event)](self, event)
 
+    # At full load these run tens of thousands of times a second: what is drawn is made of them later.
+
     def _request_arrived(self, event: RequestArrived) -> None:
         self.counts.requests += 1
         self._step(event.time_ns, 1)
-        row = self._rows.take(event.serial)
-        label = event.id or str(event.serial)
         self._arrived[event.serial] = event
-        self._pending[event.serial] = [
-            label, event.size, event.priority, self._at(event.time_ns), row, event.correlation_id, event.flags,
-        ]  # fmt: skip
+        self._pending[event.serial] = self._rows.take()
 
     def _request_refused(self, event: RequestRefused) -> None:
         self.counts.refused += 1
-        waiting = self._leave(event.serial, event.time_ns)
-        label, row, sequence = (waiting[0], waiting[4], waiting[5]) if waiting else (str(event.serial), 0, 0)
+        row = self._leave(event.serial, event.time_ns)
+        arrived = self._arrived.pop(event.serial, None)
+        label, sequence = (arrived.id, arrived.correlation_id) if arrived else ("", 0)
         told = [
-            self._at(event.received_ns),
-            self._at(event.time_ns),
-            label,
-            row,
-            event.message or "cancelled",
-            sequence,
-        ]
-        self._arrived.pop(event.serial, None)
+            self._at(event.received_ns), self._at(event.time_ns), label or str(event.serial), row,
+            event.message or "cancelled", sequence,
+        ]  # fmt: skip
         self._new["refused"].append(told)
         self._refused.append(told)
 
@@ -122,27 +119,15 @@ class Feed:
         counts.batches += 1
         counts.rows += event.size
         counts.sizes[event.size] += 1
-        members = [None if each is None else self._leave(each, event.time_ns) for each in event.members]
         counts.nulls += event.members.count(None)
         self._sent[event.batch] = event
         if event.instance not in self._instances:
             self._instances.append(event.instance)
-        queued = [each[3] for each in members if each is not None]
-        batch = {
-            "n": event.batch,
-            "instance": event.instance,
-            "sent": self._at(event.time_ns),
-            "start": None,
-            "end": None,
-            "rows": event.size,
-            "requests": len(event.members) - event.members.count(None),
-            "depth": event.queue_depth,
-            "oldest": min(queued, default=self._at(event.time_ns)),
-            "why": "",
-            "members": [[] if each is None else each for each in members],
-            "slots": event.slots,
-        }
-        self._new["batches"].append((batch, event))
+        members = [
+            None if each is None else (each, self._arrived.get(each), self._leave(each, event.time_ns))
+            for each in event.members
+        ]
+        self._new["batches"].append((event, members))
 
     def _batch_executed(self, event: BatchExecuted) -> None:
         sent = self._sent.pop(event.batch, None)
@@ -214,7 +199,10 @@ class Feed:
         return {
             "now": self._at(now_ns),
             "instances": sorted(self._instances, key=natural),
-            "pending": list(self._pending.values())[:_MOST_PENDING],
+            "pending": [
+                self._request(self._arrived[serial], row)
+                for serial, row in islice(self._pending.items(), _MOST_PENDING)
+            ],
             "depth": self._depth,
             "counts": {
                 "requests": counts.requests,
@@ -226,34 +214,65 @@ class Feed:
             },
         }
 
-    def _chosen(self, batches: list[tuple[Json, BatchSent]]) -> list[Json]:
+    def _chosen(self, sent: list[tuple[BatchSent, list[_Member]]]) -> list[Json]:
         """The batches to draw, with words for why, and of each as many members as there is room for."""
-        every = max(1, -(-len(batches) // MOST_BATCHES)) if self._sample else 1
-        chosen = batches[::every]
-        members = sum(len(batch["members"]) for batch, _ in chosen)
-        part = max(1, -(-members // MOST_MEMBERS)) if self._sample else 1
-        for batch, event in chosen:
-            batch["why"] = explain(Reason(event.rule, event.facts))
-            batch["drawn"] = [every, part]
-            if part > 1 and batch["slots"] is None:
-                batch["members"] = batch["members"][::part]
-            if len(self._kept) == self._kept.maxlen:
-                self._by_number.pop(self._kept[0]["n"], None)
-            self._kept.append(batch)
-            self._by_number[batch["n"]] = batch
-        return [batch for batch, _ in chosen]
+        every = max(1, -(-len(sent) // MOST_BATCHES)) if self._sample else 1
+        chosen = sent[::every]
+        count = sum(len(members) for _, members in chosen)
+        part = max(1, -(-count // MOST_MEMBERS)) if self._sample else 1
+        return [self._keep(self._batch(event, members, every, part)) for event, members in chosen]
 
-    def _keep_depths(self, steps: list[list[float]]) -> list[list[float]]:
+    def _batch(self, event: BatchSent, members: list[_Member], every: int, part: int) -> Json:
+        arrived = [each[1].time_ns for each in members if each is not None and each[1] is not None]
+        drawn = members if event.slots else members[::part]
+        return {
+            "n": event.batch,
+            "instance": event.instance,
+            "sent": self._at(event.time_ns),
+            "start": None,
+            "end": None,
+            "rows": event.size,
+            "requests": len(members) - members.count(None),
+            "depth": event.queue_depth,
+            "oldest": self._at(min(arrived, default=event.time_ns)),
+            "why": explain(Reason(event.rule, event.facts)),
+            "members": [self._member(event.time_ns, each) for each in drawn],
+            "slots": event.slots,
+            "drawn": [every, part],
+        }
+
+    def _member(self, sent_ns: int, member: _Member) -> list[Any]:
+        if member is None:
+            return []
+        serial, event, row = member
+        if event is None:  # it came before the view, or runs again
+            return [str(serial), 1, 0, self._at(sent_ns), 0, 0, 0]
+        return self._request(event, row)
+
+    def _request(self, event: RequestArrived, row: int) -> list[Any]:
+        label = event.id or str(event.serial)
+        return [label, event.size, event.priority, self._at(event.time_ns), row, event.correlation_id, event.flags]
+
+    def _keep(self, batch: Json) -> Json:
+        if len(self._kept) == self._kept.maxlen:
+            self._by_number.pop(self._kept[0]["n"], None)
+        self._kept.append(batch)
+        self._by_number[batch["n"]] = batch
+        return batch
+
+    def _keep_depths(self, steps: list[tuple[int, int]]) -> list[list[float]]:
         """The queue's depth over time; of many moments the deepest of each hundredth second."""
         if self._sample and len(steps) > _MOST_DEPTHS:
-            deepest: dict[int, list[float]] = {}
-            for time, depth in steps:
-                at = int(time // 10)
-                if at not in deepest or depth >= deepest[at][1]:
-                    deepest[at] = [time, depth]
+            deepest: dict[int, tuple[int, int]] = {}
+            for step in steps:
+                at = step[0] // 10_000_000
+                if at not in deepest or step[1] >= deepest[at][1]:
+                    deepest[at] = step
             steps = [*deepest.values(), steps[-1]]
-        self._depths.extend(steps)
-        return steps
+        told = {self._at(time_ns): depth for time_ns, depth in steps}
+        kept: list[list[float]] = [[time, depth] for time, depth in told.items()]
+        self._depths.extend(kept)
+        return kept
 
     def _new_stays(self, now_ns: int) -> list[list[Any]]:
         running = {event.correlation_id for event in self._arrived.values()}
@@ -277,25 +296,20 @@ class Feed:
             stay.ended, stay.ran, last,
         ]  # fmt: skip
 
-    def _leave(self, serial: int, time_ns: int) -> list[Any] | None:
-        """A request waits no more."""
-        waiting = self._pending.pop(serial, None)
-        if waiting is None:
-            if self._from_before:
-                self._from_before -= 1
-                self._step(time_ns, -1)
-            return [str(serial), 1, 0, self._at(time_ns), 0, 0, 0]  # it came before the view, or runs again
-        self._rows.give_back(serial)
-        self._step(time_ns, -1)
-        return waiting
+    def _leave(self, serial: int, time_ns: int) -> int:
+        """A request waits no more; the line that it was drawn on."""
+        row = self._pending.pop(serial, None)
+        if row is not None:
+            self._rows.give_back(row)
+            self._step(time_ns, -1)
+        elif self._from_before:
+            self._from_before -= 1
+            self._step(time_ns, -1)
+        return row or 0
 
     def _step(self, time_ns: int, change: int) -> None:
         self._depth += change
-        steps = self._new["depths"]
-        if steps and steps[-1][0] == self._at(time_ns):
-            steps[-1][1] = self._depth
-        else:
-            steps.append([self._at(time_ns), self._depth])
+        self._new["depths"].append((time_ns, self._depth))
 
     def _at(self, time_ns: int) -> float:
         return round((time_ns - self._begin_ns) / 1e6, 4)
@@ -314,15 +328,16 @@ class _Rows:
 
     def __init__(self) -> None:
         self._free: list[int] = []
-        self._of: dict[int, int] = {}
+        self._count = 0
 
-    def take(self, serial: int) -> int:
-        row = heapq.heappop(self._free) if self._free else len(self._of)
-        self._of[serial] = row
-        return row
+    def take(self) -> int:
+        if self._free:
+            return heapq.heappop(self._free)
+        self._count += 1
+        return self._count - 1
 
-    def give_back(self, serial: int) -> None:
-        heapq.heappush(self._free, self._of.pop(serial))
+    def give_back(self, row: int) -> None:
+        heapq.heappush(self._free, row)
 
 
 def describe_config(model: str, config: pb.ModelConfig) -> Json:

@@ -113,7 +113,7 @@ function drawBatches(frame, queueTop) {
   const members = batches.reduce((sum, each) => sum + each.members.length, 0);
   story.instances.forEach((instance, at) => {
     const top = TOP + at * (sizes.lane + LABELS) + LABELS, bottom = top + sizes.lane;
-    surface.rect(scale.left, top, scale.width, sizes.lane, { fill: theme.panel });
+    surface.rect(scale.left, top, scale.width, sizes.lane, { fill: theme.panel, alpha: 0.6 });
     for (const size of story.meta.preferred) {
       if (size < full) surface.line(scale.left, bottom - (size / full) * sizes.lane, scale.left + scale.width, bottom - (size / full) * sizes.lane, { stroke: theme.faint, dash: [4, 4], alpha: 0.7 });
     }
@@ -123,7 +123,7 @@ function drawBatches(frame, queueTop) {
       const begin = batch.start ?? batch.sent;
       const left = scale.clamp(begin), right = Math.max(scale.clamp(batch.end ?? end), left + 1);
       const height = Math.max(2, (Math.min(batch.rows, full) / full) * sizes.lane);
-      drawSlices(frame, batch, left, right, bottom, height, members < 300 ? queueTop : null);
+      drawSlices(frame, batch, left, right, bottom, height, members < 150 ? queueTop : null);
       const chosen = batch.n === selected;
       surface.rect(left, bottom - height, right - left, height, { stroke: chosen ? theme.accent : PALETTE[0], line: chosen ? 3 : 1 });
       drawParts(frame, batch, left, right, bottom);
@@ -199,7 +199,7 @@ function drawQueue(frame, top) {
     const colour = requestColour(story, member);
     const begin = scale.clamp(member[QUEUED]);
     surface.line(begin, y, scale.clamp(until), y, { stroke: colour, line: number !== null && number === selected ? 4 : Math.min(2, step * 0.6) });
-    surface.dot(begin, y, Math.min(3.5, Math.max(1.2, step * 0.36)), colour);
+    surface.dot(begin, y, Math.min(lines.length > 150 ? 1.8 : 3.5, Math.max(1.2, step * 0.36)), colour);
     const room = begin - (named[member[LINE]] ?? -Infinity) > surface.measure(member[LABEL], 10) + 14;
     if (step >= 10 && room && lines.length < 200) surface.text(member[LABEL], begin - 5, y, { size: 10, align: "right", halo: true });
     named[member[LINE]] = Math.max(begin, named[member[LINE]] ?? -Infinity);
@@ -258,7 +258,7 @@ function drawIdle({ surface, story, scale, sizes, end }, y, last, right) {
   if (!story.meta.idle) return;
   const share = Math.min(1, Math.max(0, (end - last) / story.meta.idle));
   const left = scale.clamp(last);
-  surface.line(left, y + sizes.lane - 2, left + (right - left) * 1, y + sizes.lane - 2, { stroke: share > 0.8 ? PALETTE[5] : surface.theme.faint, line: 2, dash: [2, 2] });
+  surface.line(left, y + sizes.lane - 2, right, y + sizes.lane - 2, { stroke: share > 0.8 ? PALETTE[5] : surface.theme.faint, line: 2, dash: [2, 2] });
 }
 
 function drawMember({ surface, story, sizes }, member, left, right, y) {
@@ -346,6 +346,6 @@ function drawAxis({ surface, scale }) {
     surface.line(scale.x(time), y, scale.x(time), y + 4, { stroke: surface.theme.line });
     const digits = Math.max(0, -Math.floor(Math.log10(seconds ? step / 1000 : step)));
     const words = seconds ? `${(time / 1000).toFixed(digits)} s` : `${time.toFixed(digits)} ms`;
-    surface.text(words, scale.x(time), y + 12, { size: 10, align: "center", fill: surface.theme.faint });
+    if (scale.x(time) < surface.width - 24) surface.text(words, scale.x(time), y + 12, { size: 10, align: "center", fill: surface.theme.faint });
   }
 }

@@ -1,6 +1,6 @@
 // The view: what one sees and does. Everything here works without the kernel.
 
-const LIVE_SPAN = 2000, LAG = 130, REST = 700;
+const LIVE_SPAN = 2000, LAG = 130, REST = 700, READABLE = 30;
 
 const TOOLS = `
   <div class="tnb-tools" role="toolbar" aria-label="time">
@@ -109,9 +109,9 @@ class View {
   }
 
   act(action) {
-    if (action === "pause") this.follow && this.model.get("live") ? this.hold() : this.resume();
+    if (action === "pause") this.follow && this.model.get("live") ? this.holdNewest() : this.resume();
     else if (action === "back" || action === "forward") this.step(action === "forward" ? 1 : -1);
-    else if (action === "in" || action === "out") this.zoom(action === "in" ? 0.6 : 1.6, this.cursor ?? this.from + this.span / 2);
+    else if (action === "in" || action === "out") this.zoomed = this.zoom(action === "in" ? 0.6 : 1.6, this.cursor ?? this.from + this.span / 2);
     else if (action === "all") { this.hold(); this.showAll(); }
     else if (action === "none") { this.cursor = null; this.selected = null; }
     else this.save(action);
@@ -125,7 +125,18 @@ class View {
     this.follow = false;
   }
 
+  // What one stops to read: the newest batches, large enough, unless one has chosen how much time to see.
+  holdNewest() {
+    this.hold();
+    const newest = [...this.story.batches.values()].slice(-READABLE);
+    if (this.zoomed || !newest.length) return;
+    const end = Math.max(...newest.map((each) => each.end ?? this.story.now));
+    this.span = Math.max(1, (end - Math.min(...newest.map((each) => each.oldest))) * 1.04);
+    this.from = end + 0.02 * this.span - this.span;
+  }
+
   resume() {
+    if (!this.zoomed) this.span = LIVE_SPAN;
     this.cursor = null;
     this.selected = null;
     this.follow = this.model.get("live");
@@ -143,6 +154,7 @@ class View {
     this.span = Math.min(Math.max(this.span * factor, 0.05), Math.max(LIVE_SPAN, (this.story.end - this.story.begin) * 1.5));
     this.from = around - share * this.span;
     this.draw();
+    return true;
   }
 
   scrub(share) {
