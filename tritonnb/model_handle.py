@@ -15,6 +15,7 @@ from tritonnb.runtime.served_model import ServedModel
 
 if TYPE_CHECKING:
     from tritonnb.core.messages import InferRequest
+    from tritonnb.notebook.batch_view import LiveBatchView
     from tritonnb.notebook.config_editor import ConfigEditor
     from tritonnb.notebook.traffic import Traffic
     from tritonnb.server import Server
@@ -129,6 +130,18 @@ class ModelHandle:
         from tritonnb.notebook.config_editor import edit_config
 
         return edit_config(self)
+
+    def watch(self) -> LiveBatchView:
+        """A live view of batches as they form; of slots, for a stateful model.
+
+        Returns
+        -------
+        LiveBatchView
+            A widget; until it is closed, the same one for every call.
+        """
+        from tritonnb.notebook.batch_view import watch
+
+        return watch(self)
 
     def reload(self) -> None:
         """Load the model anew from its files; the old one answers until the new one is ready."""
