@@ -29,6 +29,7 @@ from tritonnb.simulation.service import Service, table
 
 if TYPE_CHECKING:
     import pandas
+    from matplotlib.axes import Axes
 
     from tritonnb.model_handle import ModelHandle
 
@@ -42,7 +43,7 @@ def sweep(
     rate: float | None = None,
     arrivals: str | Iterable[Arrival | tuple[float, int]] | ClosedLoop | None = None,
     clients: int | None = None,
-    requests: int = 2000,
+    requests: int = 4000,
     size: int | None = None,
     sequence_length: int = 0,
     sequences: int = 4,
@@ -115,9 +116,7 @@ def sweep(
     for _, config in grid:
         validate(config)
     if running.HasField("sequence_batching") and not sequence_length and not isinstance(arrivals, list):
-        raise InvalidArgumentError(
-            f"model '{model.name}' is stateful: say sequence_length=, or give a list of arrivals"
-        )
+        raise InvalidArgumentError(f"model '{model.name}' is stateful: say sequence_length=, or list the arrivals")
     searching = open_loop and rate is None and (arrivals is None or isinstance(arrivals, str))
     if searching and (bound is None or live):
         hint = "" if live else ", or what must hold (constraint='p99 < 50 ms')"
@@ -139,15 +138,14 @@ def sweep(
     finally:
         if live:
             trial.apply(model, running)
-    return Sweep(model, trials[0], sorted(trials[1:], key=_rank(by_rate=searching or not open_loop)), bound, searching)
+    by_rate = searching or not open_loop
+    return Sweep(model, trials[0], sorted(trials[1:], key=_rank(by_rate)), bound, by_rate, searching)
 
 
 def _grid(fields: dict[str, Any]) -> list[dict[str, Any]]:
     """Every combination of the fields' values."""
     if not fields:
-        raise InvalidArgumentError(
-            "name the fields to try, each with its values: max_queue_delay_microseconds=[0, 1000]"
-        )
+        raise InvalidArgumentError("name the fields to try, each with its values: count=[1, 2]")
     for name, values in fields.items():
         if not isinstance(values, (list, tuple, range)) or not values:
             raise InvalidArgumentError(f"{name} needs a list of values to try, got {values!r}")
@@ -175,7 +173,7 @@ def _rank(by_rate: bool) -> Callable[[Trial], tuple[float, ...]]:
 
     def rank(each: Trial) -> tuple[float, ...]:
         value = -each.rate if by_rate else each.percentile(99)
-        return (not each.meets, value, instance_count(each.config))
+        return (not each.meets, value, instance_count(each.config), each.percentile(99))
 
     return rank
 
@@ -192,6 +190,8 @@ class Sweep:
     trials : list of Trial
         The others, the best first.
     constraint : Constraint or None
+    by_rate : bool
+        Whether the best answers most; otherwise it answers soonest.
     searched : bool
         Whether the rates are the highest that obey the constraint.
     """
@@ -200,6 +200,7 @@ class Sweep:
     running: Trial
     trials: list[Trial]
     constraint: Constraint | None
+    by_rate: bool
     searched: bool
 
     @property
@@ -228,6 +229,15 @@ class Sweep:
             The model's directory.
         """
         return export(self.model, self.best.config, repository)
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """A bar for each configuration, the best on top: its rate, or its latency.
+
+        Into ``ax``, or a new figure that a notebook shows.
+        """
+        from tritonnb.profile import sweep_figure  # matplotlib takes a while to import
+
+        return sweep_figure.draw(self, ax)
 
     def verdict(self) -> str:
         """The outcome in a sentence."""
