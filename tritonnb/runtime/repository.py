@@ -23,6 +23,7 @@ from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonErro
 from tritonnb.core.events import ModelStateChanged
 from tritonnb.model_config.diff import completed, effect_of, with_scheduling_of
 from tritonnb.model_config.load import ConfigError, config_path, finish_config, load_config
+from tritonnb.model_config.normalize import normalize
 from tritonnb.model_config.parse import parse_json
 from tritonnb.model_config.versions import select_versions, version_directories
 from tritonnb.runtime.devices import cuda_devices
@@ -197,6 +198,7 @@ class ModelRepository:
 
     async def load_source(self, source: ModelSource) -> None:
         """Load a model that does not come from a repository."""
+        normalize(source.config)  # as one that was read from files is
         model = self._models.setdefault(source.name, _Model())
         async with model.lock:
             await self._load_versions(model, source)
@@ -250,6 +252,7 @@ class ModelRepository:
                 raise InvalidArgumentError(error.cause) from error
         else:
             wanted = _with_config(source, override)
+            normalize(wanted.config)
         return finish_config(
             completed(wanted.config, source.config, running),
             source.directory,
