@@ -53,7 +53,10 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--model-repository", "--model-store", action="append", type=Path, required=True)
     add("--id", default="triton")
-    add("--model-control-mode", choices=["none", "explicit"], default="none")
+    add("--model-control-mode", choices=["none", "explicit", "poll"], default="none")
+    add("--repository-poll-secs", type=float, default=15.0)
+    add("--allow-file-override", type=_boolean, metavar="BOOL",
+        help="whether load requests may bring model files (code); by default only from this machine")  # fmt: skip
     add("--load-model", action="append", default=[])
     add("--model-load-thread-count", type=int, default=4)
     add("--model-config-name", default="")
@@ -105,6 +108,8 @@ def _serve(options: argparse.Namespace) -> int:
             metrics=_metrics_options(options),
             server_id=options.id,
             model_control_mode=options.model_control_mode,
+            repository_poll_secs=options.repository_poll_secs,
+            allow_file_override=_allows_files(options),
             load_models=options.load_model,
             model_load_threads=options.model_load_thread_count,
             model_config_name=options.model_config_name,
@@ -134,6 +139,12 @@ def _serve(options: argparse.Namespace) -> int:
         logger.error("%s", error)
         return 1
     return 0
+
+
+def _allows_files(options: argparse.Namespace) -> bool:
+    if options.allow_file_override is not None:
+        return bool(options.allow_file_override)
+    return options.http_address in ("127.0.0.1", "::1", "localhost") and not options.http_allow_foreign
 
 
 def _models(directory: Path) -> int:

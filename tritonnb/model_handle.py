@@ -11,7 +11,7 @@ from tritonnb import inference
 from tritonnb.config_handle import ConfigHandle
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.inference import Outputs
-from tritonnb.runtime.served_model import ServedModel
+from tritonnb.runtime.served import Served
 
 if TYPE_CHECKING:
     from tritonnb.core.messages import InferRequest
@@ -152,7 +152,7 @@ class ModelHandle:
         self._server.unload(self.name)
 
     @property
-    def served(self) -> ServedModel:
+    def served(self) -> Served:
         """The model version in the engine, to read from.
 
         Raises
@@ -160,7 +160,7 @@ class ModelHandle:
         NotFoundError, UnavailableError
             If it is not ready.
         """
-        # The one thing read off the loop: every lookup of `ModelRepository.get` is atomic, and what it
+        # The one thing read off the loop: every lookup of `ModelTable.get` is atomic, and what it
         # finds does not change. Asking the loop would cost as much as a whole inference.
         return self._server.engine.model(self.name, self.version)
 

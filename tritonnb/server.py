@@ -102,7 +102,9 @@ class Server:
         Which metrics are published.
     model_control_mode : str, optional
         ``"none"`` loads every model at start; ``"explicit"`` only ``load_models``, and lets HTTP
-        clients load and unload.
+        clients load and unload; ``"poll"`` follows the repository every ``repository_poll_secs``.
+    allow_file_override : bool, optional
+        Let load requests of clients bring a model's files with them; they are code.
     load_models : sequence of str, optional
         ``"*"`` is every model.
     auto_complete_config : bool, optional
@@ -216,9 +218,12 @@ class Server:
         self.run(self.engine.load_source(ModelSource(config.name, Path(), config, (1,), FunctionBackend(function))))
         return function
 
-    def unload(self, name: str) -> None:
-        """Stop taking requests for a model; what it accepted is answered."""
-        self.run(self.engine.unload(name))
+    def unload(self, name: str, *, unload_dependents: bool = False) -> None:
+        """Stop taking requests for a model; what it accepted is answered.
+
+        With ``unload_dependents`` the models of an ensemble's steps go too, unless somebody needs them.
+        """
+        self.run(self.engine.unload(name, unload_dependents))
 
     def stats(self, name: str = "") -> dict[str, Any]:
         """The statistics extension's answer for one model, or for all."""

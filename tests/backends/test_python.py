@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.backends.models import PYTHON, TENSORS, Loaded, config_of, request, rows
-from tritonnb.core.errors import InternalError, Status, TritonError, UnsupportedError
+from tritonnb.core.errors import InternalError, Status, UnsupportedError
 
 HEAD = "import numpy as np\nimport triton_python_backend_utils as pb_utils\n\nclass TritonPythonModel:\n"
 
@@ -217,12 +217,6 @@ def test_types_of_the_utilities_are_tritons():
     assert pb_utils.deserialize_bytes_tensor(
         pb_utils.serialize_byte_tensor(np.array([b"a", b""], object)).item()
     ).tolist() == [b"a", b""]
-
-
-def test_bls_is_refused_clearly(tmp_path: Path):
-    body = HEAD + "    def execute(self, requests):\n        pb_utils.InferenceRequest(model_name='x', inputs=[])\n"
-    with pytest.raises(TritonError, match="not supported yet"):
-        load(tmp_path, body).run(request(IN0=rows(1)))
 
 
 def test_importing_a_model_leaves_the_path_alone_that_another_thread_walks_along(tmp_path: Path):

@@ -72,8 +72,6 @@ def test_a_running_batcher_can_take_new_settings_but_not_come_or_go():
 @pytest.mark.parametrize(
     "text",
     [
-        "ensemble_scheduling { }",
-        "model_warmup { batch_size: 1 }",
         "batch_input { }",
         "model_metrics { }",
     ],

@@ -42,6 +42,10 @@ SENTENCES = {
     ),
     "slot_utilization": "3 of 4 slots ready >= minimum_slot_utilization 0.75",
 }
+STEPS = {
+    "inputs_ready": "its inputs are there: a, b",
+    "inflight_free": "fewer than max_inflight_requests 4 of the step were in flight again",
+}
 
 
 def test_the_rules_are_a_closed_set_with_a_meaning_each() -> None:
@@ -56,7 +60,12 @@ def test_an_execution_is_explained_with_its_numbers(rule: str) -> None:
     assert sentence == f"2 requests, 3 rows: {SENTENCES[rule]}; instance 1 idle since 2.1 ms"
 
 
-@pytest.mark.parametrize("rule", sorted(RULES.keys() - SENTENCES.keys()))
+@pytest.mark.parametrize("rule", STEPS)
+def test_the_start_of_a_step_is_explained_with_its_numbers(rule: str) -> None:
+    assert explain(Reason(rule, {"tensors": ("a", "b"), "limit": 4})) == STEPS[rule]
+
+
+@pytest.mark.parametrize("rule", sorted(RULES.keys() - SENTENCES.keys() - STEPS.keys()))
 def test_a_refusal_is_explained_with_its_numbers(rule: str) -> None:
     assert "250.0 ms" in explain(Reason(rule, REFUSAL))
 

@@ -28,10 +28,43 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from tritonnb.core.errors import InternalError, TritonError
 from tritonnb.core.messages import InferRequest, InferResponse, ParameterValue, Tensor
+from tritonnb.telemetry.custom_metrics import CustomMetrics
+
+
+class ServerCalls(Protocol):
+    """What a model may ask of the server that runs it, from any thread but the server's loop."""
+
+    @property
+    def metrics(self) -> CustomMetrics:
+        """The metrics that models define."""
+
+    def infer(self, request: InferRequest, *, decoupled: bool, caller: object) -> None:
+        """Have a request run; errors, too, come through ``request.respond``, on the server's loop.
+
+        Parameters
+        ----------
+        request : InferRequest
+        decoupled : bool
+            Any number of responses is welcome.
+        caller : BackendModelInstance or None
+            The instance that does nothing else until the final response is there, if one does.
+        """
+
+    def cancel(self, request: InferRequest) -> None:
+        """Nobody waits for the request any more."""
+
+    def load_model(self, name: str, parameters: Mapping[str, str | bytes]) -> None:
+        """Load a model, as the load API does; raises `TritonError`."""
+
+    def unload_model(self, name: str, unload_dependents: bool) -> None:
+        """Unload a model, as the unload API does; raises `TritonError`."""
+
+    def is_model_ready(self, name: str, version: int) -> bool:
+        """Whether a model is ready; version -1 is the newest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +80,8 @@ class ModelContext:
         The model's directory, ``REPOSITORY/NAME``.
     settings : mapping of str to str
         The backend's command-line settings (``--backend-config``), global ones included.
+    server : ServerCalls or None
+        The server that runs it.
     """
 
     name: str
@@ -54,6 +89,7 @@ class ModelContext:
     config: Any
     directory: Path
     settings: Mapping[str, str] = field(default_factory=dict)
+    server: ServerCalls | None = None
 
     @property
     def version_directory(self) -> Path:
@@ -112,6 +148,8 @@ class ResponseSender:
         if self.closed:
             raise InternalError("Unable to send response. Response sender has been closed.")
         self.closed = response.final
+        if self._request.step is not None and not response.final:
+            self._request.step.wait_to_respond()
         self._deliver(self._request, response)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from itertools import chain
 from operator import attrgetter
-from typing import Any
+from typing import Any, get_args
 
 
 @dataclass(slots=True)
@@ -124,6 +124,46 @@ class ResponseSent:
 
 
 @dataclass(slots=True)
+class StepSent:
+    """A request of an ensemble sent one of its own, ``step_serial``, to the model of a step.
+
+    ``iteration`` counts the responses of a decoupled step before it; ``rule`` is the scheduler's reason.
+    """
+
+    time_ns: int
+    model: str
+    version: int
+    serial: int
+    step: int
+    step_model: str
+    step_version: int
+    step_serial: int
+    iteration: int
+    rule: str
+
+
+@dataclass(slots=True)
+class EnsembleExecuted:
+    """A request of an ensemble is over; the compute times are the sums over all its steps.
+
+    ``failed`` is the failure reason of the statistics, empty for a success.
+    """
+
+    time_ns: int
+    model: str
+    version: int
+    serial: int
+    size: int
+    received_ns: int
+    queued_ns: int
+    started_ns: int
+    compute_input_ns: int
+    compute_infer_ns: int
+    compute_output_ns: int
+    failed: str
+
+
+@dataclass(slots=True)
 class ModelStateChanged:
     """A model version entered a state of the repository index."""
 
@@ -135,24 +175,21 @@ class ModelStateChanged:
 
 
 Event = (
-    RequestArrived | RequestCancelled | RequestRefused | BatchSent | BatchExecuted | ResponseSent | ModelStateChanged
+    RequestArrived
+    | RequestCancelled
+    | RequestRefused
+    | BatchSent
+    | BatchExecuted
+    | ResponseSent
+    | StepSent
+    | EnsembleExecuted
+    | ModelStateChanged
 )
 
 #: An event as one flat tuple: the name of its type, then its fields, those of variable length last.
 Packed = tuple[Any, ...]
 
-_TYPES: dict[str, type[Any]] = {
-    each.__name__: each
-    for each in (
-        RequestArrived,
-        RequestCancelled,
-        RequestRefused,
-        BatchSent,
-        BatchExecuted,
-        ResponseSent,
-        ModelStateChanged,
-    )
-}
+_TYPES: dict[str, type[Any]] = {each.__name__: each for each in get_args(Event)}
 _VARIABLE = {"members", "slots", "facts", "requests"}
 _FIXED: dict[type[Any], Callable[[Any], tuple[Any, ...]]] = {
     each: attrgetter(*(field.name for field in fields(each) if field.name not in _VARIABLE)) for each in _TYPES.values()

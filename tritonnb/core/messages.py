@@ -7,7 +7,7 @@ scheduler, and is read by an instance thread; it is never written by two of them
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -106,6 +106,16 @@ class InferResponse:
 Respond = Callable[["InferRequest", InferResponse], None]
 
 
+class EnsembleStepRequest(Protocol):
+    """What a model must tell the ensemble that one of its requests belongs to."""
+
+    def executed(self, start_ns: int, compute_start_ns: int, compute_end_ns: int, end_ns: int) -> None:
+        """The request was part of an execution with these times; called on the server's loop."""
+
+    def wait_to_respond(self) -> None:
+        """A decoupled model is about to respond: wait while later steps cannot keep up. Called on its thread."""
+
+
 class InferRequest:
     """One inference request.
 
@@ -148,6 +158,8 @@ class InferRequest:
         The served model whose scheduler has the request; it knows how to cancel it.
     states : object or None
         Implicit state handed to the backend (sequence models).
+    step : EnsembleStepRequest or None
+        What sent the request, if it is the request of a step of an ensemble.
     """
 
     __slots__ = (
@@ -171,6 +183,7 @@ class InferRequest:
         "respond",
         "serial",
         "states",
+        "step",
         "timeout_us",
     )
 
@@ -211,6 +224,7 @@ class InferRequest:
         self.checked = False
         self.accepted_by: Any = None
         self.states: Any = None
+        self.step: EnsembleStepRequest | None = None
 
     def again(self, inputs: dict[str, Tensor], respond: Respond) -> InferRequest:
         """A new request like this one, which was checked, with other contents of the same shapes."""

@@ -12,8 +12,6 @@ from typing import Any
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, UnsupportedError
 
 _UNSUPPORTED: dict[str, Callable[[Any], bool]] = {
-    "ensemble_scheduling": lambda config: config.HasField("ensemble_scheduling"),
-    "model_warmup": lambda config: any(each.batch_size for each in config.model_warmup),
     # Triton's Python backend reads these two and passes nothing on to the model.
     "batch_input": lambda config: bool(config.batch_input) and config.backend != "python",
     "batch_output": lambda config: bool(config.batch_output) and config.backend != "python",

@@ -7,6 +7,7 @@ its responses come back through ``request.respond``.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,16 @@ from tritonnb.core.errors import (
 from tritonnb.core.messages import InferRequest
 from tritonnb.core.version import TRITON_VERSION
 from tritonnb.runtime.loading import ModelSource
+from tritonnb.runtime.model_calls import ModelCalls
 from tritonnb.runtime.options import EngineOptions
+from tritonnb.runtime.reconfiguration import Reconfiguration
 from tritonnb.runtime.repository import ModelRepository
-from tritonnb.runtime.served_model import ServedModel
+from tritonnb.runtime.served import Served
 from tritonnb.runtime.shared_memory import SharedMemory
 from tritonnb.telemetry.stream import EventStream
 from tritonnb.telemetry.tracing import Tracer
+
+logger = logging.getLogger(__name__)
 
 #: Extensions of the v2 protocol, as the server metadata lists them.
 EXTENSIONS = (
@@ -56,6 +61,8 @@ class Engine:
         Everything that happens, as events.
     load_errors : dict of str to TritonError
         Models that should have been loaded at start and were not.
+    custom_metrics : CustomMetrics
+        What models measure themselves.
     shared_memory : SharedMemory
         The regions that clients registered.
     tracer : Tracer
@@ -68,8 +75,13 @@ class Engine:
         self.load_errors: dict[str, TritonError] = {}
         self.shared_memory = SharedMemory()
         self.tracer = Tracer(self.stream, options.trace)
-        self._repository = ModelRepository(options, self.stream)
+        self._calls = ModelCalls(self)
+        self.custom_metrics = self._calls.metrics
+        self._repository = ModelRepository(options, self.stream, self._calls)
+        self._table = self._repository.table
+        self._reconfiguration = Reconfiguration(self._repository, options)
         self._started = self._stopping = False
+        self._polling: asyncio.Task[None] | None = None
 
     # --- life ---------------------------------------------------------------------------------
 
@@ -81,11 +93,12 @@ class Engine:
         InvalidArgumentError
             If a model repository is no directory.
         """
+        self._calls.start()
         for repository in self.options.model_repositories:
             if not repository.is_dir():
                 raise InvalidArgumentError(f"model repository '{repository}' is not a directory")
-        everything = self.options.model_control_mode == "none" or "*" in self.options.load_models
-        names = self._repository.names_on_disk() if everything else list(self.options.load_models)
+        everything = self.options.model_control_mode != "explicit" or "*" in self.options.load_models
+        names = self._repository.directories.names() if everything else list(self.options.load_models)
         outcomes = await asyncio.gather(*map(self._repository.load, names), return_exceptions=True)
         for name, outcome in zip(names, outcomes, strict=True):
             if isinstance(outcome, TritonError):
@@ -93,6 +106,12 @@ class Engine:
             elif isinstance(outcome, BaseException):
                 raise outcome
         self._started = True
+        if self.options.model_control_mode == "poll":
+            self._polling = asyncio.get_running_loop().create_task(self._keep_polling())
+
+    async def poll(self) -> None:
+        """Follow what has changed in the model repositories, once."""
+        await self._repository.poll()
 
     async def stop(self) -> None:
         """Answer what was accepted, refuse what comes, unload everything.
@@ -103,8 +122,8 @@ class Engine:
             If work is left when ``exit_timeout`` is over.
         """
         self._stopping = True
-        for served in self._repository.served():
-            served.scheduler.stop()
+        if self._polling is not None:
+            self._polling.cancel()
         try:
             await asyncio.wait_for(self._repository.close(), self.options.exit_timeout)
         except TimeoutError:
@@ -122,7 +141,7 @@ class Engine:
         TritonError
             If it is refused at once: unknown model, invalid, or not admitted by the scheduler.
         """
-        self._repository.get(request.model_name, request.model_version).submit(request)
+        self._table.get(request.model_name, request.model_version).submit(request)
 
     def cancel(self, request: InferRequest) -> None:
         """Nobody waits for the request any more."""
@@ -132,30 +151,30 @@ class Engine:
 
     # --- questions ----------------------------------------------------------------------------
 
-    def model(self, name: str, version: int = -1) -> ServedModel:
+    def model(self, name: str, version: int = -1) -> Served:
         """A model version that is ready; -1 is the newest.
 
         Raises
         ------
         NotFoundError, UnavailableError
         """
-        return self._repository.get(name, version)
+        return self._table.get(name, version)
 
-    def models(self) -> list[ServedModel]:
+    def models(self) -> list[Served]:
         """Every version that is ready, by name and version."""
-        return list(self._repository.served())
+        return list(self._table.served())
 
     def configs(self) -> dict[str, Any]:
         """The configuration (``inference.ModelConfig``) of every model that is ready, by name."""
-        return {each.name: each.config for each in self._repository.served()}
+        return {each.name: each.config for each in self._table.served()}
 
     def ready_versions(self, name: str) -> list[int]:
         """Versions of a model that are ready, ascending."""
-        return self._repository.ready_versions(name)
+        return self._table.ready_versions(name)
 
     def model_metadata(self, name: str, version: int = -1) -> dict[str, Any]:
         """Model metadata; without a version it lists every version that is ready."""
-        served = self._repository.get(name, version)
+        served = self._table.get(name, version)
         return served.metadata(self.ready_versions(name) if version == -1 else [served.version])
 
     def is_live(self) -> bool:
@@ -166,12 +185,12 @@ class Engine:
         """Whether it takes inference requests (strict readiness: for every model)."""
         if not self._started or self._stopping:
             return False
-        return not self.options.strict_readiness or self._repository.all_ready()
+        return not self.options.strict_readiness or self._table.all_ready()
 
     def model_ready(self, name: str, version: int = -1) -> bool:
         """Whether a model version is ready."""
         try:
-            self._repository.get(name, version)
+            self._table.get(name, version)
         except TritonError:
             return False
         return True
@@ -190,8 +209,8 @@ class Engine:
         """
         self._refuse_when_stopping()
         if not name:
-            return {"model_stats": [each.statistics.to_dict() for each in self._repository.served()]}
-        versions = self._repository.ready_versions(name)
+            return {"model_stats": [each.statistics.to_dict() for each in self._table.served()]}
+        versions = self._table.ready_versions(name)
         if not versions:
             raise InvalidArgumentError(f"requested model '{name}' is not available")
         if version not in (-1, *versions):
@@ -202,18 +221,23 @@ class Engine:
     def index(self, ready_only: bool = False) -> list[dict[str, str]]:
         """The repository index."""
         self._refuse_when_stopping()
-        return self._repository.index(ready_only)
+        return self._table.index(self._repository.directories.names(), ready_only)
 
     # --- model control ------------------------------------------------------------------------
 
-    async def load(self, name: str, parameters: Mapping[str, str | bytes] | None = None) -> None:
+    async def load(
+        self, name: str, parameters: Mapping[str, str | bytes] | None = None, *, trusted: bool = False
+    ) -> None:
         """Load or reload a model from its repository.
 
         Parameters
         ----------
         name : str
         parameters : mapping, optional
-            ``config``: a configuration as JSON text that replaces the file's.
+            ``config``: a configuration as JSON text that replaces the file's. ``file:<path>``: the contents of
+            a file; all of them together replace the model's directory, and need a ``config`` with them.
+        trusted : bool
+            Files are welcome in any case: who asks is code in this process.
 
         Raises
         ------
@@ -221,11 +245,18 @@ class Engine:
             As Triton's load API.
         """
         self._refuse_when_stopping()
-        given = dict(parameters or {})
-        override = given.pop("config", None)
-        if given:
-            raise UnsupportedError(f"load parameter '{min(given)}' of model '{name}' is not supported yet")
-        await self._repository.load(name, override if override is None else str(override))
+        override, files = None, {}
+        for parameter, value in (parameters or {}).items():
+            if parameter == "config":
+                override = str(value)
+            else:
+                files[parameter.removeprefix("file:")] = bytes(value)  # type: ignore[arg-type]
+        if files and not (trusted or self.options.allow_file_override):
+            raise UnsupportedError(
+                f"files of model '{name}' cannot be given with the load request: they are code, and the server was "
+                "not started with --allow-file-override=true"
+            )
+        await self._repository.load(name, override, files)
         self.load_errors.pop(name, None)
 
     async def load_source(self, source: ModelSource) -> None:
@@ -254,7 +285,7 @@ class Engine:
             If the configuration is refused; the model goes on as it was.
         """
         self._refuse_when_stopping()
-        return await self._repository.apply(name, config)
+        return await self._reconfiguration.apply(name, config)
 
     async def check(self, name: str, config: Any) -> Any:
         """What a running model would run under a configuration; nothing is changed.
@@ -264,16 +295,19 @@ class Engine:
         TritonError
             If the configuration would be refused.
         """
-        return await self._repository.check(name, config)
+        return await self._reconfiguration.check(name, config)
 
     def config_path(self, name: str) -> Path | None:
         """The *config.pbtxt* of a model that is served; None of one that comes from no repository."""
-        return self._repository.config_path(name)
+        return self._reconfiguration.config_path(name)
 
     async def unload(self, name: str, unload_dependents: bool = False) -> None:
-        """Unload a model; returns before it is gone, also when there is no such model."""
+        """Unload a model; returns before it is gone, also when there is no such model.
+
+        With ``unload_dependents`` the models of an ensemble's steps go too, unless somebody needs them.
+        """
         self._refuse_when_stopping()
-        await self._repository.unload(name)
+        await self._repository.unload(name, unload_dependents)
 
     def check_model_control(self) -> None:
         """Whether clients may load and unload.
@@ -285,6 +319,14 @@ class Engine:
         """
         if self.options.model_control_mode != "explicit":
             raise UnavailableError("explicit model load / unload is not allowed if polling is enabled")
+
+    async def _keep_polling(self) -> None:
+        while True:
+            await asyncio.sleep(self.options.repository_poll_secs)
+            try:
+                await self.poll()
+            except Exception:  # a repository that is away for a while is no reason to stop looking
+                logger.exception("polling the model repositories failed")
 
     def _refuse_when_stopping(self) -> None:
         if self._stopping:

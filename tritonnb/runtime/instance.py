@@ -67,6 +67,16 @@ class Instance:
         """Hand a batch to the idle instance."""
         self._work.put(execution)
 
+    async def execute_alone(self, execution: Execution) -> TritonError | None:
+        """Run a batch past the scheduler, while nothing else runs; what ``execute`` raised."""
+        finished: asyncio.Future[TritonError | None] = self._loop.create_future()
+        done, self._done = self._done, lambda instance, execution, error: finished.set_result(error)
+        try:
+            self._work.put(execution)
+            return await finished
+        finally:
+            self._done = done
+
     async def stop(self) -> None:
         """Finalize the instance after the work handed to it, and end its thread."""
         self._work.put(None)

@@ -17,15 +17,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tritonnb.backends.contract import Backend, BackendModel, InstanceSpec, ModelContext
+from tritonnb.backends.contract import Backend, BackendModel, InstanceSpec, ModelContext, ServerCalls
 from tritonnb.backends.registry import BackendRegistry
 from tritonnb.core.errors import InternalError, TritonError
+from tritonnb.model_config.identity import ENSEMBLE
 from tritonnb.model_config.load import finish_config
 from tritonnb.model_config.support import check_supported
 from tritonnb.runtime.devices import cuda_devices
 from tritonnb.runtime.instance import Instance
 from tritonnb.runtime.loop import in_thread
+from tritonnb.runtime.served import Served
+from tritonnb.runtime.served_ensemble import Find, ServedEnsemble
 from tritonnb.runtime.served_model import ServedModel
+from tritonnb.runtime.warmup import warmup_samples
 from tritonnb.telemetry.stream import EventStream
 
 logger = logging.getLogger(__name__)
@@ -47,6 +51,8 @@ class ModelSource:
         Those the version policy selects.
     backend : Backend or None
         None: the one that the configuration names.
+    holder : object or None
+        Keeps a directory that exists only for this source.
     """
 
     name: str
@@ -54,10 +60,11 @@ class ModelSource:
     config: Any
     versions: tuple[int, ...]
     backend: Backend | None = None
+    holder: object = None
 
 
 class ModelLoader:
-    """Makes `ServedModel` objects; slow work happens on a pool of threads, the rest on the loop."""
+    """Makes `Served` objects; slow work happens on a pool of threads, the rest on the loop."""
 
     def __init__(
         self,
@@ -65,14 +72,18 @@ class ModelLoader:
         settings_of: Callable[[str], Mapping[str, str]],
         auto_complete: bool,
         threads: int,
+        find: Find,
+        server: ServerCalls,
     ) -> None:
         self._stream = stream
         self._settings_of = settings_of
         self._auto_complete = auto_complete
+        self._find = find
+        self._server = server
         self._backends = BackendRegistry(settings_of)
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="tritonnb load")
 
-    async def create(self, source: ModelSource, version: int) -> ServedModel:
+    async def create(self, source: ModelSource, version: int) -> Served:
         """One version of a model with all its instances initialised.
 
         Raises
@@ -81,15 +92,20 @@ class ModelLoader:
             Whatever was wrong; nothing is left behind.
         """
         loop = asyncio.get_running_loop()
+        if source.config.platform == ENSEMBLE:
+            context = await self.in_thread(self._ensemble_context, source, version)
+            return ServedEnsemble(context, self._find, self._stream, loop)
         context, backend_model = await self.in_thread(self._create_backend_model, source, version)
         instances: list[Instance] = []
         try:
             served = ServedModel(context, backend_model, self._stream, loop)
+            samples = await self.in_thread(warmup_samples, context)
             for spec in instance_specs(context.config):
                 backend_instance = await self.in_thread(backend_model.create_instance, spec)
                 instance = Instance(spec, backend_instance, loop, served.executed)
                 await _reported(instance.start())
                 instances.append(instance)
+                await served.warm_up(instance, samples)
         except BaseException:
             for instance in instances:
                 await instance.stop()
@@ -108,12 +124,19 @@ class ModelLoader:
         self._backends.finalize()
         self._pool.shutdown(wait=False)
 
+    def _ensemble_context(self, source: ModelSource, version: int) -> ModelContext:
+        config = finish_config(source.config, source.directory, gpus=(), default_instance_count=lambda kind: 1)
+        return ModelContext(source.name, version, config, source.directory)
+
     def _create_backend_model(self, source: ModelSource, version: int) -> tuple[ModelContext, BackendModel]:
-        if not source.config.backend:
-            check_supported(source.config)  # an ensemble has no backend to ask
         backend = source.backend or self._backends.get(source.config.backend)
         context = ModelContext(
-            source.name, version, source.config, source.directory, self._settings_of(source.config.backend)
+            source.name,
+            version,
+            source.config,
+            source.directory,
+            self._settings_of(source.config.backend),
+            self._server,
         )
         with _AsTritonError():
             config = backend.auto_complete(context) if self._auto_complete else source.config

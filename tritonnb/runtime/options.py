@@ -19,9 +19,13 @@ class EngineOptions:
     model_repositories : sequence of pathlib.Path
         ``--model-repository``, which may be given several times.
     model_control_mode : str
-        ``"none"`` (every model is loaded at start) or ``"explicit"``.
+        ``"none"`` (every model is loaded at start), ``"explicit"``, or ``"poll"`` (changes on disk are followed).
+    repository_poll_secs : float
+        How often ``"poll"`` looks, in seconds.
     load_models : sequence of str
         ``--load-model``: what explicit mode loads at start; ``"*"`` is every model.
+    allow_file_override : bool
+        Whether a load request may bring the model's files with it: they are code.
     auto_complete_config : bool
         False with ``--disable-auto-complete-config``.
     model_config_name : str
@@ -44,7 +48,9 @@ class EngineOptions:
 
     model_repositories: Sequence[Path] = ()
     model_control_mode: str = "none"
+    repository_poll_secs: float = 15.0
     load_models: Sequence[str] = ()
+    allow_file_override: bool = False
     auto_complete_config: bool = True
     model_config_name: str = ""
     backend_config: Mapping[str, Mapping[str, str]] = field(default_factory=dict)

@@ -1,171 +1,66 @@
-"""The model table: which versions of which models are served, loading, unloading, or failed.
+"""Loading and unloading models, and what follows from it for the ensembles that they are part of.
 
-Loading creates the new versions beside the old ones and swaps when all of them are ready, so that no
-request is refused in between; replaced and unloaded versions finish what they accepted. States and
-texts are those of Triton's model lifecycle and repository index.
+Loading creates the new versions beside the old ones and swaps when all of them are ready, so that no request is
+refused in between; replaced and unloaded versions finish what they accepted. A load of what has not changed
+does nothing. An ensemble loads its steps' models with it, goes when one of them goes, and comes back
+with it. States and texts are those of Triton's model lifecycle.
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-import enum
 import logging
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
 
-from google.protobuf import json_format
+from tritonclient.grpc import model_config_pb2 as pb
 
-from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
+from tritonnb.backends.contract import ServerCalls
+from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.events import ModelStateChanged
-from tritonnb.model_config.diff import completed, effect_of, with_scheduling_of
-from tritonnb.model_config.load import ConfigError, config_path, finish_config, load_config
+from tritonnb.model_config.ensemble import StepModel, check_ensemble, check_no_cycle
+from tritonnb.model_config.identity import ENSEMBLE
+from tritonnb.model_config.load import ConfigError
 from tritonnb.model_config.normalize import normalize
 from tritonnb.model_config.parse import parse_json
-from tritonnb.model_config.versions import select_versions, version_directories
-from tritonnb.runtime.devices import cuda_devices
 from tritonnb.runtime.loading import ModelLoader, ModelSource
+from tritonnb.runtime.model_directories import ModelDirectories
+from tritonnb.runtime.model_table import Model, ModelTable, State, Version
 from tritonnb.runtime.options import EngineOptions
-from tritonnb.runtime.served_model import ServedModel
+from tritonnb.runtime.served import Served
 from tritonnb.telemetry.stream import EventStream
 
 logger = logging.getLogger(__name__)
 
 
-class State(enum.Enum):
-    """States of a model version in the repository index."""
+class ModelRepository:
+    """Changes the model table of a server; lives on the server's loop.
 
-    READY = "READY"
-    LOADING = "LOADING"
-    UNLOADING = "UNLOADING"
-    UNAVAILABLE = "UNAVAILABLE"
-
-
-@dataclass(slots=True)
-class _Version:
-    state: State
-    reason: str = ""
-    served: ServedModel | None = None
-
-
-@dataclass(slots=True)
-class _Model:
-    """What is known of a model that was loaded, or tried, at least once.
-
-    ``poll_failure`` says why its configuration could not be read, when that is what happened last.
+    Attributes
+    ----------
+    table : ModelTable
+    directories : ModelDirectories
+    loader : ModelLoader
     """
 
-    source: ModelSource | None = None
-    versions: dict[int, _Version] = field(default_factory=dict)
-    poll_failure: str = ""
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-
-class ModelRepository:
-    """All models of a server; lives on the server's loop."""
-
-    def __init__(self, options: EngineOptions, stream: EventStream) -> None:
-        self._options = options
+    def __init__(self, options: EngineOptions, stream: EventStream, server: ServerCalls) -> None:
+        self.table = ModelTable()
+        self.directories = ModelDirectories(options)
         self._stream = stream
-        self._models: dict[str, _Model] = {}
-        self._newest: dict[str, ServedModel] = {}
         self._closing: set[asyncio.Task[None]] = set()
-        self._loader = ModelLoader(
-            stream, options.settings_of, options.auto_complete_config, options.model_load_threads
+        self.loader = ModelLoader(
+            stream,
+            options.settings_of,
+            options.auto_complete_config,
+            options.model_load_threads,
+            self.table.get,
+            server,
         )
 
-    # --- looking up ---------------------------------------------------------------------------
+    # --- loading ------------------------------------------------------------------------------
 
-    def get(self, name: str, version: int = -1) -> ServedModel:
-        """A model version that is ready; version -1 is the newest one.
-
-        Raises
-        ------
-        NotFoundError, UnavailableError
-        """
-        newest = self._newest.get(name)
-        if newest is not None and version in (-1, newest.version):
-            return newest
-        model = self._models.get(name)
-        if model is None or not model.versions:
-            raise NotFoundError(f"Request for unknown model: '{name}' is not found")
-        if version == -1:
-            raise NotFoundError(f"Request for unknown model: '{name}' has no available versions")
-        found = model.versions.get(version)
-        if found is None:
-            raise NotFoundError(f"Request for unknown model: '{name}' version {version} is not found")
-        if found.served is None or found.state is not State.READY:
-            if found.reason == "unloaded":
-                raise NotFoundError(f"Request for unknown model: '{name}' has no available versions")
-            raise UnavailableError(f"Request for unknown model: '{name}' version {version} is not at ready state")
-        return found.served
-
-    def ready_versions(self, name: str) -> list[int]:
-        """Versions that answer requests, ascending."""
-        model = self._models.get(name)
-        if model is None:
-            return []
-        return sorted(v for v, each in model.versions.items() if each.state is State.READY)
-
-    def config_path(self, name: str) -> Path | None:
-        """The *config.pbtxt* of a model that is served; None of one that comes from no repository.
-
-        Raises
-        ------
-        NotFoundError
-            If it is not served.
-        """
-        self.get(name)
-        source = self._models[name].source
-        assert source is not None
-        if source.backend is not None:
-            return None
-        return config_path(source.directory, self._options.model_config_name or None)
-
-    def served(self) -> Iterable[ServedModel]:
-        """Every version that is ready, by name and version."""
-        for name in sorted(self._models):
-            for version in self.ready_versions(name):
-                yield self.get(name, version)
-
-    def all_ready(self) -> bool:
-        """Whether no version is loading, unloading, or failed."""
-        return all(
-            version.state is State.READY or version.reason == "unloaded"
-            for model in self._models.values()
-            for version in model.versions.values()
-        )
-
-    def index(self, ready_only: bool) -> list[dict[str, str]]:
-        """The repository index: every model on disk or in the table."""
-        rows: list[dict[str, str]] = []
-        for name in sorted({*self.names_on_disk(), *self._models}):
-            model = self._models.get(name, _Model())
-            for version in sorted(model.versions):
-                entry = model.versions[version]
-                if entry.state is State.READY or not ready_only:
-                    row = {"name": name, "version": str(version), "state": entry.state.value}
-                    rows.append({**row, "reason": entry.reason} if entry.reason else row)
-            if not model.versions and not ready_only:
-                failed = {"state": State.UNAVAILABLE.value, "reason": model.poll_failure}
-                rows.append({"name": name, **(failed if model.poll_failure else {})})
-        return rows
-
-    def names_on_disk(self) -> list[str]:
-        """Names of the model directories in all repositories."""
-        return sorted(
-            entry.name
-            for repository in self._options.model_repositories
-            for entry in repository.iterdir()
-            if entry.is_dir() and not entry.name.startswith(".")
-        )
-
-    # --- loading and unloading ----------------------------------------------------------------
-
-    async def load(self, name: str, override: str | None = None) -> None:
+    async def load(self, name: str, override: str | None = None, files: Mapping[str, bytes] | None = None) -> None:
         """Load a model, or load it anew; the old versions answer until the new ones are ready.
 
         Parameters
@@ -173,168 +68,149 @@ class ModelRepository:
         name : str
         override : str, optional
             A configuration as JSON that replaces the file's (``config`` load parameter).
+        files : mapping of str to bytes, optional
+            Files that replace the model's directory (``file:`` load parameters).
 
         Raises
         ------
         ConfigError
             If the directory or configuration is at fault: Triton's "failed to poll".
         InvalidArgumentError
-            If a version could not be created.
+            If a version could not be created, or an ensemble's steps are at fault.
         """
-        model = self._models.setdefault(name, _Model())
+        model = self.table.entry(name)
+        model.explicit = True
         if model.source is not None and model.source.backend is not None:
-            await self.load_source(_with_config(model.source, override))
+            await self.load_source(with_config(model.source, override))
             return
-        async with model.lock:
-            try:
-                source = await self._loader.in_thread(self._read_source, name, override)
-            except ConfigError as error:
-                for line in error.log_lines:
-                    logger.error(line)
-                model.poll_failure = error.cause
-                raise
-            model.poll_failure = ""
-            await self._load_versions(model, source)
+        model.tried = await self.loader.in_thread(self.directories.fingerprint, name)
+        if override is None and not files and model.files == model.tried and model.ready_versions():
+            return
+        await self._load_from_files(model, name, override, files)
 
     async def load_source(self, source: ModelSource) -> None:
         """Load a model that does not come from a repository."""
         normalize(source.config)  # as one that was read from files is
-        model = self._models.setdefault(source.name, _Model())
-        async with model.lock:
-            await self._load_versions(model, source)
+        model = self.table.entry(source.name)
+        model.explicit = True
+        await self._load_source(model, source)
 
-    async def reconfigure(self, name: str, config: Any) -> None:
-        """Change the scheduling of a model that runs, without loading it again.
-
-        Raises
-        ------
-        NotFoundError
-            If it is not served.
-        TritonError
-            If the configuration is refused; nothing has changed then.
-        """
-        self.get(name)
-        model = self._models[name]
-        async with model.lock:
-            assert model.source is not None
-            finished = finish_config(
-                config, model.source.directory, gpus=cuda_devices(), default_instance_count=lambda kind: 1
-            )
-            for version in self.ready_versions(name):
-                self.get(name, version).reconfigure(finished)
-            asked = with_scheduling_of(model.source.config, config)
-            model.source = dataclasses.replace(model.source, config=asked)
-
-    async def check(self, name: str, config: Any) -> Any:
-        """What a model that is served would run under a configuration, without loading anything.
-
-        Parameters
-        ----------
-        name : str
-        config : inference.ModelConfig
-            As written. What a backend adds to it is taken from what runs.
-
-        Raises
-        ------
-        NotFoundError
-            If it is not served.
-        TritonError
-            If the configuration is refused.
-        """
-        running = self.get(name).config
-        source = self._models[name].source
-        assert source is not None
-        override = json_format.MessageToJson(config)
-        if source.backend is None:
+    async def poll(self) -> None:
+        """Load what is new or has changed on disk, unload what has gone; mistakes are logged and change nothing."""
+        names = await self.loader.in_thread(self.directories.names)
+        for name, model in list(self.table.models.items()):
+            if name not in names and model.tried:
+                model.tried = frozenset()
+                await self.unload(name)
+        for name in names:
             try:
-                wanted = await self._loader.in_thread(self._read_source, name, override)
-            except ConfigError as error:
-                raise InvalidArgumentError(error.cause) from error
-        else:
-            wanted = _with_config(source, override)
-            normalize(wanted.config)
-        return finish_config(
-            completed(wanted.config, source.config, running),
-            source.directory,
-            gpus=cuda_devices(),
-            default_instance_count=lambda kind: 1,
-        )
+                files = await self.loader.in_thread(self.directories.fingerprint, name)
+                if files != self.table.entry(name).tried:
+                    await self.load(name)
+            except TritonError as error:
+                logger.error("failed to poll model '%s': %s", name, error)
 
-    async def apply(self, name: str, config: Any) -> str:
-        """Let a model that is served run under a configuration: in place where only its scheduling changes.
+    async def _load_from_files(
+        self, model: Model, name: str, override: str | None, files: Mapping[str, bytes] | None
+    ) -> None:
+        try:
+            source = await self.loader.in_thread(self.directories.read, name, override, files)
+        except ConfigError as error:
+            for line in error.log_lines:
+                logger.error(line)
+            model.poll_failure = error.cause
+            raise
+        model.poll_failure = ""
+        made_of = frozenset() if override is not None or files else model.tried
+        await self._load_source(model, source)
+        model.files = made_of
 
-        Returns
-        -------
-        str
-            ``"unchanged"``, ``"in place"`` or ``"reloaded"``.
+    async def _load_source(self, model: Model, source: ModelSource) -> None:
+        if source.config.platform == ENSEMBLE:
+            await self._load_parts(source)
+            model.ensemble = source
+        await self._load_versions(model, source)
 
-        Raises
-        ------
-        TritonError
-            If the configuration is refused; the model goes on as it was.
-        """
-        wanted = await self.check(name, config)
-        effect = effect_of(self.get(name).config, wanted)
-        if effect == "in place":
-            await self.reconfigure(name, wanted)
-        elif effect == "reloaded":
-            await self.load(name, json_format.MessageToJson(config))
-        return effect
+    async def _load_parts(self, source: ModelSource) -> None:
+        """Load the models of an ensemble's steps, where they are not served as they are on disk."""
+        steps = [step.model_name for step in source.config.ensemble_scheduling.step]
 
-    async def unload(self, name: str) -> None:
-        """Stop taking requests for a model; what it accepted is answered, then it is freed."""
-        model = self._models.get(name)
-        if model is None:
+        known = {name: model.parts() for name, model in self.table.models.items() if model.ensemble is not None}
+
+        def steps_of(name: str) -> list[str]:
+            return steps if name == source.name else self.directories.step_names(name) or known.get(name, [])
+
+        try:
+            await self.loader.in_thread(check_no_cycle, source.name, steps_of)
+        except TritonError as error:
+            self._refuse_ensemble(self.table.entry(source.name), source.name, error)
+        await asyncio.gather(*map(self._load_part, dict.fromkeys(steps)))
+
+    async def _load_part(self, name: str) -> None:
+        if name not in self.table.models and name not in await self.loader.in_thread(self.directories.names):
             return
+        model = self.table.entry(name)
+        if model.source is not None and (model.source.backend is not None or model.source.holder is not None):
+            return
+        try:
+            files = await self.loader.in_thread(self.directories.fingerprint, name)
+            if files == model.tried and (model.ready_versions() or model.failure or model.poll_failure):
+                return
+            model.tried = files
+            await self._load_from_files(model, name, None, None)
+        except TritonError as error:
+            logger.error("failed to load '%s' as part of an ensemble: %s", name, error)
+
+    async def _load_versions(self, model: Model, source: ModelSource) -> None:
         async with model.lock:
-            self._newest.pop(name, None)
-            for version, entry in model.versions.items():
-                if entry.served is not None:
-                    self._retire(name, version, entry)
+            if source.config.platform == ENSEMBLE:
+                source = self._checked_ensemble(model, source)
+            self._require_versions(model, source)
+            await self._create_versions(model, source)
+        await self._follow(source.name)
 
-    async def close(self) -> None:
-        """Unload everything and wait until it is gone."""
-        for name in list(self._models):
-            await self.unload(name)
-        await asyncio.gather(*self._closing)
-        self._loader.close()
+    def _checked_ensemble(self, model: Model, source: ModelSource) -> ModelSource:
+        """An ensemble that goes together with its steps, which decide whether it is decoupled."""
+        config = pb.ModelConfig()
+        config.CopyFrom(source.config)
+        try:
+            config.model_transaction_policy.decoupled = check_ensemble(config, self._step_model)
+        except TritonError as error:
+            self._refuse_ensemble(model, source.name, error)
+        model.is_valid = True
+        return dataclasses.replace(source, config=config)
 
-    def _read_source(self, name: str, override: str | None) -> ModelSource:
-        found = [each / name for each in self._options.model_repositories if (each / name).is_dir()]
-        if len(found) != 1 or Path(name).name != name:
-            raise ConfigError.not_polled(name, ambiguous=len(found) > 1)
-        directory = found[0]
-        config = load_config(
-            directory,
-            name,
-            override=override,
-            custom_name=self._options.model_config_name or None,
-            auto_complete=self._options.auto_complete_config,
-        ).config
-        return ModelSource(name, directory, config, tuple(select_versions(config, version_directories(directory))))
+    def _step_model(self, name: str) -> StepModel | None:
+        model = self.table.models.get(name)
+        return None if model is None else model.as_step()
 
-    async def _load_versions(self, model: _Model, source: ModelSource) -> None:
-        name = source.name
+    def _refuse_ensemble(self, model: Model, name: str, error: TritonError) -> None:
+        model.is_valid, model.failure = False, error.message
+        raise InvalidArgumentError(f"load failed for model '{name}': {error.message}\n") from error
+
+    def _require_versions(self, model: Model, source: ModelSource) -> None:
         if not source.versions:
-            raise InvalidArgumentError(
-                f"load failed for model '{name}': at least one version must be available under the "
-                f"version policy of model '{name}'\n"
-            )
+            model.failure = f"at least one version must be available under the version policy of model '{source.name}'"
+            raise InvalidArgumentError(f"load failed for model '{source.name}': {model.failure}\n")
+
+    async def _create_versions(self, model: Model, source: ModelSource) -> None:
+        name = source.name
         for version in source.versions:
             if version not in model.versions or model.versions[version].state is not State.READY:
-                model.versions[version] = _Version(State.LOADING)
+                model.versions[version] = Version(State.LOADING)
                 self._changed(name, version, State.LOADING)
         outcomes = await asyncio.gather(
-            *(self._loader.create(source, version) for version in source.versions), return_exceptions=True
+            *(self.loader.create(source, version) for version in source.versions), return_exceptions=True
         )
-        made = {v: each for v, each in zip(source.versions, outcomes, strict=True) if isinstance(each, ServedModel)}
+        made = {v: each for v, each in zip(source.versions, outcomes, strict=True) if isinstance(each, Served)}
         failed = {v: each for v, each in zip(source.versions, outcomes, strict=True) if isinstance(each, BaseException)}
         if failed:
             await asyncio.gather(*(each.close() for each in made.values()))
             self._load_failed(model, name, source, failed)
+        model.failure = ""
         self._swap(model, source, made)
 
-    def _load_failed(self, model: _Model, name: str, source: ModelSource, failed: dict[int, BaseException]) -> None:
+    def _load_failed(self, model: Model, name: str, source: ModelSource, failed: dict[int, BaseException]) -> None:
         """Leave what served before serving, and say what went wrong."""
         pieces = []
         for version in sorted(source.versions, reverse=True):
@@ -344,28 +220,96 @@ class ModelRepository:
             text = f"{error.status.label}: {error.message}" if isinstance(error, TritonError) else "unloaded"
             entry = model.versions[version]
             if entry.state is State.LOADING:
-                model.versions[version] = _Version(State.UNAVAILABLE, text)
+                model.versions[version] = Version(State.UNAVAILABLE, text)
                 self._changed(name, version, State.UNAVAILABLE, text)
             if error is not None:
                 logger.error("failed to load '%s' version %d: %s", name, version, text)
                 pieces.append(f"version {version} is at UNAVAILABLE state: {text};")
-        raise InvalidArgumentError(f"load failed for model '{name}': " + "".join(pieces) + "\n")
+        model.failure = "".join(pieces)
+        raise InvalidArgumentError(f"load failed for model '{name}': {model.failure}\n")
 
-    def _swap(self, model: _Model, source: ModelSource, made: dict[int, ServedModel]) -> None:
+    def _swap(self, model: Model, source: ModelSource, made: dict[int, Served]) -> None:
         replaced = {v: each for v, each in model.versions.items() if each.served is not None}
         model.source = source
         for version, served in made.items():
-            model.versions[version] = _Version(State.READY, served=served)
+            model.versions[version] = Version(State.READY, served=served)
             self._changed(source.name, version, State.READY)
             logger.info("successfully loaded '%s' version %d", source.name, version)
-        self._newest[source.name] = made[max(made)]
+        self.table.set_newest(source.name, made[max(made)])
         for version, entry in replaced.items():
             if version in made:
                 self._close(entry.served)
             else:
                 self._retire(source.name, version, entry)
 
-    def _retire(self, name: str, version: int, entry: _Version) -> None:
+    # --- unloading ----------------------------------------------------------------------------
+
+    async def unload(self, name: str, unload_dependents: bool = False) -> None:
+        """Stop taking requests for a model; what it accepted is answered, then it is freed.
+
+        Parameters
+        ----------
+        name : str
+            It need not exist.
+        unload_dependents : bool
+            Unload also the models of an ensemble's steps that nobody asked for by name and no other
+            ensemble needs.
+        """
+        model = self.table.models.get(name)
+        if model is None:
+            return
+        parts = model.parts()
+        async with model.lock:
+            model.explicit, model.ensemble, model.files = False, None, frozenset()
+            self._retire_all(name, model)
+        await self._unfollow(name)
+        for part in parts if unload_dependents else ():
+            if not self.table.entry(part).explicit and not self.table.ensembles_of(part):
+                await self.unload(part, unload_dependents=True)
+
+    async def close(self) -> None:
+        """Unload everything and wait until it is gone; ensembles first, since they still need their steps."""
+        for ensembles in (True, False):
+            for name, model in list(self.table.models.items()):
+                if (model.ensemble is not None) is ensembles:
+                    for version in model.ready_versions():
+                        self.table.get(name, version).stop()
+                    self._retire_all(name, model)
+            await asyncio.gather(*self._closing)
+        self.loader.close()
+
+    # --- ensembles follow their parts ---------------------------------------------------------
+
+    async def _follow(self, part: str) -> None:
+        """A model was loaded: load the ensembles that wait for it or use it, or drop those it no longer fits."""
+        for name in self.table.ensembles_of(part):
+            model = self.table.models[name]
+            assert model.ensemble is not None
+            try:
+                await self._load_versions(model, model.ensemble)
+            except TritonError as error:
+                logger.error("ensemble '%s' does not go with '%s' as it is now: %s", name, part, error)
+                async with model.lock:
+                    self._retire_all(name, model)
+                await self._unfollow(name)
+
+    async def _unfollow(self, part: str) -> None:
+        """A model has gone: its ensembles are not available."""
+        for name in self.table.ensembles_of(part):
+            model = self.table.models[name]
+            async with model.lock:
+                self._retire_all(name, model)
+            await self._unfollow(name)
+
+    # --- versions ------------------------------------------------------------------------------
+
+    def _retire_all(self, name: str, model: Model) -> None:
+        self.table.set_newest(name, None)
+        for version, entry in model.versions.items():
+            if entry.served is not None:
+                self._retire(name, version, entry)
+
+    def _retire(self, name: str, version: int, entry: Version) -> None:
         served, entry.served, entry.state = entry.served, None, State.UNLOADING
         self._changed(name, version, State.UNLOADING)
 
@@ -376,7 +320,7 @@ class ModelRepository:
 
         self._close(served).add_done_callback(gone)
 
-    def _close(self, served: ServedModel | None) -> asyncio.Task[None]:
+    def _close(self, served: Served | None) -> asyncio.Task[None]:
         assert served is not None
         task = asyncio.get_running_loop().create_task(served.drain_and_close())
         self._closing.add(task)
@@ -387,6 +331,6 @@ class ModelRepository:
         self._stream.emit(ModelStateChanged(time.monotonic_ns(), name, version, state.value, reason))
 
 
-def _with_config(source: ModelSource, override: str | None) -> ModelSource:
+def with_config(source: ModelSource, override: str | None) -> ModelSource:
     """A model that is no directory, with another configuration."""
     return source if override is None else dataclasses.replace(source, config=parse_json(override))

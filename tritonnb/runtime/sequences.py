@@ -117,9 +117,17 @@ class SequenceInputs:
             prepared.append(request)
         return prepared
 
+    def attach_scratch_states(self, request: InferRequest) -> None:
+        """Give a request that belongs to no sequence states that nobody else sees."""
+        if self._states:
+            request.states = self._scratch()
+
+    def _scratch(self) -> States:
+        return States({each.input_name: each.fresh() for each in self._states}, self._by_output, True)
+
     def _attach(self, slot: tuple[int, int], request: InferRequest) -> States:
         if request.is_null:
-            return States({each.input_name: each.fresh() for each in self._states}, self._by_output, True)
+            return self._scratch()
         if slot not in self._slots or request.flags & SEQUENCE_START:
             fresh = {each.input_name: each.fresh() for each in self._states}
             self._slots[slot] = States(fresh, self._by_output, False)

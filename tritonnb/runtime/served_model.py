@@ -1,4 +1,4 @@
-"""A model version that is being served: its scheduler, driven in real time, and its instances.
+"""A model version that a backend runs: its scheduler, driven in real time, and its instances.
 
 This is the live driver of the pure scheduler. It adds no rule of its own: it passes stimuli in with
 the time, carries the decisions out, and emits what happened. Everything here runs on the server's
@@ -19,44 +19,31 @@ from tritonnb.core.errors import InternalError, TritonError
 from tritonnb.core.events import (
     BatchExecuted,
     BatchSent,
-    Event,
     RequestArrived,
     RequestCancelled,
     RequestRefused,
     ResponseSent,
 )
 from tritonnb.core.messages import InferRequest, InferResponse
-from tritonnb.model_config.normalized import config_to_json
-from tritonnb.model_config.schema import ModelSpec
-from tritonnb.runtime.description import describe, read_labels
 from tritonnb.runtime.instance import Instance
 from tritonnb.runtime.loop import in_thread
 from tritonnb.runtime.sequences import SequenceInputs
-from tritonnb.runtime.validation import RequestValidator
+from tritonnb.runtime.served import Served
+from tritonnb.runtime.warmup import Sample, failed_sample
 from tritonnb.scheduling.decisions import Decision, Execute, Scheduler
 from tritonnb.scheduling.from_config import make_scheduler, reconfigure_scheduler
 from tritonnb.scheduling.response_order import ResponseOrder
-from tritonnb.telemetry.statistics import ModelStatistics
 from tritonnb.telemetry.stream import EventStream
 
-_serials = itertools.count(1)
 _batch_numbers = itertools.count(1)
 
 
-class ServedModel:
-    """One version of a model, ready to take requests.
+class ServedModel(Served):
+    """A model version with a scheduler and instances.
 
     Attributes
     ----------
-    name, version : str, int
-    config : inference.ModelConfig
-        Completed and normalised, as the config endpoint shows it.
-    spec : ModelSpec
-        The configuration's tensors in a form made for checking requests.
     scheduler : Scheduler
-    statistics : ModelStatistics
-    decoupled : bool
-        ``model_transaction_policy { decoupled: true }``.
     """
 
     def __init__(
@@ -66,54 +53,17 @@ class ServedModel:
         stream: EventStream,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        self.name = context.name
-        self.version = context.version
-        self.context = context
-        self.config = context.config
-        self.spec = ModelSpec.from_config(context.config)
-        self.decoupled = bool(context.config.model_transaction_policy.decoupled)
-        self.statistics = ModelStatistics(self.name, self.version)
-        self.instances: list[Instance] = []
+        super().__init__(context, stream, loop)
         self.scheduler: Scheduler
         self._backend_model = backend_model
-        self._validator = RequestValidator(self.spec)
         self._sequences = (
             SequenceInputs(context.config, context.directory) if context.config.HasField("sequence_batching") else None
         )
-        self._labels = read_labels(context)
-        self._stream = stream
-        self._loop = loop
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns = 0
         self._last_ns = 0  # when the scheduler was last told something
-        self._in_flight = 0
         self._orders: dict[InferRequest, ResponseOrder] = {}
         self._responses_sent: dict[int, tuple[int, int]] = {}
-        self._drained: asyncio.Future[None] | None = None
-
-    # --- what the endpoints ask ---------------------------------------------------------------
-
-    def metadata(self, versions: Sequence[int] | None = None) -> dict[str, Any]:
-        """Model metadata of the v2 protocol; ``versions`` are those to list, ascending."""
-        return describe(self.config, self.spec, versions or [self.version])
-
-    def config_json(self) -> str:
-        """What ``GET /v2/models/NAME/config`` answers."""
-        return config_to_json(self.config)
-
-    def labels(self, output_name: str) -> list[str] | None:
-        """The lines of an output's ``label_filename``; None where it has none."""
-        return self._labels.get(output_name)
-
-    def check(self, request: InferRequest) -> None:
-        """See whether a request fits the configuration; sets ``batch_size`` and ``batch_key``.
-
-        Raises
-        ------
-        InvalidArgumentError
-        """
-        self._validator.check(request)
-        request.checked = True
 
     # --- stimuli ------------------------------------------------------------------------------
 
@@ -125,15 +75,7 @@ class ServedModel:
         TritonError
             When it is refused at once; nobody calls ``request.respond`` then.
         """
-        if not request.checked:
-            self.check(request)
-        request.model_name = self.name
-        request.model_version = self.version
-        request.accepted_by = self
-        now = time.monotonic_ns()
-        if not request.received_ns:
-            request.received_ns = now
-        request.serial = next(_serials)
+        now = self._receive(request)
         self._wake_if_due(now)
         self._emit_arrived(request, now)
         try:
@@ -152,6 +94,55 @@ class ServedModel:
         self._emit(RequestCancelled(now, self.name, self.version, request.serial))
         self._carry_out(self.scheduler.cancel(request, now), now)
 
+    def queue_depth(self) -> int:
+        """Requests that wait and do not run yet."""
+        return self.scheduler.queue_depth()
+
+    async def warm_up(self, instance: Instance, samples: Sequence[Sample]) -> None:
+        """Run the samples on an instance that has just been made; they count in the statistics.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If one of them fails.
+        """
+        limit = self.spec.max_batch_size
+        for sample in samples:
+            if sample.rows > limit > 0:
+                error = f"batch size {sample.rows} for '{instance.spec.name}', max allowed is {limit}"
+                raise failed_sample(sample, [error] * len(sample.requests))
+            for _ in range(sample.count):
+                await self._warm_up_once(instance, sample)
+
+    async def _warm_up_once(self, instance: Instance, sample: Sample) -> None:
+        answers: list[InferResponse] = []
+        requests = [each.again(dict(each.inputs), lambda *_: None) for each in sample.requests]
+        for request in requests:
+            request.received_ns = request.queued_ns = time.monotonic_ns()
+            if self._sequences is not None:
+                self._sequences.attach_scratch_states(request)
+        over = self._loop.create_future()
+
+        def deliver(request: InferRequest, response: InferResponse) -> None:
+            answers.append(response)
+            if sum(each.final for each in answers) == len(requests):
+                over.set_result(None)
+
+        def deliver_from_anywhere(request: InferRequest, response: InferResponse) -> None:
+            self._loop.call_soon_threadsafe(deliver, request, response)
+
+        execution = Execution(requests, sample.rows, deliver_from_anywhere, next(_batch_numbers))
+        raised = await instance.execute_alone(execution)
+        failures = self._complete_answers(instance, execution, raised)
+        if self.decoupled:
+            await over
+        else:
+            answers += [each for each in execution.responses if each is not None]
+        errors = [each.error.message for each in answers if each.error is not None]
+        if errors:
+            raise failed_sample(sample, errors)
+        self._emit_executed(instance, execution, failures, time.monotonic_ns())
+
     def begin(self, instances: list[Instance]) -> None:
         """Take the initialised instances and make the scheduler that feeds them."""
         self.instances = instances
@@ -167,12 +158,9 @@ class ServedModel:
         self.config = config
         self._carry_out(decisions, now)
 
-    async def drain_and_close(self) -> None:
-        """Wait until every accepted request is answered, then free instances and model."""
-        if self._in_flight:
-            self._drained = self._loop.create_future()
-            await self._drained
-        await self.close()
+    def stop(self) -> None:
+        """Admit no new work; what waits is served."""
+        self.scheduler.stop()
 
     async def close(self) -> None:
         """Free instances and model now; nothing may be in flight on them."""
@@ -271,6 +259,7 @@ class ServedModel:
 
     def _emit_executed(self, instance: Instance, execution: Execution, failures: list[str], now: int) -> None:
         started = execution.compute_start_ns or execution.exec_start_ns
+        ended = execution.compute_end_ns or execution.exec_end_ns
         self._emit(
             BatchExecuted(
                 now,
@@ -281,7 +270,7 @@ class ServedModel:
                 execution.size,
                 execution.exec_start_ns,
                 started,
-                execution.compute_end_ns or execution.exec_end_ns,
+                ended,
                 execution.exec_end_ns,
                 tuple(
                     [
@@ -292,6 +281,9 @@ class ServedModel:
                 ),
             )
         )
+        for request in execution.requests:
+            if request.step is not None:
+                request.step.executed(execution.exec_start_ns, started, ended, execution.exec_end_ns)
 
     # --- answers ------------------------------------------------------------------------------
 
@@ -304,13 +296,6 @@ class ServedModel:
             del self._orders[request]
         for earlier, answer in order.answer(request, response):
             self._deliver(earlier, answer)
-
-    def _deliver(self, request: InferRequest, response: InferResponse) -> None:
-        request.respond(request, response)
-        if response.final:
-            self._in_flight -= 1
-            if self._drained is not None and not self._in_flight and not self._drained.done():
-                self._drained.set_result(None)
 
     def _deliver_from_anywhere(self, request: InferRequest, response: InferResponse) -> None:
         self._loop.call_soon_threadsafe(self._deliver_decoupled, request, response)
@@ -351,10 +336,6 @@ class ServedModel:
         self._carry_out((), now)
 
     # --- events -------------------------------------------------------------------------------
-
-    def _emit(self, event: Event) -> None:
-        self.statistics.fold(event)
-        self._stream.emit(event)
 
     def _emit_arrived(self, request: InferRequest, now: int) -> None:
         # One for each request: packed by hand, since no statistic counts it.

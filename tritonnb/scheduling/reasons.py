@@ -23,6 +23,9 @@ NO_DELAY = "no_delay"
 GROWN = "grown"
 NO_SLOT_WAIT = "no_slot_wait"
 SLOT_UTILIZATION = "slot_utilization"
+# Steps of an ensemble
+INPUTS_READY = "inputs_ready"
+INFLIGHT_FREE = "inflight_free"
 # Refusals
 TIMED_OUT = "timed_out"
 CANCELLED = "cancelled"
@@ -41,6 +44,8 @@ RULES: Mapping[str, str] = {
     GROWN: "a batch that waits for an instance without having a preferred size takes every arrival",
     NO_SLOT_WAIT: "max_queue_delay or minimum_slot_utilization is 0: ready slots do not wait for others",
     SLOT_UTILIZATION: "enough slots are ready for minimum_slot_utilization",
+    INPUTS_READY: "every tensor that the step reads is there",
+    INFLIGHT_FREE: "fewer requests of the step are in flight than max_inflight_requests",
     TIMED_OUT: "the request's timeout passed while it waited, and its queue policy is REJECT",
     CANCELLED: "the request was cancelled while it waited",
     SEQUENCE_CANCELLED: "a request of the same sequence was cancelled",
@@ -135,6 +140,8 @@ _CAUSES: Mapping[str, Callable[[Facts], str]] = {
         f"{facts['ready']} of {facts['slots']} slots ready >= minimum_slot_utilization "
         f"{facts['minimum_slot_utilization']:g}"
     ),
+    INPUTS_READY: lambda facts: f"its inputs are there: {', '.join(facts['tensors'])}",
+    INFLIGHT_FREE: lambda facts: f"fewer than max_inflight_requests {facts['limit']} of the step were in flight again",
     TIMED_OUT: lambda facts: f"waited {_ms(facts['waited_ns'])}, longer than its timeout of {_ms(facts['timeout_ns'])}",
     CANCELLED: lambda facts: f"cancelled after waiting {_ms(facts['waited_ns'])}",
     SEQUENCE_CANCELLED: lambda facts: (

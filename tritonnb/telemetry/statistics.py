@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tritonnb.core.events import BatchExecuted, Event, RequestRefused, ResponseSent
+from tritonnb.core.events import BatchExecuted, EnsembleExecuted, Event, RequestRefused, ResponseSent
 
 
 class Duration:
@@ -44,9 +44,16 @@ class _Compute:
         self.output = Duration()
 
     def add(self, event: BatchExecuted, count: int) -> None:
+        """Charge a batch's times to so many requests."""
         self.input.add((event.compute_start_ns - event.exec_start_ns) * count, count)
         self.infer.add((event.compute_end_ns - event.compute_start_ns) * count, count)
         self.output.add((event.exec_end_ns - event.compute_end_ns) * count, count)
+
+    def add_sums(self, event: EnsembleExecuted) -> None:
+        """Charge the sums over an ensemble's steps to its request."""
+        self.input.add(event.compute_input_ns)
+        self.infer.add(event.compute_infer_ns)
+        self.output.add(event.compute_output_ns)
 
     def to_dict(self) -> dict[str, dict[str, int]]:
         return {
@@ -101,6 +108,7 @@ class ModelStatistics:
             BatchExecuted: self._batch_executed,
             RequestRefused: self._request_refused,
             ResponseSent: self._response_sent,
+            EnsembleExecuted: self._ensemble_executed,
         }
 
     def fold(self, event: Event) -> None:
@@ -133,12 +141,7 @@ class ModelStatistics:
         }
 
     def _batch_executed(self, event: BatchExecuted) -> None:
-        self.execution_count += 1
-        self.last_inference_ms = time.time_ns() // 1_000_000
-        batch = self.batches.get(event.size)
-        if batch is None:
-            batch = self.batches[event.size] = _Compute()
-        batch.add(event, 1)
+        self._batch(event.size).add(event, 1)
         successes = 0
         total = queue = 0
         for _, size, received_ns, queued_ns, failed in event.requests:
@@ -153,6 +156,26 @@ class ModelStatistics:
             self.success.add(total, successes)
             self.queue.add(queue, successes)
             self.compute.add(event, successes)
+
+    def _ensemble_executed(self, event: EnsembleExecuted) -> None:
+        total = event.time_ns - event.received_ns
+        if event.failed:
+            self._failed(event.failed, total)
+            return
+        self._batch(event.size).add_sums(event)
+        self.inference_count += event.size
+        self.success.add(total)
+        self.queue.add(event.started_ns - event.queued_ns)
+        self.compute.add_sums(event)
+
+    def _batch(self, size: int) -> _Compute:
+        """One more execution, of so many rows."""
+        self.execution_count += 1
+        self.last_inference_ms = time.time_ns() // 1_000_000
+        batch = self.batches.get(size)
+        if batch is None:
+            batch = self.batches[size] = _Compute()
+        return batch
 
     def _request_refused(self, event: RequestRefused) -> None:
         if event.counted_as:

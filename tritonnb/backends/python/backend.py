@@ -23,15 +23,12 @@ from tritonnb.backends.contract import (
     InstanceSpec,
     ModelContext,
 )
-from tritonnb.backends.python import modules
+from tritonnb.backends.python import modules, pb_utils
+from tritonnb.backends.python.host import Host
 from tritonnb.backends.python.model_config import ModelConfig
-from tritonnb.backends.python.pb_utils import (
-    TRITONSERVER_REQUEST_RELEASE_RESCHEDULE,
-    InferenceRequest,
-    InferenceResponse,
-    to_core,
-    to_core_tensor,
-)
+from tritonnb.backends.python.request import TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
+from tritonnb.backends.python.response import InferenceResponse, to_core
+from tritonnb.backends.python.tensor import to_core_tensor
 from tritonnb.core.errors import InternalError, UnsupportedError
 from tritonnb.core.messages import InferRequest, Tensor
 from tritonnb.model_config.normalized import config_to_dict, config_to_json
@@ -49,7 +46,11 @@ class PythonBackend(Backend):
         """Ask the model's ``auto_complete_config``, if it has one."""
         _check_parameters(context)
         path = _model_path(context)
-        function = getattr(modules.model_class(modules.import_model(path), path), "auto_complete_config", None)
+        host = Host(path.parent)
+        host.enter()
+        function = getattr(
+            modules.model_class(modules.import_model(path, pb_utils.bound_to(host)), path), "auto_complete_config", None
+        )
         if function is None:
             return context.config
         given = ModelConfig(config_to_dict(context.config))
@@ -89,6 +90,7 @@ class PythonInstance(BackendModelInstance):
         self._context = context
         self._spec = spec
         self._path = _model_path(context)
+        self._host = Host(self._path.parent, context.server, self)
         model = ModelSpec.from_config(context.config)
         self._outputs = tuple(model.outputs)
         self._reshaped = {name: each for name, each in model.outputs.items() if each.reshape is not None}
@@ -98,8 +100,11 @@ class PythonInstance(BackendModelInstance):
 
     def initialize(self) -> None:
         """Import the file, make the object, and call its ``initialize``."""
-        modules.enter(str(self._path.parent))
-        found = modules.model_class(modules.import_model(self._path), self._path)
+        self._host.enter()
+        utilities = pb_utils.bound_to(self._host)
+        self._received = utilities.InferenceRequest.received
+        module = modules.import_model(self._path, utilities)
+        found = modules.model_class(module, self._path)
         try:
             self._model = found()
             if hasattr(self._model, "initialize"):
@@ -110,7 +115,7 @@ class PythonInstance(BackendModelInstance):
     def execute(self, execution: Execution) -> None:
         """Call the model's ``execute``."""
         requests = [
-            InferenceRequest(
+            self._received(
                 request,
                 request.requested_outputs if request.requested_outputs is not None else self._outputs,
                 execution.sender(index) if self._decoupled else None,
@@ -142,6 +147,7 @@ class PythonInstance(BackendModelInstance):
                 finalize()
             except BaseException:
                 logger.exception("finalize of model instance '%s' failed", self._spec.name)
+        del self._model  # its metrics go with it
 
     def _answer(self, execution: Execution, responses: Any) -> None:
         if not isinstance(responses, list):

@@ -15,15 +15,15 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
+from tritonnb.backends.python import pb_utils
 from tritonnb.core.errors import InternalError
 
 _lock = threading.RLock()
 _numbers = itertools.count()
-_current = threading.local()
 
 
-def import_model(path: Path) -> ModuleType:
-    """A fresh import of a model file.
+def import_model(path: Path, utilities: ModuleType) -> ModuleType:
+    """A fresh import of a model file, which finds these ``triton_python_backend_utils``.
 
     Raises
     ------
@@ -32,7 +32,6 @@ def import_model(path: Path) -> ModuleType:
     """
     if not path.is_file():
         raise InternalError(f"Python model file not found in '{path}'")
-    provide_pb_utils()
     name = f"tritonnb_model_{next(_numbers)}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
@@ -44,13 +43,14 @@ def import_model(path: Path) -> ModuleType:
         sys.modules[name] = module
         # Always a new list: other threads import too, and walk along the one they began with.
         sys.path = [directory, *sys.path]
-        enter(directory)
+        sys.modules[pb_utils.NAME] = utilities
         try:
             spec.loader.exec_module(module)
         except BaseException as error:
             del sys.modules[name]
             raise InternalError(describe(error)) from error
         finally:
+            sys.modules[pb_utils.NAME] = pb_utils  # for whoever imports it later
             # Imports inside functions happen later: they find the directory at the end of the path.
             sys.path = [*(each for each in sys.path if each != directory), directory]
             _forget_helpers(directory, set(sys.modules) - before - {name})
@@ -69,24 +69,6 @@ def model_class(module: ModuleType, path: Path) -> Any:
         shown = f"{path.parent.name}.{path.stem}"
         raise InternalError(f"AttributeError: module '{shown}' has no attribute 'TritonPythonModel'")
     return found
-
-
-def provide_pb_utils() -> None:
-    """Make ``import triton_python_backend_utils`` work in this process."""
-    if "triton_python_backend_utils" not in sys.modules:
-        from tritonnb.backends.python import pb_utils
-
-        sys.modules["triton_python_backend_utils"] = pb_utils
-
-
-def enter(directory: str) -> None:
-    """From now on this thread works for the model of a version directory."""
-    _current.directory = directory
-
-
-def current_directory() -> str:
-    """The version directory of the model that this thread works for."""
-    return getattr(_current, "directory", "")
 
 
 def describe(error: BaseException) -> str:

@@ -33,7 +33,7 @@ from tritonnb.endpoints.http.infer_response import write_response
 from tritonnb.endpoints.http.templates import RequestTemplates
 from tritonnb.endpoints.http.transport import make_server
 from tritonnb.runtime.engine import Engine
-from tritonnb.runtime.served_model import ServedModel
+from tritonnb.runtime.served import Served
 from tritonnb.runtime.validation import IncompleteStringError
 from tritonnb.telemetry.tracing import Trace
 
@@ -101,7 +101,7 @@ class HttpEndpoint(httputil.HTTPServerConnectionDelegate):
         self.options = options
         self.reader = RequestReader(options.max_input_size, engine.shared_memory)
         self.guard = None if options.allow_foreign else Guard(host, options.allowed_hosts)
-        self._templates: WeakKeyDictionary[ServedModel, RequestTemplates] = WeakKeyDictionary()
+        self._templates: WeakKeyDictionary[Served, RequestTemplates] = WeakKeyDictionary()
         self.application = make_application(engine, options.max_input_size)
 
     async def start(self) -> None:
@@ -126,7 +126,7 @@ class HttpEndpoint(httputil.HTTPServerConnectionDelegate):
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
 
     def read(
-        self, served: ServedModel, body: bytes | bytearray, length: int, respond: Respond
+        self, served: Served, body: bytes | bytearray, length: int, respond: Respond
     ) -> tuple[InferRequest, AnswerFormat]:
         """Read and check a request whose first ``length`` bytes are JSON.
 

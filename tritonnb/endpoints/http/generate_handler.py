@@ -10,7 +10,7 @@ from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.endpoints.http.generate import read_generate_request, write_generate_response
 from tritonnb.endpoints.http.handlers import Handler, error_body, version_number
 from tritonnb.runtime.engine import Engine
-from tritonnb.runtime.served_model import ServedModel
+from tritonnb.runtime.served import Served
 from tritonnb.telemetry.tracing import Trace
 
 _EVENTS = "text/event-stream; charset=utf-8"
@@ -31,7 +31,7 @@ class Generate(Handler):
         self._max_input_size = max_input_size
         self._streaming = streaming
         self._responses: asyncio.Queue[InferResponse | None] = asyncio.Queue()
-        self._served: ServedModel | None = None
+        self._served: Served | None = None
         self._request: InferRequest | None = None
         self._trace: Trace | None = None
 

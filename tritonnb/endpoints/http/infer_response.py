@@ -11,7 +11,7 @@ from tritonnb.core.messages import InferRequest, InferResponse, ParameterValue, 
 from tritonnb.endpoints.http.classification import classify
 from tritonnb.endpoints.http.infer_request import AnswerFormat, OutputFormat
 from tritonnb.endpoints.http.tensor_data import write_data, write_float, write_string
-from tritonnb.runtime.served_model import ServedModel
+from tritonnb.runtime.served import Served
 from tritonnb.runtime.shared_memory import fill
 
 _BINARY = OutputFormat(binary=True)
@@ -19,7 +19,7 @@ _JSON = OutputFormat()
 
 
 def write_response(
-    served: ServedModel, request: InferRequest, response: InferResponse, answer: AnswerFormat
+    served: Served, request: InferRequest, response: InferResponse, answer: AnswerFormat
 ) -> tuple[list[bytes | memoryview], int]:
     """The body of an answer in parts, and how many bytes of it are JSON (0 if there is nothing else).
 
@@ -100,7 +100,7 @@ def contents(tensor: Tensor) -> bytes | memoryview:
     return np.ascontiguousarray(array).data.cast("B")
 
 
-def _classified(served: ServedModel, tensor: Tensor, count: int) -> Tensor:
+def _classified(served: Served, tensor: Tensor, count: int) -> Tensor:
     batching = served.spec.max_batch_size > 0
     labels = served.labels(tensor.name)
     return Tensor(tensor.name, BYTES, classify(tensor.array, tensor.datatype, count, labels, batching))

@@ -13,7 +13,7 @@ import numpy as np
 
 from tritonnb.core.messages import InferRequest, Respond, Tensor, nobody
 from tritonnb.endpoints.http.infer_request import AnswerFormat
-from tritonnb.runtime.served_model import ServedModel
+from tritonnb.runtime.served import Served
 
 _MOST_HEADS = 256
 _LONGEST_HEAD = 4096
@@ -33,7 +33,7 @@ class _Template:
 class RequestTemplates:
     """The known heads of one model's requests."""
 
-    def __init__(self, served: ServedModel) -> None:
+    def __init__(self, served: Served) -> None:
         self._known: dict[bytes, _Template] = {}
         # What a shape tensor holds decides which requests may share a batch.
         self._usable = not any(each.shape_tensor for each in served.spec.inputs.values())

@@ -18,10 +18,11 @@ from prometheus_client import Metric
 from prometheus_client.registry import Collector
 
 from tritonnb.core.errors import TritonError
+from tritonnb.endpoints.metrics.custom import custom_families
 from tritonnb.endpoints.metrics.exposition import number_text
 from tritonnb.endpoints.metrics.system import Cpu, Gpus
 from tritonnb.runtime.engine import Engine
-from tritonnb.runtime.served_model import ServedModel
+from tritonnb.runtime.served import Served
 from tritonnb.telemetry.latencies import FIRST_RESPONSE_BUCKETS_MS, Histogram, Latencies, Summary
 
 _COUNTS = {
@@ -113,7 +114,7 @@ class Families(Collector):
             "nv_inference_pending_request_count",
             "Instantaneous number of pending requests awaiting execution per-model.",
             "gauge",
-            [(labels, each.scheduler.queue_depth()) for each, labels in models],
+            [(labels, each.queue_depth()) for each, labels in models],
         )
         if self._options.summary_latencies:
             yield from self._summaries(models)
@@ -122,10 +123,11 @@ class Families(Collector):
         yield from self._system()
         for name, documentation in _CACHE.items():
             yield _family(name, documentation, "gauge", [({}, 0)])
+        yield from custom_families(self._engine.custom_metrics.snapshot())
 
     # --- models ---------------------------------------------------------------------------------
 
-    def _labels(self, served: ServedModel) -> dict[str, str]:
+    def _labels(self, served: Served) -> dict[str, str]:
         labels = {"model": served.name, "version": str(served.version)}
         labels.update({f"_{name}": value for name, value in sorted(served.config.metric_tags.items())})
         devices = {each.spec.device_id for each in served.instances if each.spec.kind == "KIND_GPU"}
@@ -144,7 +146,7 @@ class Families(Collector):
                 return tuple(control.histogram_options.buckets)
         return FIRST_RESPONSE_BUCKETS_MS
 
-    def _summaries(self, models: list[tuple[ServedModel, dict[str, str]]]) -> Iterator[Metric]:
+    def _summaries(self, models: list[tuple[Served, dict[str, str]]]) -> Iterator[Metric]:
         now = time.monotonic()
         for name, documentation in _SUMMARIES.items():
             metric = Metric(f"nv_inference_{name}_summary_us", documentation, "summary")
@@ -157,7 +159,7 @@ class Families(Collector):
                     metric.add_sample(metric.name, {**labels, "quantile": number_text(quantile)}, value)
             yield metric
 
-    def _first_responses(self, models: list[tuple[ServedModel, dict[str, str]]]) -> Metric:
+    def _first_responses(self, models: list[tuple[Served, dict[str, str]]]) -> Metric:
         metric = Metric(_FIRST_RESPONSE, "Duration from request to first response in milliseconds", "histogram")
         for each, labels in models:
             if each.decoupled:
@@ -185,7 +187,7 @@ class Families(Collector):
                 yield _family(name, documentation, kind, samples)
 
 
-def _counts(models: list[tuple[ServedModel, dict[str, str]]]) -> Iterator[Metric]:
+def _counts(models: list[tuple[Served, dict[str, str]]]) -> Iterator[Metric]:
     success, failure, rows, executions = (Metric(name, text, "counter") for name, text in _COUNTS.items())
     for served, labels in models:
         statistics = served.statistics
@@ -197,7 +199,7 @@ def _counts(models: list[tuple[ServedModel, dict[str, str]]]) -> Iterator[Metric
     yield from (success, failure, rows, executions)
 
 
-def _durations(models: list[tuple[ServedModel, dict[str, str]]]) -> Iterator[Metric]:
+def _durations(models: list[tuple[Served, dict[str, str]]]) -> Iterator[Metric]:
     for name, documentation in _DURATIONS.items():
         samples = [(labels, _nanoseconds(each.statistics, name) // 1000) for each, labels in models]
         yield _family(f"nv_inference_{name}_duration_us", documentation, "counter", samples)

@@ -1,0 +1,48 @@
+"""The recorded exchanges about the model repository, which follow one another on one server."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.endpoints.replay import differences, send
+from tests.endpoints.test_transcripts import MODELS
+from tritonnb.server import Server
+
+EXCHANGES = json.loads((Path(__file__).parent / "repository.json").read_text())
+
+
+def test_loading_unloading_and_the_index_are_answered_as_recorded():
+    names = [each.name for each in MODELS.iterdir() if each.name not in ("probe", "wont_load")]
+    options = {"model_control_mode": "explicit", "load_models": names, "allow_file_override": True}
+    with Server(MODELS, port=0, **options) as server:
+        assert {each["id"]: found for each in EXCHANGES if (found := play(server, each))} == {}
+
+
+def play(server: Server, exchange: dict) -> list[str]:
+    """The differences; unloading goes on after it was answered, so what changes is asked again."""
+    give_up = time.monotonic() + exchange.get("within", 0)
+    while (found := differences(exchange, *send(server.port, exchange["request"]))) and time.monotonic() < give_up:
+        pass
+    while "pause_after" in exchange and any(each.get("state") == "UNLOADING" for each in server.index()):
+        pass
+    return found
+
+
+def test_files_are_refused_unless_the_server_was_started_with_them_allowed():
+    (load,) = (each for each in EXCHANGES if each["id"] == "load-files")
+    with Server(MODELS, port=0, model_control_mode="explicit") as server:
+        status, _, body = send(server.port, load["request"])
+    assert status == 501
+    assert b"they are code" in body
+
+
+@pytest.mark.parametrize("path", ["../escaped.py", "/tmp/escaped.py"])
+def test_files_stay_in_the_directory_of_their_model(path: str):
+    with Server(port=0, model_control_mode="explicit", allow_file_override=True) as server:
+        parameters = {"config": '{"backend": "python"}', f"file:{path}": b"pass"}
+        with pytest.raises(Exception, match="outside the model's directory"):
+            server.run(server.engine.load("m", parameters))

@@ -1,0 +1,363 @@
+"""Ensembles in real time: each step through its own model's scheduler."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+from pathlib import Path
+from queue import SimpleQueue
+
+import numpy as np
+import pytest
+from google.protobuf import text_format
+from tritonclient.grpc import model_config_pb2 as pb
+
+from tests.runtime.conftest import Driver, error_of, outputs
+from tests.runtime.gated import Gate
+from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstance, Execution
+from tritonnb.core.datatypes import INT32
+from tritonnb.core.errors import InvalidArgumentError, NotFoundError, Status, TritonError, UnsupportedError
+from tritonnb.core.events import EnsembleExecuted, StepSent, unpack
+from tritonnb.core.messages import InferRequest, InferResponse, Tensor
+from tritonnb.runtime.loading import ModelSource
+
+TENSORS = 'input { name: "X" data_type: TYPE_INT32 dims: 1 } output { name: "Y" data_type: TYPE_INT32 dims: 1 }'
+
+
+def serve_ensemble(driver: Driver, *steps: str, name: str = "e", options: str = "", tensors: str = TENSORS) -> None:
+    """Steps such as ``"a: X -> mid"``: the ensemble's tensors for the model's X and Y."""
+    text = ""
+    for step in steps:
+        model, read, write = step.replace(":", " ").replace("->", " ").split()
+        text += (
+            f'step {{ model_name: "{model}" model_version: -1 input_map {{ key: "X" value: "{read}" }} '
+            f'output_map {{ key: "Y" value: "{write}" }} }}'
+        )
+    config = text_format.Parse(
+        f'name: "{name}" platform: "ensemble" max_batch_size: 8 {tensors} ensemble_scheduling {{ {text} {options} }}',
+        pb.ModelConfig(),
+    )
+    driver.background.run(driver.engine.load_source(ModelSource(name, Path(), config, (1,))))
+
+
+class Answers(Backend):
+    """Calls a function with each request and its sender (None unless decoupled), on the instance's thread."""
+
+    name = "answers"
+
+    def __init__(self, function) -> None:
+        self._function = function
+
+    def create_model(self, context) -> BackendModel:
+        function = self._function
+
+        class Instance(BackendModelInstance):
+            def execute(self, execution: Execution) -> None:
+                for index, request in enumerate(execution.requests):
+                    decoupled = context.config.model_transaction_policy.decoupled
+                    if decoupled:
+                        function(request, execution.sender(index))
+                    else:
+                        execution.respond(index, *function(request))
+
+        class Model(BackendModel):
+            def create_instance(self, spec) -> BackendModelInstance:
+                return Instance()
+
+        return Model(context)
+
+
+def serve_function(
+    driver: Driver, name: str, function, extra: str = "", tensors: str = TENSORS, batch: int = 8
+) -> None:
+    config = text_format.Parse(
+        f'name: "{name}" backend: "x" max_batch_size: {batch} {tensors} {extra}', pb.ModelConfig()
+    )
+    source = ModelSource(name, Path(), config, (1,), Answers(function))
+    driver.background.run(driver.engine.load_source(source))
+
+
+def y(*rows: int) -> Tensor:
+    return Tensor("Y", INT32, np.array(rows, np.int32).reshape(-1, 1))
+
+
+def plus(number: int):
+    return lambda request: ([Tensor("Y", INT32, request.inputs["X"].array + np.int32(number))],)
+
+
+def counting(request: InferRequest, sender) -> None:
+    for each in range(int(request.inputs["X"].array.flat[0])):
+        sender.send(InferResponse([y(each)], final=False))
+    sender.send(InferResponse(empty=True))
+
+
+DECOUPLED = "model_transaction_policy { decoupled: true }"
+
+
+def responses(driver: Driver, model: str, *rows: int, **options) -> list[InferResponse]:
+    """All responses to a request, the final one included."""
+    done: Future[list[InferResponse]] = Future()
+    seen: list[InferResponse] = []
+
+    def respond(request: InferRequest, response: InferResponse) -> None:
+        seen.append(response)
+        if response.final:
+            done.set_result(seen)
+
+    x = Tensor("X", INT32, np.array(rows, np.int32).reshape(-1, 1))
+    driver.background.call(driver.engine.submit, InferRequest(model, {"X": x}, respond, **options))
+    return done.result(timeout=10)
+
+
+def test_data_flows_from_step_to_step(driver: Driver):
+    serve_function(driver, "a", plus(1))
+    serve_function(driver, "b", plus(10))
+    serve_ensemble(driver, "b: mid -> Y", "a: X -> mid")
+    assert outputs(driver.send(1, 2, model="e")) == [12, 13]
+
+
+def test_every_response_says_to_which_sequence_it_belongs(driver: Driver):
+    serve_function(driver, "a", plus(1))
+    serve_ensemble(driver, "a: X -> Y")
+    (answer,) = responses(driver, "e", 1, correlation_id=7, flags=1)
+    assert answer.parameters == {"sequence_id": 7, "sequence_start": True, "sequence_end": False}
+
+
+def test_steps_share_batches_with_everybody(driver: Driver):
+    gate = Gate()
+    driver.serve(gate, name="a")
+    serve_ensemble(driver, "a: X -> Y")
+    answers = [driver.send(1, model="a")]
+    gate.wait_begun()
+    answers += [driver.send(2, model="e"), driver.send(3, model="a"), driver.send(4, model="e")]
+    gate.open()
+    assert [outputs(each) for each in answers] == [[1], [2], [3], [4]]
+    assert gate.batches == [[1], [2, 3, 4]]
+
+
+def test_what_a_step_needs_to_know_of_the_request_is_passed_on(driver: Driver):
+    seen: SimpleQueue[InferRequest] = SimpleQueue()
+
+    def look(request: InferRequest):
+        seen.put(request)
+        return plus(0)(request)
+
+    serve_function(driver, "a", look)
+    serve_ensemble(driver, "a: X -> Y")
+    options = {"id": "r", "priority": 2, "timeout_us": 9, "parameters": {"p": 1}, "correlation_id": 5}
+    responses(driver, "e", 1, **options)
+    request = seen.get(timeout=10)
+    assert {name: getattr(request, name) for name in options} == options
+    assert request.requested_outputs == ("Y",)
+
+
+def test_a_step_may_move_those_behind_it_to_another_sequence(driver: Driver):
+    seen: SimpleQueue[InferRequest] = SimpleQueue()
+    parameters = {"sequence_id": "s", "sequence_start": True}
+    serve_function(driver, "a", lambda request: (*plus(1)(request), parameters))
+    serve_function(driver, "b", lambda request: (seen.put(request), plus(0)(request))[1])
+    serve_ensemble(driver, "a: X -> mid", "b: mid -> Y")
+    (answer,) = responses(driver, "e", 1, correlation_id=3)
+    request = seen.get(timeout=10)
+    assert (request.correlation_id, request.flags) == ("s", 1)
+    assert answer.parameters["sequence_id"] == "s"
+
+
+def test_a_sequence_parameter_of_a_wrong_type_is_an_error(driver: Driver):
+    serve_function(driver, "a", lambda request: (*plus(1)(request), {"sequence_start": 1}))
+    serve_ensemble(driver, "a: X -> Y")
+    assert error_of(driver.send(1, model="e")).message == (
+        "in ensemble 'e', expect parameter 'sequence_start' to be TRITONSERVER_PARAMETER_BOOL"
+    )
+
+
+def test_a_failing_step_is_named_and_counted_once_for_the_ensemble(driver: Driver):
+    def refuse(request: InferRequest):
+        raise UnsupportedError("boom")
+
+    serve_function(driver, "a", refuse)
+    serve_function(driver, "b", plus(1))
+    serve_ensemble(driver, "a: X -> mid", "b: mid -> Y")
+    error = error_of(driver.send(1, model="e"))
+    assert (error.message, error.status) == ("in ensemble 'e', boom", Status.UNSUPPORTED)
+    assert driver.stats("e")["inference_stats"]["fail"]["count"] == 1
+    assert driver.stats("b")["execution_count"] == 0
+
+
+def test_a_step_that_does_not_take_the_request_fails_the_ensemble(driver: Driver):
+    serve_function(driver, "a", plus(1))
+    serve_function(driver, "b", plus(1), extra="sequence_batching { }")
+    serve_ensemble(driver, "a: X -> mid", "b: mid -> Y")
+    assert "in ensemble 'e', inference request to model 'b' must specify a non-zero" in (
+        error_of(driver.send(1, model="e")).message
+    )
+
+
+def test_an_ensemble_is_charged_the_sum_of_its_steps(driver: Driver):
+    serve_function(driver, "a", plus(1))
+    serve_ensemble(driver, "a: X -> mid", "a: mid -> Y")
+    outputs(driver.send(1, 2, model="e"))
+    ensemble, step = driver.stats("e"), driver.stats("a")
+    assert (ensemble["inference_count"], ensemble["execution_count"]) == (2, 1)
+    assert [each["batch_size"] for each in ensemble["batch_stats"]] == [2]
+    for name in ("compute_input", "compute_infer", "compute_output"):
+        assert ensemble["inference_stats"][name] == {"count": 1, "ns": step["inference_stats"][name]["ns"]}
+
+
+def test_the_steps_of_a_request_can_be_followed_in_the_event_stream(driver: Driver):
+    serve_function(driver, "a", plus(1))
+    serve_ensemble(driver, "a: X -> mid", "a: mid -> Y")
+    outputs(driver.send(1, model="e"))
+    events = [unpack(each) for each in driver.engine.stream.recent]
+    steps = [each for each in events if isinstance(each, StepSent)]
+    (over,) = (each for each in events if isinstance(each, EnsembleExecuted))
+    assert [(each.step, each.step_model, each.serial) for each in steps] == [
+        (0, "a", over.serial),
+        (1, "a", over.serial),
+    ]
+    assert len({each.step_serial for each in steps}) == 2
+
+
+def test_between_models_that_batch_and_models_that_do_not_a_batch_of_one_comes_and_goes(driver: Driver):
+    seen: SimpleQueue[tuple[int, ...]] = SimpleQueue()
+
+    def look(request: InferRequest):
+        seen.put(request.inputs["X"].shape)
+        return plus(1)(request)
+
+    vector = TENSORS.replace("dims: 1", "dims: [ -1, 1 ]")
+    serve_function(driver, "single", look, batch=0)
+    serve_function(driver, "batched", look)
+    serve_function(driver, "whole", look, batch=0, tensors=vector)
+    serve_ensemble(driver, "batched: X -> b", "single: b -> s", "batched: s -> b2", "whole: b2 -> Y")
+    assert outputs(driver.send(1, model="e")) == [5]
+    assert [seen.get(timeout=10) for _ in range(4)] == [(1, 1), (1,), (1, 1), (1, 1)]
+
+
+def test_a_tensor_that_several_steps_read_cannot_be_changed_by_one_of_them(driver: Driver):
+    def overwrite(request: InferRequest):
+        array = request.inputs["X"].array
+        assert not array.flags.writeable
+        return plus(0)(request)
+
+    serve_function(driver, "a", overwrite)
+    serve_ensemble(driver, "a: X -> mid", "a: mid -> Y")
+    assert outputs(driver.send(3, model="e")) == [3]
+
+
+def test_every_response_of_a_decoupled_step_runs_what_follows_once(driver: Driver):
+    serve_function(driver, "d", counting, DECOUPLED)
+    serve_function(driver, "a", plus(10))
+    serve_ensemble(driver, "d: X -> mid", "a: mid -> Y")
+    assert driver.background.call(driver.engine.model, "e").decoupled
+    found = responses(driver, "e", 3)
+    assert sorted(int(each.outputs[0].array.flat[0]) for each in found if each.outputs) == [10, 11, 12]
+    assert [each.final for each in found].count(True) == 1
+    (alone,) = responses(driver, "e", 0)
+    assert alone.empty
+
+
+def test_a_decoupled_step_waits_for_those_behind_it(driver: Driver):
+    """With max_inflight_requests 1 no third response is sent before the first has been worked off."""
+    sent = SimpleQueue()
+
+    def count(request: InferRequest, sender) -> None:
+        for each in range(5):
+            sender.send(InferResponse([y(each)], final=False))
+            sent.put(each)
+        sender.send(InferResponse(empty=True))
+
+    gate = Gate()
+    serve_function(driver, "d", count, DECOUPLED)
+    driver.serve(gate, name="slow", extra="")
+    serve_ensemble(driver, "d: X -> mid", "slow: mid -> Y", options="max_inflight_requests: 1")
+    done = threading.Thread(target=lambda: sent.put(responses(driver, "e", 1)))
+    done.start()
+    for number in range(4):
+        gate.wait_begun()
+        assert sent.qsize() <= 3 + number
+        gate.let_through()
+    gate.open()
+    done.join(timeout=10)
+    assert gate.batches == [[0], [1], [2], [3], [4]]
+
+
+def test_cancelling_an_ensemble_cancels_the_steps_that_wait(driver: Driver):
+    gate = Gate()
+    driver.serve(gate, name="a", extra="dynamic_batching { default_queue_policy { max_queue_size: 9 } }")
+    serve_ensemble(driver, "a: X -> Y")
+    running = driver.send(1, model="a")
+    gate.wait_begun()
+    waiting = driver.send(2, model="e")
+    driver.cancel(waiting)
+    assert error_of(waiting).status is Status.CANCELLED
+    gate.open()
+    assert outputs(running) == [1]
+    assert gate.batches == [[1]]
+
+
+def test_a_request_under_way_keeps_its_steps_models_alive(driver: Driver):
+    gate = Gate()
+    driver.serve(gate, name="a", extra="")
+    serve_function(driver, "b", plus(1))
+    serve_ensemble(driver, "a: X -> mid", "b: mid -> Y")
+    answer = driver.send(1, model="e")
+    gate.wait_begun()
+    driver.background.run(driver.engine.unload("b"))
+    with pytest.raises(NotFoundError, match="'e' has no available versions"):
+        driver.send(2, model="e")
+    gate.open()
+    assert outputs(answer) == [2]
+
+
+def test_an_ensemble_goes_and_comes_with_its_parts(driver: Driver):
+    serve_function(driver, "a", plus(1))
+    serve_ensemble(driver, "a: X -> Y")
+    serve_ensemble(driver, "e: X -> Y", name="outer")
+    driver.background.run(driver.engine.unload("a"))
+    assert not driver.background.call(driver.engine.model_ready, "outer")
+    serve_function(driver, "a", plus(2))
+    assert outputs(driver.send(1, model="outer")) == [3]
+
+
+def test_an_ensemble_that_a_new_part_no_longer_fits_is_dropped(driver: Driver):
+    serve_function(driver, "a", plus(1))
+    serve_ensemble(driver, "a: X -> Y")
+    serve_function(driver, "a", plus(1), tensors=TENSORS.replace("INT32", "FP32"))
+    assert not driver.background.call(driver.engine.model_ready, "e")
+
+
+@pytest.mark.parametrize(
+    ("steps", "complaint"),
+    [
+        (["missing: X -> Y"], "ensemble e contains models that are not available or ambiguous: missing"),
+        (["e: X -> Y"], "circular dependency between ensembles: e -> ... -> e -> e"),
+    ],
+)
+def test_an_ensemble_whose_steps_are_at_fault_does_not_load(driver: Driver, steps: list[str], complaint: str):
+    with pytest.raises(InvalidArgumentError) as caught:
+        serve_ensemble(driver, *steps)
+    assert caught.value.message == f"load failed for model 'e': {complaint}\n"
+
+
+def test_stopping_waits_for_all_steps_of_what_was_accepted():
+    driver = Driver()
+    gate = Gate()
+    driver.serve(gate, name="a", extra="")
+    serve_function(driver, "b", plus(1))
+    serve_ensemble(driver, "a: X -> mid", "b: mid -> Y")
+    serve_ensemble(driver, "e: X -> Y", name="outer")
+    answer = driver.send(1, model="outer")
+    gate.wait_begun()
+    gate.open()
+    driver.close()
+    assert outputs(answer) == [2]
+
+
+def test_an_ensemble_of_an_error_type_of_its_own_keeps_the_status(driver: Driver):
+    def refuse(request: InferRequest):
+        raise TritonError("no", Status.ALREADY_EXISTS)
+
+    serve_function(driver, "a", refuse)
+    serve_ensemble(driver, "a: X -> Y")
+    assert error_of(driver.send(1, model="e")).status is Status.ALREADY_EXISTS

@@ -1,0 +1,294 @@
+"""Business logic scripting: models that ask other models."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.server.conftest import python_model
+from tritonnb.core.errors import TritonError
+from tritonnb.server import Server
+
+Write = Callable[..., Path]
+
+HEAD = """
+import asyncio
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+def ask(model, x, **options):
+    tensor = pb_utils.Tensor("X", np.asarray(x, np.float32).reshape(1, 1))
+    return pb_utils.InferenceRequest(model_name=model, requested_output_names=["Y"], inputs=[tensor], **options)
+
+def value(response):
+    if response.has_error():
+        raise pb_utils.TritonModelException(response.error().message())
+    return float(pb_utils.get_output_tensor_by_name(response, "Y").as_numpy()[0, 0])
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [self.answer(each, pb_utils.get_input_tensor_by_name(each, "X").as_numpy()) for each in requests]
+
+    def answer(self, request, x):
+        y = np.asarray(self.run(request, float(x[0, 0])), np.float32).reshape(1, -1)
+        return pb_utils.InferenceResponse([pb_utils.Tensor("Y", y)])
+"""
+
+COUNTING = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            x = pb_utils.get_input_tensor_by_name(request, "X").as_numpy()
+            for number in range(int(x[0, 0])):
+                sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("Y", np.full((1, 1), number, np.float32))]))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+
+
+@pytest.fixture
+def server(write_model: Write) -> Iterator[Server]:
+    write_model("count", COUNTING, "model_transaction_policy { decoupled: true }")
+    repository = write_model("double", python_model("x * 2"))
+    with Server(repository, port=0, model_control_mode="explicit", load_models=["*"]) as server:
+        yield server
+
+
+@pytest.fixture
+def scripted(server: Server, write_model: Write) -> Callable[..., Callable[[float], list[float]]]:
+    """Serve a model whose ``run(self, request, x)`` has this body; gives a way to ask it."""
+
+    def serve(body: str, name: str = "caller", count: int = 1) -> Callable[[float], list[float]]:
+        lines = "\n".join(f"        {line}" for line in body.strip().splitlines())
+        write_model(name, f"{HEAD}\n    def run(self, request, x):\n{lines}\n", f"instance_group {{ count: {count} }}")
+        config = Path(server.engine.options.model_repositories[0]) / name / "config.pbtxt"
+        config.write_text(config.read_text().replace("dims: 1", "dims: [ -1 ]"))
+        server.load(name)
+        return lambda x: server[name](X=np.array([[x]], np.float32))["Y"].ravel().tolist()
+
+    return serve
+
+
+def test_a_model_asks_another_one_and_an_ensemble_of_them(server: Server, scripted):
+    ask = scripted('return value(ask("double", x).exec()) + 1')
+    assert ask(3) == [7]
+
+
+def test_what_it_asks_goes_through_the_others_scheduler(server: Server, scripted):
+    scripted('return value(ask("double", x).exec())')(3)
+    stats = {each["name"]: each["inference_count"] for each in server.stats()["model_stats"]}
+    assert stats["double"] == stats["caller"] == 1
+
+
+def test_several_requests_run_at_the_same_time_with_async_exec(scripted):
+    ask = scripted(
+        """
+async def all_of_them():
+    return await asyncio.gather(*[ask("double", each).async_exec() for each in range(int(x))])
+return [value(each) for each in asyncio.run(all_of_them())]
+"""
+    )
+    assert ask(4) == [0, 2, 4, 6]
+
+
+def test_the_responses_of_a_decoupled_model_come_one_by_one_and_the_last_is_empty(scripted):
+    ask = scripted('return [len(each.output_tensors()) for each in ask("count", x).exec(decoupled=True)]')
+    assert ask(3) == [1, 1, 1, 0]
+    assert ask(0) == [0]
+
+
+def test_responses_can_be_iterated_again(scripted):
+    ask = scripted(
+        """
+responses = ask("count", x).exec(decoupled=True)
+return [sum(1 for _ in responses), sum(1 for _ in responses)]
+"""
+    )
+    assert ask(2) == [3, 3]
+
+
+def test_a_decoupled_model_answers_async_exec(scripted):
+    ask = scripted(
+        """
+async def count():
+    return [each for each in await ask("count", x).async_exec(decoupled=True)]
+return [len(each.output_tensors()) for each in asyncio.run(count())]
+"""
+    )
+    assert ask(2) == [1, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        (
+            'ask("nosuch", x)',
+            "Model nosuch - Error when running inference: Failed for execute the inference request. Model 'nosuch' is "
+            "not ready.",
+        ),
+        ('ask("double", x, model_version=7)', "Model 'double' is not ready."),
+        ('ask("count", x)', "Model count is using the decoupled. The current BLS request call doesn't support"),
+        (
+            'pb_utils.InferenceRequest(model_name="double", requested_output_names=["Z"], inputs=[])',
+            "Model double - Error when running inference: unexpected inference output 'Z' for model 'double'",
+        ),
+        (
+            'pb_utils.InferenceRequest(model_name="double", requested_output_names=["Y"], '
+            'inputs=[pb_utils.Tensor("X", np.ones((1, 1), np.float32))] * 2)',
+            "input 'X' already exists in request",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_request_is_its_response(scripted, request_: str, message: str):
+    ask = scripted(f"response = {request_}.exec()\nreturn value(response)")
+    with pytest.raises(TritonError) as caught:
+        ask(1)
+    assert message in str(caught.value)
+
+
+def test_parameters_id_and_sequence_travel_with_the_request(server: Server, scripted, write_model: Write):
+    write_model(
+        "look",
+        python_model(
+            "np.array([[len(request.request_id()) * 1000 + request.correlation_id() * 100 + request.flags() * 10 "
+            '+ len(request.parameters())]], "f4")'
+        ).replace("import triton", "import numpy as np\nimport triton"),
+    )
+    server.load("look")
+    ask = scripted(
+        'return value(ask("look", x, request_id="ab", correlation_id=3, flags=2, parameters={"p": True}).exec())'
+    )
+    assert ask(0) == [2000 + 300 + 20 + len('{"p":true}')]
+
+
+def test_any_thread_of_a_model_may_ask(scripted):
+    ask = scripted(
+        """
+import threading
+answers = []
+thread = threading.Thread(target=lambda: answers.append(value(ask("double", x).exec())))
+thread.start()
+thread.join()
+return answers
+"""
+    )
+    assert ask(4) == [8]
+
+
+def test_a_model_with_an_instance_to_spare_may_call_itself(scripted):
+    ask = scripted('return 0 if x <= 0 else 1 + value(ask("caller", x - 1).exec())', count=3)
+    assert ask(2) == [2]
+
+
+def test_a_call_that_closes_a_circle_of_waiting_instances_fails_instead_of_waiting_for_ever(scripted):
+    ask = scripted('return 0 if x <= 0 else 1 + value(ask("caller", x - 1).exec())', count=2)
+    assert ask(1) == [1]
+    with pytest.raises(TritonError, match="all instances of model 'caller' wait for one another"):
+        ask(2)
+    assert ask(1) == [1]
+
+
+def test_a_circle_over_several_models_is_noticed_too(scripted):
+    scripted('return value(ask("first", x).exec())', name="second")
+    ask = scripted('return value(ask("second", x).exec())', name="first")
+    with pytest.raises(TritonError, match="wait for one another"):
+        ask(1)
+
+
+def test_all_instances_of_the_caller_may_wait_for_the_callee(scripted):
+    ask = scripted('return value(ask("double", x).exec())', count=2)
+    with ThreadPoolExecutor(8) as pool:
+        assert [each for (each,) in pool.map(ask, range(50))] == [2.0 * each for each in range(50)]
+
+
+def test_a_model_loads_and_unloads_another(server: Server, scripted, write_model: Write):
+    write_model("late", python_model("x + 100"))
+    ask = scripted(
+        """
+before = pb_utils.is_model_ready("late")
+pb_utils.load_model(model_name="late")
+answer = value(ask("late", x).exec())
+version = pb_utils.is_model_ready("late", "1"), pb_utils.is_model_ready("late", "2")
+pb_utils.unload_model("late")
+return [before, answer, *version, pb_utils.is_model_ready("late")]
+"""
+    )
+    assert ask(1) == [0, 101, 1, 0, 0]
+
+
+def test_a_model_may_bring_the_files_of_the_model_it_loads(scripted):
+    ask = scripted(
+        f"""
+import json
+tensor = dict(data_type="TYPE_FP32", dims=[1])
+config = dict(backend="python", max_batch_size=8, input=[dict(tensor, name="X")], output=[dict(tensor, name="Y")])
+files = {{"file:1/model.py": {python_model("x - 1")!r}.encode()}}
+pb_utils.load_model("made", config=json.dumps(config), files=files)
+return value(ask("made", x).exec())
+"""
+    )
+    assert ask(5) == [4]
+
+
+def test_a_load_that_fails_raises_in_the_model(scripted):
+    ask = scripted(
+        """
+try:
+    pb_utils.load_model("nosuch")
+except pb_utils.TritonModelException as error:
+    assert "failed to poll" in str(error)
+    return 1
+"""
+    )
+    assert ask(0) == [1]
+
+
+def test_without_explicit_model_control_a_model_loads_nothing(server: Server, scripted):
+    scripted('pb_utils.load_model("double")')
+    with Server(server.engine.options.model_repositories, port=0) as other, pytest.raises(TritonError) as caught:
+        other["caller"](X=np.array([[1]], np.float32))
+    assert "explicit model load / unload is not allowed" in str(caught.value)
+
+
+def test_two_servers_in_one_process_have_models_that_ask_their_own_server(server: Server, scripted):
+    scripted('return pb_utils.is_model_ready("double")')
+    with Server(server.engine.options.model_repositories, port=0) as other:
+        server.unload("double")
+        assert other["caller"](X=np.zeros((1, 1), np.float32))["Y"].item() == 1
+        assert server["caller"](X=np.zeros((1, 1), np.float32))["Y"].item() == 0
+
+
+def test_a_request_made_outside_a_model_says_what_it_needs(server: Server):
+    from tritonnb.backends.python import pb_utils
+
+    request = pb_utils.InferenceRequest(model_name="double", requested_output_names=[], inputs=[])
+    with pytest.raises(pb_utils.TritonModelException, match="only a model that is being served"):
+        request.exec()
+
+
+def test_models_define_metrics_that_go_with_them(server: Server, scripted):
+    ask = scripted(
+        """
+family = pb_utils.MetricFamily(name="requests_seen", description="requests", kind=pb_utils.MetricFamily.COUNTER)
+counter = family.Metric(labels={"model": "caller"})
+counter.increment(2)
+self.kept = getattr(self, "kept", []) + [counter]
+return counter.value()
+"""
+    )
+    assert [ask(0), ask(0)] == [[2], [4]]
+    (family,) = server.engine.custom_metrics.snapshot()
+    assert (family.name, family.kind.value) == ("requests_seen", "counter")
+    assert [(each.labels, each.value) for each in family.samples] == [((("model", "caller"),), 4.0)]
+    server.unload("caller")
+    gone = threading.Event()
+    while server.engine.custom_metrics.snapshot() and not gone.wait(0.01):
+        pass

@@ -1,0 +1,168 @@
+"""Model repositories on disk: what a load does when nothing, something, or a part of an ensemble has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.server.conftest import python_model
+from tritonnb.core.errors import InvalidArgumentError, NotFoundError
+from tritonnb.server import Server
+
+TENSORS = 'input { name: "X" data_type: TYPE_FP32 dims: 1 } output { name: "Y" data_type: TYPE_FP32 dims: 1 }'
+Write = Callable[..., Path]
+
+
+def write_ensemble(repository: Path, name: str, *models: str) -> None:
+    steps, tensor = "", "X"
+    for index, model in enumerate(models):
+        written = "Y" if index == len(models) - 1 else f"t{index}"
+        steps += f"""step {{ model_name: "{model}" model_version: -1 input_map {{ key: "X" value: "{tensor}" }}
+                     output_map {{ key: "Y" value: "{written}" }} }} """
+        tensor = written
+    (repository / name / "1").mkdir(parents=True, exist_ok=True)
+    config = f'platform: "ensemble" max_batch_size: 8 {TENSORS} ensemble_scheduling {{ {steps} }}'
+    (repository / name / "config.pbtxt").write_text(config)
+
+
+@pytest.fixture
+def repository(write_model: Write) -> Path:
+    write_model("one", python_model("x + 1"))
+    repository = write_model("ten", python_model("x + 10"))
+    write_ensemble(repository, "both", "one", "ten")
+    return repository
+
+
+@pytest.fixture
+def server(repository: Path) -> Iterator[Server]:
+    with Server(repository, port=0, model_control_mode="explicit") as server:
+        yield server
+
+
+def infer(server: Server, name: str, x: float = 0) -> float:
+    return float(server[name](X=np.array([[x]], np.float32))["Y"][0, 0])
+
+
+def ready(server: Server) -> list[str]:
+    return sorted(server)
+
+
+def test_an_ensemble_loads_its_parts_with_it(server: Server):
+    server.load("both")
+    assert ready(server) == ["both", "one", "ten"]
+    assert infer(server, "both") == 11
+
+
+def test_a_load_of_what_has_not_changed_does_nothing(server: Server):
+    server.load("one")
+    infer(server, "one")
+    server.load("one")
+    assert server.stats("one")["model_stats"][0]["inference_count"] == 1
+
+
+def test_a_load_of_what_has_changed_serves_it(server: Server, write_model: Write):
+    server.load("both")
+    write_model("one", python_model("x + 2"))
+    server.load("one")
+    assert infer(server, "both") == 12
+    assert server.stats("both")["model_stats"][0]["inference_count"] == 1
+
+
+def test_the_next_plain_load_after_an_override_goes_back_to_the_file(server: Server):
+    server.load("one")
+    server.load("one", config='{"backend": "python", "max_batch_size": 2, "input": [], "output": []}')
+    assert server["one"].config.max_batch_size == 2
+    server.load("one")
+    assert server["one"].config.max_batch_size == 8
+
+
+def test_a_part_that_no_longer_loads_goes_on_as_it_was(server: Server, write_model: Write):
+    server.load("both")
+    write_model("one", "1 / 0")
+    server.load("both")
+    with pytest.raises(InvalidArgumentError, match="ZeroDivisionError"):
+        server.load("one")
+    assert infer(server, "both") == 11
+
+
+def test_the_failure_of_a_part_is_told_with_the_ensemble_and_repaired_with_it(server: Server, write_model: Write):
+    write_model("one", "1 / 0")
+    with pytest.raises(InvalidArgumentError) as caught:
+        server.load("both")
+    assert str(caught.value).startswith(
+        "load failed for model 'both': ensemble 'both' depends on 'one' which has no loaded version. Model 'one' "
+        "loading failed with error: version 1 is at UNAVAILABLE state: Internal: ZeroDivisionError: division by zero"
+    )
+    write_model("one", python_model("x + 1"))
+    server.load("one")
+    assert infer(server, "both") == 11
+
+
+def test_unloading_an_ensemble_leaves_its_parts(server: Server):
+    server.load("both")
+    server.unload("both")
+    assert ready(server) == ["one", "ten"]
+
+
+def test_unloading_with_dependents_takes_the_parts_that_nobody_else_needs(server: Server, repository: Path):
+    write_ensemble(repository, "outer", "both", "ten")
+    write_ensemble(repository, "other", "ten")
+    for name in ("one", "outer", "other"):
+        server.load(name)
+    server.unload("outer", unload_dependents=True)
+    assert ready(server) == ["one", "other", "ten"]
+
+
+def test_unloading_a_part_makes_its_ensembles_unavailable(server: Server):
+    server.load("both")
+    server.unload("one")
+    with pytest.raises(NotFoundError, match="'both' has no available versions"):
+        server["both"]
+    assert {each["reason"] for each in server.index() if each["name"] == "both"} <= {"unloaded", ""}
+
+
+def test_every_model_is_loaded_at_start_with_a_star(repository: Path):
+    with Server(repository, port=0, model_control_mode="explicit", load_models=["*"]) as server:
+        assert ready(server) == ["both", "one", "ten"]
+
+
+def test_several_repositories_are_one_and_a_name_in_two_of_them_is_ambiguous(repository: Path, tmp_path_factory):
+    other = tmp_path_factory.mktemp("other")
+    for name in ("one", "more"):
+        (other / name / "1").mkdir(parents=True)
+        (other / name / "1" / "model.py").write_text(python_model("x * 2"))
+        (other / name / "config.pbtxt").write_text(f'backend: "python" max_batch_size: 8 {TENSORS}')
+    with Server([repository, other], port=0) as server:
+        assert ready(server) == ["more", "ten"]
+        assert "not unique across all model repositories" in str(server.load_errors["one"])
+        assert "not available or ambiguous: one" in str(server.load_errors["both"])
+
+
+def test_polling_follows_what_appears_changes_and_goes(repository: Path, write_model: Write):
+    with Server(repository, port=0, model_control_mode="poll", repository_poll_secs=3600) as server:
+        write_model("one", python_model("x + 5"))
+        write_model("new", python_model("x - 1"))
+        (repository / "ten" / "config.pbtxt").unlink()
+        (repository / "ten" / "1" / "model.py").unlink()
+        (repository / "ten" / "1").rmdir()
+        (repository / "ten").rmdir()
+        server.run(server.engine.poll())
+        assert infer(server, "one") == 5
+        assert infer(server, "new") == -1
+        assert ready(server) == ["new", "one"]
+
+
+def test_polling_keeps_what_serves_when_a_change_is_a_mistake(repository: Path, write_model: Write):
+    with Server(repository, port=0, model_control_mode="poll", repository_poll_secs=3600) as server:
+        write_model("one", "1 / 0")
+        server.run(server.engine.poll())
+        assert infer(server, "both") == 11
+
+
+def test_repository_agents_are_refused_by_name(server: Server, write_model: Write):
+    write_model("one", python_model("x"), config='model_repository_agents { agents { name: "checksum" } }')
+    with pytest.raises(Exception, match=r"unable to find 'libtritonrepoagent_checksum\.so' for repo agent 'checksum'"):
+        server.load("one")

@@ -1,0 +1,162 @@
+"""Warm-up: what an instance runs before its model is ready."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.server import Server
+
+Write = Callable[..., Path]
+
+#: Remembers what it saw and tells it when asked with a negative number.
+MEMORY = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.seen = []
+
+    def execute(self, requests):
+        self.seen.append([[each.as_numpy().ravel().tolist() for each in request.inputs()] for request in requests])
+        answers = []
+        for request in requests:
+            x = request.inputs()[0].as_numpy()
+            if x.ravel()[0] == 13:
+                raise ValueError("unlucky")
+            text = np.array([[repr(self.seen).encode()]], object)
+            answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("SEEN", text)]))
+        return answers
+"""
+TENSORS = """
+input { name: "X" data_type: TYPE_FP32 dims: [ 2 ] }
+output { name: "SEEN" data_type: TYPE_STRING dims: [ 1 ] }
+"""
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    (tmp_path / "m" / "1").mkdir(parents=True)
+    (tmp_path / "m" / "warmup").mkdir()
+    (tmp_path / "m" / "1" / "model.py").write_text(MEMORY)
+    with Server(tmp_path, port=0, model_control_mode="explicit") as server:
+        yield server
+
+
+def load(server: Server, warmup: str, extra: str = "", tensors: str = TENSORS, batch: int = 8) -> None:
+    directory = Path(server.engine.options.model_repositories[0]) / "m"
+    text = f'backend: "python" max_batch_size: {batch} {tensors} {extra} {warmup}'
+    (directory / "config.pbtxt").write_text(text)
+    server.load("m")
+
+
+def seen(server: Server) -> list:
+    """Per execution and request the inputs; without the last execution, which asks."""
+    return eval(server["m"](X=np.zeros((1, 2), np.float32))["SEEN"].item())[:-1]
+
+
+def sample(data: str, fields: str = "batch_size: 1", name: str = "X", type_: str = "TYPE_FP32", dims: str = "2") -> str:
+    inputs = f'inputs {{ key: "{name}" value {{ data_type: {type_} dims: [ {dims} ] {data} }} }}'
+    return f'model_warmup {{ name: "w" {fields} {inputs} }}'
+
+
+def test_a_sample_runs_as_one_execution_as_often_as_it_says_and_is_counted(server: Server):
+    load(server, sample("zero_data: true", "batch_size: 3 count: 2"))
+    (stats,) = server.stats("m")["model_stats"]
+    assert (stats["inference_count"], stats["execution_count"]) == (6, 2)
+    assert [each["batch_size"] for each in stats["batch_stats"]] == [3]
+    assert seen(server) == [[[[0.0, 0.0]]] * 3] * 2
+
+
+def test_every_instance_is_warmed_up_before_the_model_is_ready(server: Server):
+    load(server, sample("zero_data: true"), "instance_group { count: 2 }")
+    assert server.stats("m")["model_stats"][0]["execution_count"] == 2
+
+
+def test_random_data_differ(server: Server):
+    load(server, sample("random_data: true", "batch_size: 2"))
+    ((first, second),) = seen(server)
+    assert first != second
+
+
+def test_data_come_from_a_file(server: Server):
+    directory = Path(server.engine.options.model_repositories[0]) / "m" / "warmup"
+    (directory / "x").write_bytes(struct.pack("<3f", 1, 2, 3))
+    load(server, sample('input_data_file: "x"'))
+    assert seen(server) == [[[[1.0, 2.0]]]]
+
+
+def test_strings_come_from_a_file_in_the_wire_format(server: Server):
+    directory = Path(server.engine.options.model_repositories[0]) / "m" / "warmup"
+    (directory / "x").write_bytes(struct.pack("<I", 2) + b"ab" + struct.pack("<I", 1) + b"c")
+    tensors = TENSORS.replace("TYPE_FP32", "TYPE_STRING")
+    load(server, sample('input_data_file: "x"', type_="TYPE_STRING"), tensors=tensors)
+    found = server["m"](X=np.array([["a", "b"]], object))["SEEN"].item()
+    assert eval(found)[0] == [[[b"ab", b"c"]]]
+
+
+def test_without_batching_the_dims_are_the_whole_shape(server: Server):
+    load(server, sample("zero_data: true"), batch=0, tensors=TENSORS.replace("SEEN", "SEEN"))
+    assert eval(server["m"](X=np.zeros(2, np.float32))["SEEN"].item())[:-1] == [[[[0.0, 0.0]]]]
+
+
+def test_control_tensors_are_handed_to_a_sequence_model_as_they_are(server: Server):
+    control = 'control_input { name: "START" control { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } }'
+    inputs = "".join(
+        f'inputs {{ key: "{name}" value {{ data_type: {type_} dims: [ {dims} ] zero_data: true }} }}'
+        for name, type_, dims in (("X", "TYPE_FP32", 2), ("START", "TYPE_INT32", 1))
+    )
+    load(server, f'model_warmup {{ name: "w" batch_size: 1 {inputs} }}', f"sequence_batching {{ {control} }}")
+    asked = server["m"](X=np.zeros((1, 2), np.float32), sequence_id=1, sequence_start=True)["SEEN"].item()
+    assert eval(asked)[0] == [[[0.0, 0.0], [0]]]
+
+
+def test_an_entry_without_batch_size_is_passed_over(server: Server):
+    load(server, sample("", "batch_size: 0"))
+    assert seen(server) == []
+
+
+def test_a_sample_that_fails_fails_the_load_for_each_of_its_requests(server: Server):
+    directory = Path(server.engine.options.model_repositories[0]) / "m" / "warmup"
+    (directory / "x").write_bytes(struct.pack("<2f", 13, 0))
+    with pytest.raises(InvalidArgumentError) as caught:
+        load(server, sample('input_data_file: "x"', "batch_size: 2"))
+    text = str(caught.value)
+    assert text.startswith(
+        "load failed for model 'm': version 1 is at UNAVAILABLE state: Invalid argument: failed to run warmup sample "
+        "'w': Failed to process the request(s) for model 'm_0', message: ValueError: unlucky"
+    )
+    assert text.count("unlucky") == 2
+
+
+def test_what_does_not_fit_the_configuration_is_refused_like_a_request(server: Server):
+    with pytest.raises(InvalidArgumentError, match=r"\[request id: <id_unknown>\] unexpected shape for input 'X'"):
+        load(server, sample("zero_data: true", dims="3"))
+
+
+def test_decoupled_models_are_waited_for(server: Server, write_model: Write):
+    body = """
+import threading
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            threading.Thread(target=self.answer, args=(request.get_response_sender(),)).start()
+
+    def answer(self, sender):
+        for _ in range(3):
+            sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("Y", np.zeros((1, 1), np.float32))]))
+        sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+    policy = "model_transaction_policy { decoupled: true }"
+    write_model("late", body, f"{policy} {sample('zero_data: true', 'batch_size: 2', dims='1')}")
+    server.load("late")
+    assert server.stats("late")["model_stats"][0]["inference_count"] == 2

@@ -1,0 +1,88 @@
+"""Metrics that models define themselves."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from tritonnb.core.errors import AlreadyExistsError, InvalidArgumentError, UnsupportedError
+from tritonnb.telemetry.custom_metrics import CustomMetrics, Kind
+
+
+@pytest.fixture
+def metrics() -> CustomMetrics:
+    return CustomMetrics()
+
+
+def test_families_of_one_name_are_one_and_so_are_metrics_of_the_same_labels(metrics: CustomMetrics):
+    first = metrics.open("seen", "what was seen", Kind.COUNTER)
+    second = metrics.open("seen", "otherwise", Kind.COUNTER)
+    first.metric({"a": "1", "b": "2"}).increment(2)
+    second.metric({"b": "2", "a": "1"}).increment(0.5)
+    second.metric({}).increment(1)
+    (family,) = metrics.snapshot()
+    assert family.description == "what was seen"
+    assert [(dict(each.labels), each.value) for each in family.samples] == [({"a": "1", "b": "2"}, 2.5), ({}, 1.0)]
+
+
+def test_a_family_is_gone_when_its_last_user_is(metrics: CustomMetrics):
+    family = metrics.open("seen", "", Kind.GAUGE)
+    metrics.open("seen", "", Kind.GAUGE)
+    metrics.close(family)
+    assert len(metrics.snapshot()) == 1
+    metrics.close(family)
+    assert metrics.snapshot() == []
+
+
+def test_a_gauge_rises_and_falls_and_is_set(metrics: CustomMetrics):
+    gauge = metrics.open("depth", "", Kind.GAUGE).metric({})
+    gauge.set(5)
+    gauge.increment(-2)
+    assert gauge.value() == 3.0
+
+
+def test_a_histogram_counts_up_to_each_bound(metrics: CustomMetrics):
+    histogram = metrics.open("took", "", Kind.HISTOGRAM).metric({}, [1, 5])
+    for each in (0.5, 1, 3, 100):
+        histogram.observe(each)
+    ((sample,),) = (family.samples for family in metrics.snapshot())
+    assert (sample.value, sample.buckets) == (104.5, ((1.0, 2), (5.0, 3), (math.inf, 4)))
+
+
+def test_a_name_has_one_kind(metrics: CustomMetrics):
+    metrics.open("seen", "", Kind.COUNTER)
+    with pytest.raises(AlreadyExistsError, match="exists already as a counter"):
+        metrics.open("seen", "", Kind.GAUGE)
+
+
+@pytest.mark.parametrize("name", ["", "1x", "a b"])
+def test_names_are_those_that_prometheus_knows(metrics: CustomMetrics, name: str):
+    with pytest.raises(InvalidArgumentError, match="no legal name"):
+        metrics.open(name, "", Kind.GAUGE)
+    with pytest.raises(InvalidArgumentError, match="no legal label"):
+        metrics.open("ok", "", Kind.GAUGE).metric({name: "x"})
+
+
+@pytest.mark.parametrize("buckets", [[], [2, 1]])
+def test_a_histogram_needs_rising_buckets(metrics: CustomMetrics, buckets: list[float]):
+    with pytest.raises(InvalidArgumentError, match="bucket"):
+        metrics.open("took", "", Kind.HISTOGRAM).metric({}, buckets)
+
+
+@pytest.mark.parametrize(
+    ("kind", "operation", "error"),
+    [
+        (Kind.COUNTER, lambda metric: metric.increment(-1), InvalidArgumentError),
+        (Kind.COUNTER, lambda metric: metric.set(1), UnsupportedError),
+        (Kind.COUNTER, lambda metric: metric.observe(1), UnsupportedError),
+        (Kind.GAUGE, lambda metric: metric.observe(1), UnsupportedError),
+        (Kind.HISTOGRAM, lambda metric: metric.set(1), UnsupportedError),
+        (Kind.HISTOGRAM, lambda metric: metric.increment(1), UnsupportedError),
+        (Kind.HISTOGRAM, lambda metric: metric.value(), UnsupportedError),
+    ],
+)
+def test_what_a_kind_does_not_do_is_an_error(metrics: CustomMetrics, kind: Kind, operation, error):
+    metric = metrics.open("x", "", kind).metric({}, [1.0] if kind is Kind.HISTOGRAM else [])
+    with pytest.raises(error, match=f"TRITONSERVER_METRIC_KIND_{kind.name}"):
+        operation(metric)

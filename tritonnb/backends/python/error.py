@@ -1,0 +1,61 @@
+"""``pb_utils.TritonError`` and ``pb_utils.TritonModelException``."""
+
+from __future__ import annotations
+
+from tritonnb.core.errors import Status
+from tritonnb.core.errors import TritonError as ServerError
+
+
+class TritonModelException(Exception):
+    """What the utilities raise."""
+
+
+class TritonError:
+    """An error that a model answers a request with.
+
+    Parameters
+    ----------
+    message : str
+    code : int, optional
+        One of the class's codes; INTERNAL by default.
+    """
+
+    UNKNOWN, INTERNAL, NOT_FOUND, INVALID_ARG, UNAVAILABLE, UNSUPPORTED, ALREADY_EXISTS, CANCELLED = range(8)
+
+    __slots__ = ("_code", "_message")
+
+    def __init__(self, message: str, code: int = INTERNAL) -> None:
+        if code not in range(8):
+            raise TypeError(f"TritonError has no code {code!r}")
+        self._message = message
+        self._code = code
+
+    def message(self) -> str:
+        """The text."""
+        return self._message
+
+    def code(self) -> int:
+        """The code."""
+        return self._code
+
+
+_STATUSES = (
+    Status.UNKNOWN,
+    Status.INTERNAL,
+    Status.NOT_FOUND,
+    Status.INVALID_ARG,
+    Status.UNAVAILABLE,
+    Status.UNSUPPORTED,
+    Status.ALREADY_EXISTS,
+    Status.CANCELLED,
+)
+
+
+def to_core_error(error: TritonError) -> ServerError:
+    """A model's error as the server's."""
+    return ServerError(error.message(), _STATUSES[error.code()])
+
+
+def from_core_error(error: ServerError, message: str | None = None) -> TritonError:
+    """The server's error as a model sees it, with another text if one is given."""
+    return TritonError(error.message if message is None else message, _STATUSES.index(error.status))

@@ -1,0 +1,61 @@
+"""Which model a piece of Python code belongs to, and so which server it may ask.
+
+A *model.py* imports ``triton_python_backend_utils`` while its instance is made; what it gets is bound to that
+instance, and stays so on any thread that the model starts. Whoever imports it later gets the instance of
+the thread that it runs on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tritonnb.backends.contract import ServerCalls
+
+_current = threading.local()
+
+
+@dataclass(frozen=True, eq=False)
+class Host:
+    """A model instance and the server around it.
+
+    Attributes
+    ----------
+    directory : pathlib.Path
+        The model's version directory.
+    server : ServerCalls or None
+        None while only the configuration is being completed.
+    instance : object or None
+        The backend's instance: what waits when the model calls another one.
+    """
+
+    directory: Path
+    server: ServerCalls | None = None
+    instance: object = None
+
+    def enter(self) -> None:
+        """From now on this thread works for this instance."""
+        _current.host = self
+
+    @contextmanager
+    def acting(self) -> Iterator[None]:
+        """For a while this thread, whoever it works for, works for this instance."""
+        before = current_host()
+        _current.host = self
+        try:
+            yield
+        finally:
+            _current.host = before
+
+    @property
+    def has_this_thread(self) -> bool:
+        """Whether it is the instance's own thread that asks."""
+        return current_host() is self
+
+
+def current_host() -> Host | None:
+    """The instance that this thread works for."""
+    return getattr(_current, "host", None)

@@ -1,0 +1,81 @@
+"""``pb_utils.MetricFamily``: metrics that a model defines itself."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from tritonnb.backends.python.error import TritonModelException
+from tritonnb.backends.python.host import Host, current_host
+from tritonnb.core.errors import TritonError
+from tritonnb.telemetry import custom_metrics
+from tritonnb.telemetry.custom_metrics import Kind
+
+
+class MetricFamily:
+    """Metrics of one name that differ in their labels.
+
+    Parameters
+    ----------
+    name, description : str
+    kind : int
+        ``MetricFamily.COUNTER``, ``GAUGE`` or ``HISTOGRAM``.
+    """
+
+    COUNTER, GAUGE, HISTOGRAM = Kind
+
+    _host: ClassVar[Host | None] = None
+
+    def __init__(self, name: str, description: str, kind: Kind) -> None:
+        host = self._host or current_host()
+        if host is None or host.server is None:
+            raise TritonModelException("a MetricFamily can only be made by a model that is being served")
+        try:
+            self._family = host.server.metrics.open(name, description, kind)
+        except TritonError as error:
+            raise TritonModelException(f"Failed to create metric family: {error}") from error
+        weakref.finalize(self, host.server.metrics.close, self._family)
+
+    def Metric(self, labels: Mapping[str, str] | None = None, buckets: Sequence[float] | None = None) -> Metric:  # noqa: N802
+        """The metric with these labels; a histogram also needs the upper bounds of its buckets."""
+        try:
+            return Metric(self, self._family.metric(labels or {}, buckets or ()))
+        except TritonError as error:
+            raise TritonModelException(f"Failed to create metric: {error}") from error
+
+
+class Metric:
+    """One metric; made by `MetricFamily.Metric`."""
+
+    def __init__(self, family: MetricFamily, metric: custom_metrics.Metric) -> None:
+        self._family = family  # it lives as long as its metrics
+        self._metric = metric
+
+    def increment(self, value: float) -> None:
+        """Add to a counter or gauge."""
+        try:
+            self._metric.increment(value)
+        except TritonError as error:
+            raise TritonModelException(f"Failed to increment metric value: {error}") from error
+
+    def set(self, value: float) -> None:
+        """Set a gauge."""
+        try:
+            self._metric.set(value)
+        except TritonError as error:
+            raise TritonModelException(f"Failed to set metric value: {error}") from error
+
+    def observe(self, value: float) -> None:
+        """Put a value into a histogram."""
+        try:
+            self._metric.observe(value)
+        except TritonError as error:
+            raise TritonModelException(f"Failed to observe metric value: {error}") from error
+
+    def value(self) -> float:
+        """The value of a counter or gauge."""
+        try:
+            return self._metric.value()
+        except TritonError as error:
+            raise TritonModelException(f"Failed to get metric value: {error}") from error

@@ -1,0 +1,74 @@
+"""``pb_utils.load_model``, ``unload_model`` and ``is_model_ready``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tritonnb.backends.contract import ServerCalls
+from tritonnb.backends.python.error import TritonModelException
+from tritonnb.backends.python.host import current_host
+from tritonnb.core.errors import TritonError
+
+
+def load_model(model_name: str, config: str = "", files: Mapping[str, bytes] | None = None) -> None:
+    """Load a model, or load it anew; the server must run in explicit model control mode.
+
+    Parameters
+    ----------
+    model_name : str
+    config : str, optional
+        Configuration as JSON instead of the file's.
+    files : mapping of str to bytes, optional
+        ``file:<path>`` to contents: these replace the model's directory, and need a ``config``.
+
+    Raises
+    ------
+    TritonModelException
+    """
+    parameters: dict[str, str | bytes] = {"config": config} if config else {}
+    for path, content in (files or {}).items():
+        if not isinstance(content, bytes):
+            raise TypeError(f"Object of type '{type(content).__name__}' is not an instance of 'bytes'")
+        parameters[path] = content
+    try:
+        _server().load_model(model_name, parameters)
+    except TritonError as error:
+        raise TritonModelException(str(error)) from error
+
+
+def unload_model(model_name: str, unload_dependents: bool = False) -> None:
+    """Unload a model; it need not exist.
+
+    Raises
+    ------
+    TritonModelException
+    """
+    try:
+        _server().unload_model(model_name, unload_dependents)
+    except TritonError as error:
+        raise TritonModelException(str(error)) from error
+
+
+def is_model_ready(model_name: str, model_version: str = "") -> bool:
+    """Whether a model is ready; without a version, whether any is.
+
+    Raises
+    ------
+    TritonModelException
+        If the version is no number.
+    """
+    try:
+        version = int(model_version) if model_version else -1
+    except ValueError:
+        raise TritonModelException(
+            f"failed to get model version from specified version string '{model_version}' (details: stol), version "
+            "should be an integral value > 0"
+        ) from None
+    return _server().is_model_ready(model_name, version)
+
+
+def _server() -> ServerCalls:
+    host = current_host()
+    if host is None or host.server is None:
+        raise TritonModelException("only a model that is being served can ask for another one")
+    return host.server

@@ -1,0 +1,246 @@
+"""``pb_utils.InferenceRequest``: a request that a model is given, or one that it makes itself.
+
+What a model makes it sends with ``exec`` or ``async_exec`` to another model of the server (business logic
+scripting), through that model's scheduler like anybody's request.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal, overload
+
+from tritonnb.backends.contract import ResponseSender
+from tritonnb.backends.python.calls import Call, ResponseIterator
+from tritonnb.backends.python.error import TritonModelException
+from tritonnb.backends.python.host import Host, current_host
+from tritonnb.backends.python.response import InferenceResponse, InferenceResponseSender
+from tritonnb.backends.python.tensor import Tensor, to_core_tensor
+from tritonnb.core.messages import InferRequest, InferResponse, ParameterValue
+
+TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1
+TRITONSERVER_REQUEST_FLAG_SEQUENCE_END = 2
+TRITONSERVER_REQUEST_RELEASE_ALL = 1
+TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2
+TRITONSERVER_MEMORY_CPU = 0
+TRITONSERVER_MEMORY_GPU = 1
+
+
+class PreferredMemory:
+    """Where a model would like the outputs of another one to be: a wish, since here they always are in CPU memory.
+
+    Parameters
+    ----------
+    memory_type : int
+        ``TRITONSERVER_MEMORY_CPU`` or ``TRITONSERVER_MEMORY_GPU``.
+    memory_type_id : int
+    """
+
+    def __init__(self, memory_type: int = TRITONSERVER_MEMORY_CPU, memory_type_id: int = 0) -> None:
+        if memory_type not in (TRITONSERVER_MEMORY_CPU, TRITONSERVER_MEMORY_GPU):
+            raise TypeError(f"there is no memory type {memory_type!r}")
+        self.memory_type = memory_type
+        self.memory_type_id = memory_type_id
+
+
+class InferenceTrace:
+    """The trace of a request, to be handed on to the requests that it causes."""
+
+    def get_context(self) -> str | None:
+        """The OpenTelemetry context; there is none."""
+        return None
+
+
+class InferenceRequest:
+    """A request.
+
+    Parameters
+    ----------
+    request_id : str, optional
+    correlation_id : int or str, optional
+    inputs : sequence of Tensor
+    requested_output_names : sequence of str
+        None of them is all.
+    model_name : str
+    model_version : int, optional
+        The newest by default.
+    flags : int, optional
+        ``TRITONSERVER_REQUEST_FLAG_SEQUENCE_START`` and ``…_END``.
+    timeout : int, optional
+        In microseconds.
+    preferred_memory : PreferredMemory, optional
+    trace : InferenceTrace, optional
+    parameters : dict, optional
+        Strings, integers, booleans.
+    """
+
+    _host: ClassVar[Host | None] = None
+
+    __slots__ = ("_outputs", "_request", "_sender", "release_flags")
+
+    def __init__(
+        self,
+        request_id: str = "",
+        correlation_id: int | str = 0,
+        *,
+        inputs: Sequence[Tensor],
+        requested_output_names: Sequence[str],
+        model_name: str,
+        model_version: int = -1,
+        flags: int = 0,
+        timeout: int = 0,
+        preferred_memory: PreferredMemory | None = None,
+        trace: InferenceTrace | None = None,
+        parameters: dict[str, ParameterValue] | None = None,
+    ) -> None:
+        for tensor in inputs:
+            if not isinstance(tensor, Tensor):
+                raise TypeError(f"InferenceRequest takes pb_utils.Tensor objects, got {type(tensor).__name__}")
+        for value in (parameters or {}).values():
+            if not isinstance(value, (bool, int, str)):
+                raise TritonModelException(
+                    f"Expect parameters values to have type bool/int/str, found type {type(value)}"
+                )
+        self._request = InferRequest(
+            model_name,
+            _Inputs(inputs),
+            _nobody,
+            model_version=model_version,
+            id=request_id,
+            requested_outputs=tuple(requested_output_names) or None,
+            parameters=dict(parameters or {}),
+            timeout_us=timeout,
+            correlation_id=correlation_id,
+            flags=flags,
+        )
+        self._outputs = tuple(requested_output_names)
+        self._sender: ResponseSender | None = None
+        self.release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
+
+    @classmethod
+    def received(cls, request: InferRequest, outputs: Sequence[str], sender: ResponseSender | None) -> InferenceRequest:
+        """A request that the model is given; ``outputs`` are those that the client wants."""
+        received = cls.__new__(cls)
+        received._request = request
+        received._outputs = tuple(outputs)
+        received._sender = sender
+        received.release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
+        return received
+
+    # --- asking another model -----------------------------------------------------------------
+
+    @overload
+    def exec(self, decoupled: Literal[False] = False) -> InferenceResponse: ...
+    @overload
+    def exec(self, decoupled: Literal[True]) -> ResponseIterator: ...
+    def exec(self, decoupled: bool = False) -> InferenceResponse | ResponseIterator:
+        """Send the request and wait for the response.
+
+        Parameters
+        ----------
+        decoupled : bool, optional
+            Give an iterator over the responses, however many there will be.
+        """
+        call = self._call(decoupled)
+        return ResponseIterator(call) if decoupled else call.wait(0)
+
+    async def async_exec(self, decoupled: bool = False) -> InferenceResponse | ResponseIterator:
+        """Like `exec`, for ``async def execute``: other requests can be sent while this one runs."""
+        call = self._call(decoupled)
+        return ResponseIterator(call) if decoupled else await call.arrival()
+
+    def _call(self, decoupled: bool) -> Call:
+        host = self._host or current_host()
+        if host is None or host.server is None:
+            raise TritonModelException("only a model that is being served can ask another one")
+        return Call(self._request, host, decoupled)
+
+    # --- what it carries ----------------------------------------------------------------------
+
+    def inputs(self) -> list[Tensor]:
+        """The inputs, controls and states of the sequence batcher included."""
+        given = self._request.inputs
+        if isinstance(given, _Inputs):
+            return list(given.tensors)
+        tensors = [Tensor(each.name, each.array) for each in given.values()]
+        if self._request.states is not None:
+            tensors += [Tensor(each.name, each.array) for each in self._request.states.inputs.values()]
+        return tensors
+
+    def input(self, name: str) -> Tensor | None:
+        """One input, or None."""
+        tensor = self._request.inputs.get(name)
+        if tensor is None and self._request.states is not None:
+            tensor = self._request.states.inputs.get(name)
+        return None if tensor is None else Tensor(name, tensor.array)
+
+    def requested_output_names(self) -> set[str]:
+        """The outputs that are wanted."""
+        return set(self._outputs)
+
+    def request_id(self) -> str:
+        """The client's id of the request, or ""."""
+        return self._request.id
+
+    def correlation_id(self) -> int | str:
+        """The correlation ID of the request's sequence, or 0."""
+        return self._request.correlation_id
+
+    def flags(self) -> int:
+        """``TRITONSERVER_REQUEST_FLAG_…`` of the request."""
+        return self._request.flags
+
+    def set_flags(self, flags: int) -> None:
+        """Set ``TRITONSERVER_REQUEST_FLAG_…`` of a request that the model makes."""
+        self._request.flags = flags
+
+    def timeout(self) -> int:
+        """The request's timeout, in microseconds."""
+        return self._request.timeout_us
+
+    def priority(self) -> int:
+        """The request's priority."""
+        return self._request.priority
+
+    def parameters(self) -> str:
+        """The request parameters as JSON."""
+        return json.dumps(self._request.parameters, ensure_ascii=False, separators=(",", ":"))
+
+    def model_name(self) -> str:
+        """The model that is asked."""
+        return self._request.model_name
+
+    def trace(self) -> InferenceTrace:
+        """The request's trace, to hand on."""
+        return InferenceTrace()
+
+    # --- the server's requests ----------------------------------------------------------------
+
+    def is_cancelled(self) -> bool:
+        """Whether the client has gone away."""
+        return self._request.cancelled
+
+    def set_release_flags(self, flags: int) -> None:
+        """Say with ``TRITONSERVER_REQUEST_RELEASE_RESCHEDULE`` that the request is to run again."""
+        self.release_flags = flags
+
+    def get_response_sender(self) -> InferenceResponseSender:
+        """Where a decoupled model sends its responses."""
+        if self._sender is None:
+            raise TritonModelException(
+                "'get_response_sender' function must be called only when the model is using the decoupled "
+                "transaction policy."
+            )
+        return InferenceResponseSender(self._sender, self._request, self._outputs)
+
+
+class _Inputs(dict[str, Any]):
+    """The inputs of a request that a model makes; two of one name are noticed when it is sent."""
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        super().__init__((each.name(), to_core_tensor(each)) for each in tensors)
+        self.tensors = tensors
+
+
+def _nobody(request: InferRequest, response: InferResponse) -> None:
+    """A request that was not sent is not answered."""

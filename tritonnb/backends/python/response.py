@@ -1,0 +1,104 @@
+"""``pb_utils.InferenceResponse`` and ``pb_utils.InferenceResponseSender``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from tritonnb.backends.contract import ResponseSender
+from tritonnb.backends.python.error import TritonError, TritonModelException, from_core_error, to_core_error
+from tritonnb.backends.python.tensor import Tensor, to_core_tensor
+from tritonnb.core.messages import InferRequest, InferResponse
+
+TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1
+
+
+class InferenceResponse:
+    """The answer to one request.
+
+    Parameters
+    ----------
+    output_tensors : sequence of Tensor, optional
+    error : TritonError, optional
+    parameters : dict, optional
+        Response parameters: strings, integers, booleans.
+    """
+
+    __slots__ = ("_error", "_parameters", "_tensors")
+
+    def __init__(
+        self,
+        output_tensors: Sequence[Tensor] = (),
+        error: TritonError | None = None,
+        parameters: dict[str, Any] | None = None,
+    ) -> None:
+        for tensor in output_tensors:
+            if type(tensor) is not Tensor:
+                raise TritonModelException(
+                    f"InferenceResponse takes pb_utils.Tensor objects, got {type(tensor).__name__}"
+                )
+        self._tensors = output_tensors
+        self._error = error
+        self._parameters = parameters
+
+    def output_tensors(self) -> list[Tensor]:
+        """The outputs."""
+        return list(self._tensors)
+
+    def has_error(self) -> bool:
+        """Whether it is an error response."""
+        return self._error is not None
+
+    def error(self) -> TritonError | None:
+        """The error."""
+        return self._error
+
+    def parameters(self) -> str:
+        """The response parameters as JSON."""
+        return json.dumps(self._parameters or {})
+
+
+class InferenceResponseSender:
+    """Sends the responses of one request of a decoupled model."""
+
+    __slots__ = ("_outputs", "_request", "_sender")
+
+    def __init__(self, sender: ResponseSender, request: InferRequest, outputs: Sequence[str]) -> None:
+        self._sender = sender
+        self._request = request
+        self._outputs = outputs
+
+    def send(self, response: InferenceResponse | None = None, flags: int = 0) -> None:
+        """Send a response, the final flag, or both."""
+        final = bool(flags & TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+        if self._sender.closed:
+            raise TritonModelException("Unable to send response. Response sender has been closed.")
+        if response is None:
+            if not final:
+                raise TritonModelException(
+                    "Inference Response object must be provided when the response flags is set to zero."
+                )
+            self._sender.send(InferResponse(empty=True))
+            return
+        self._sender.send(to_core(response, self._outputs, final))
+
+    def is_cancelled(self) -> bool:
+        """Whether the client has gone away."""
+        return self._request.cancelled
+
+
+def to_core(response: InferenceResponse, wanted: Sequence[str], final: bool = True) -> InferResponse:
+    """A model's response as the server's; outputs that nobody wants are left out."""
+    if response._error is not None:
+        return InferResponse(error=to_core_error(response._error), final=final)
+    outputs = [to_core_tensor(each) for each in response._tensors if each._name in wanted]
+    return InferResponse(outputs, final=final, parameters=response._parameters)
+
+
+def from_core(response: InferResponse, message: str | None = None) -> InferenceResponse:
+    """The server's response as a model that asked for it sees it; an error may get another text."""
+    if response.error is not None:
+        return InferenceResponse(error=from_core_error(response.error, message))
+    tensors = [Tensor(each.name, each.array) for each in response.outputs]
+    return InferenceResponse(tensors, parameters=response.parameters)

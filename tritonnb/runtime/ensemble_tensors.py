@@ -1,0 +1,99 @@
+"""The tensors that travel between the steps of an ensemble.
+
+Each remembers whether its first dimension is a batch, since steps may batch or not, and which sequence it
+belongs to, since a step may say so for the steps behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.messages import SEQUENCE_END, SEQUENCE_START, ParameterValue, Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """The sequence that a request or tensor belongs to: ``correlation_id`` and ``flags`` of `InferRequest`."""
+
+    correlation_id: int | str = 0
+    flags: int = 0
+
+    def overridden(self, parameters: Mapping[str, ParameterValue] | None) -> Sequence:
+        """What a step's response parameters ``sequence_id``, ``sequence_start`` and ``sequence_end`` make of it.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If one of them has a wrong type.
+        """
+        if not parameters:
+            return self
+        correlation_id: ParameterValue = parameters.get("sequence_id", self.correlation_id)
+        if type(correlation_id) not in (int, str):
+            raise InvalidArgumentError(
+                "expected parameter 'sequence_id' to be TRITONSERVER_PARAMETER_INT or TRITONSERVER_PARAMETER_STRING"
+            )
+        flags = self.flags
+        for name, flag in (("sequence_start", SEQUENCE_START), ("sequence_end", SEQUENCE_END)):
+            given = parameters.get(name)
+            if given is None:
+                continue
+            if type(given) is not bool:
+                raise InvalidArgumentError(f"expect parameter '{name}' to be TRITONSERVER_PARAMETER_BOOL")
+            flags = flags | flag if given else flags & ~flag
+        return Sequence(correlation_id, flags)  # type: ignore[arg-type]
+
+    def as_parameters(self) -> dict[str, ParameterValue]:
+        """The parameters that every response of an ensemble carries."""
+        return {
+            "sequence_id": self.correlation_id,
+            "sequence_start": bool(self.flags & SEQUENCE_START),
+            "sequence_end": bool(self.flags & SEQUENCE_END),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class EnsembleTensor:
+    """A tensor of an ensemble.
+
+    Attributes
+    ----------
+    tensor : Tensor
+    batch_size : int
+        Rows; 0 where it comes from a model that does not batch.
+    sequence : Sequence
+    """
+
+    tensor: Tensor
+    batch_size: int
+    sequence: Sequence
+
+    def renamed(self, name: str, dims: tuple[int, ...], batching: bool) -> Tensor:
+        """The tensor as a model takes it.
+
+        Between a model that batches and one that does not, a batch of one comes or goes. The contents are
+        not to be written: other steps may read them too.
+
+        Parameters
+        ----------
+        name : str
+        dims : tuple of int
+            What the model's configuration says of it; -1 is a variable dimension.
+        batching : bool
+            Whether the model batches.
+        """
+        array = self.tensor.array.view()
+        if batching != (self.batch_size > 0):
+            fits = _fits(array.shape, dims)
+            if batching and fits:
+                array = array[None]
+            elif not batching and not fits and self.batch_size == 1:
+                array = array[0]
+        array.flags.writeable = False
+        return Tensor(name, self.tensor.datatype, array)
+
+
+def _fits(shape: tuple[int, ...], dims: tuple[int, ...]) -> bool:
+    return len(shape) == len(dims) and all(b in (-1, a) for a, b in zip(shape, dims, strict=True))

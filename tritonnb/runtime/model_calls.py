@@ -1,0 +1,166 @@
+"""What models ask of the server that runs them: other models' inference, loading, metrics.
+
+An instance that waits for another model does nothing else, so models that call one another in a circle could
+wait for ever. That is noticed when the call is made that closes the circle, and that call fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Protocol, TypeVar
+
+from tritonnb.core.errors import InternalError, TritonError, UnavailableError, UnsupportedError
+from tritonnb.core.messages import InferRequest, InferResponse
+from tritonnb.runtime.served import Served
+from tritonnb.telemetry.custom_metrics import CustomMetrics
+
+T = TypeVar("T")
+
+
+class Callee(Protocol):
+    """As much of an engine as calls need."""
+
+    def model(self, name: str, version: int = -1) -> Served:
+        """A model version that is ready."""
+
+    def check_model_control(self) -> None:
+        """Whether loading is allowed."""
+
+    async def load(self, name: str, parameters: Mapping[str, str | bytes], *, trusted: bool) -> None:
+        """Load a model."""
+
+    async def unload(self, name: str, unload_dependents: bool) -> None:
+        """Unload a model."""
+
+
+class ModelCalls:
+    """`ServerCalls` of one engine.
+
+    Parameters
+    ----------
+    engine : Callee
+
+    Attributes
+    ----------
+    metrics : CustomMetrics
+    """
+
+    def __init__(self, engine: Callee) -> None:
+        self.metrics = CustomMetrics()
+        self._engine = engine
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waits: dict[Any, list[Served]] = {}
+
+    def start(self) -> None:
+        """Called once, on the server's loop."""
+        self._loop = asyncio.get_running_loop()
+
+    # --- on the models' threads ---------------------------------------------------------------
+
+    def infer(self, request: InferRequest, *, decoupled: bool, caller: object) -> None:
+        """Have a request run; errors, too, come through ``request.respond``, on the loop."""
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._submit, request, decoupled, caller)
+
+    def cancel(self, request: InferRequest) -> None:
+        """Nobody waits for the request any more."""
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(_cancel, request)
+
+    def load_model(self, name: str, parameters: Mapping[str, str | bytes]) -> None:
+        """Load a model; files are welcome, since whoever asks is code already."""
+        self._run(self._load(name, parameters))
+
+    def unload_model(self, name: str, unload_dependents: bool) -> None:
+        """Unload a model."""
+        self._run(self._unload(name, unload_dependents))
+
+    def is_model_ready(self, name: str, version: int) -> bool:
+        """Whether a model is ready."""
+        return self._run(self._is_ready(name, version))
+
+    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        assert self._loop is not None
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    # --- on the loop --------------------------------------------------------------------------
+
+    async def _load(self, name: str, parameters: Mapping[str, str | bytes]) -> None:
+        self._engine.check_model_control()
+        await self._engine.load(name, parameters, trusted=True)
+
+    async def _unload(self, name: str, unload_dependents: bool) -> None:
+        self._engine.check_model_control()
+        await self._engine.unload(name, unload_dependents)
+
+    async def _is_ready(self, name: str, version: int) -> bool:
+        try:
+            self._engine.model(name, version)
+        except TritonError:
+            return False
+        return True
+
+    def _submit(self, request: InferRequest, decoupled: bool, caller: object) -> None:
+        try:
+            served = self._callee(request, decoupled)
+            if caller is not None:
+                self._wait(request, served, caller)
+            served.submit(request)
+        except TritonError as error:
+            request.accepted_by = None
+            request.respond(request, InferResponse(error=error))
+
+    def _callee(self, request: InferRequest, decoupled: bool) -> Served:
+        name = request.model_name
+        try:
+            served = self._engine.model(name, request.model_version)
+        except TritonError:
+            raise InternalError(f"Failed for execute the inference request. Model '{name}' is not ready.") from None
+        if served.decoupled and not decoupled:
+            raise UnsupportedError(
+                f"Model {name} is using the decoupled. The current BLS request call doesn't support models using the "
+                "decoupled transaction policy. Please use 'decoupled=True' argument to the 'exec' or 'async_exec' "
+                "calls for decoupled models.'"
+            )
+        return served
+
+    def _wait(self, request: InferRequest, served: Served, caller: object) -> None:
+        """From now on the caller waits for a model, unless that would be for ever."""
+        waits = self._waits.setdefault(caller, [])
+        waits.append(served)
+        respond = request.respond
+
+        def answered(request: InferRequest, response: InferResponse) -> None:
+            if response.final:
+                waits.remove(served)
+                if not waits:
+                    self._waits.pop(caller, None)
+            respond(request, response)
+
+        request.respond = answered
+        if self._is_hopeless(served, set()):
+            raise UnavailableError(
+                f"all instances of model '{served.name}' wait for one another: a model that calls itself, directly or "
+                "through others, needs more instances than calls that are under way"
+            )
+
+    def _is_hopeless(self, served: Served, seen: set[Served]) -> bool:
+        """Whether every instance of a model waits for models of which the same is true."""
+        if served in seen:
+            return True
+        seen = {*seen, served}
+        needed = served.needed_models()
+        if needed:
+            return any(self._is_hopeless(each, seen) for each in needed)
+        return bool(served.instances) and all(
+            any(self._is_hopeless(awaited, seen) for awaited in self._waits.get(each.backend_instance, ()))
+            for each in served.instances
+        )
+
+
+def _cancel(request: InferRequest) -> None:
+    request.cancelled = True
+    cancel: Callable[[InferRequest], None] | None = getattr(request.accepted_by, "cancel", None)
+    if cancel is not None:
+        cancel(request)

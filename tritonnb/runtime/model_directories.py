@@ -1,0 +1,129 @@
+"""The model repositories on disk: which models there are, what they say, and whether they have changed.
+
+Everything here reads files, so it is called off the server's loop.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+
+from tritonnb.core.errors import TritonError
+from tritonnb.model_config.load import ConfigError, load_config
+from tritonnb.model_config.versions import select_versions, version_directories
+from tritonnb.runtime.loading import ModelSource
+from tritonnb.runtime.options import EngineOptions
+
+#: A file's path in the model's directory, its modification time in ns, and its size.
+Fingerprint = frozenset[tuple[str, int, int]]
+
+
+class ModelDirectories:
+    """The directories that ``--model-repository`` names.
+
+    Parameters
+    ----------
+    options : EngineOptions
+    """
+
+    def __init__(self, options: EngineOptions) -> None:
+        self._options = options
+
+    def names(self) -> list[str]:
+        """Names of the model directories in all repositories."""
+        return sorted(
+            {
+                entry.name
+                for repository in self._options.model_repositories
+                for entry in repository.iterdir()
+                if entry.is_dir() and not entry.name.startswith(".")
+            }
+        )
+
+    def fingerprint(self, name: str) -> Fingerprint:
+        """What changes when anybody changes the model; empty where there is no such model, or more than one."""
+        found = self._directories(name)
+        return fingerprint_of(found[0]) if len(found) == 1 else frozenset()
+
+    def read(self, name: str, override: str | None = None, files: Mapping[str, bytes] | None = None) -> ModelSource:
+        """A model as its directory has it.
+
+        Parameters
+        ----------
+        name : str
+        override : str, optional
+            A configuration as JSON instead of the file's.
+        files : mapping of str to bytes, optional
+            Files by their paths in the model's directory, which they replace as a whole.
+
+        Raises
+        ------
+        ConfigError
+        """
+        if files:
+            return self._from_files(name, override, files)
+        found = self._directories(name)
+        if len(found) != 1:
+            raise ConfigError.not_polled(name, ambiguous=bool(found))
+        return self.read_directory(name, found[0], override)
+
+    def step_names(self, name: str) -> list[str]:
+        """The models of an ensemble's steps; none where there is no such ensemble."""
+        try:
+            config = self.read(name).config
+        except TritonError:
+            return []
+        return [step.model_name for step in config.ensemble_scheduling.step]
+
+    def _directories(self, name: str) -> list[Path]:
+        if Path(name).name != name:
+            return []
+        return [each / name for each in self._options.model_repositories if (each / name).is_dir()]
+
+    def _from_files(self, name: str, override: str | None, files: Mapping[str, bytes]) -> ModelSource:
+        if override is None:
+            raise ConfigError(name, "Load parameter 'config' must be specified for model file override")
+        holder = tempfile.TemporaryDirectory(prefix="tritonnb-")
+        directory = Path(holder.name) / name
+        for path, content in files.items():
+            relative = PurePosixPath(path)
+            if relative.is_absolute() or ".." in relative.parts or not relative.parts:
+                raise ConfigError(name, f"file '{path}' is outside the model's directory")
+            target = directory / relative
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
+        return self.read_directory(name, directory, override, holder)
+
+    def read_directory(self, name: str, directory: Path, override: str | None, holder: object = None) -> ModelSource:
+        """A model as this directory has it; ``override`` is a configuration as JSON instead of the file's.
+
+        Raises
+        ------
+        ConfigError
+        """
+        config = load_config(
+            directory,
+            name,
+            override=override,
+            custom_name=self._options.model_config_name or None,
+            auto_complete=self._options.auto_complete_config,
+        ).config
+        versions = tuple(select_versions(config, version_directories(directory)))
+        return ModelSource(name, directory, config, versions, holder=holder)
+
+
+def fingerprint_of(directory: Path) -> Fingerprint:
+    """The files below a directory; what importing leaves behind does not count."""
+    found = set()
+    for path in directory.rglob("*"):
+        if "__pycache__" in path.parts:
+            continue
+        try:
+            status = path.stat()
+        except FileNotFoundError:
+            continue  # it went while we looked
+        # A directory's time changes when Python caches what it imports.
+        at, size = (0, 0) if path.is_dir() else (status.st_mtime_ns, status.st_size)
+        found.add((str(path.relative_to(directory)), at, size))
+    return frozenset(found)

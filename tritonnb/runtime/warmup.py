@@ -1,0 +1,116 @@
+"""Warm-up: the requests of ``model_warmup`` that an instance runs before its model is ready.
+
+Each entry makes ``batch_size`` requests of one row, which run as one execution, ``count`` times, past the
+scheduler. Inputs that the model's configuration does not know, such as control tensors, are handed to the
+model as they are. Implements ``ModelWarmup`` of *model_config.proto*.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritonnb.backends.contract import ModelContext
+from tritonnb.core.datatypes import BY_NUMBER, BYTES, DataType, decode_bytes
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.messages import InferRequest, InferResponse, Tensor, zeros
+from tritonnb.model_config.schema import INVALID, ModelSpec
+from tritonnb.runtime.validation import RequestValidator
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One entry of ``model_warmup``.
+
+    Attributes
+    ----------
+    name : str
+    count : int
+        How often it runs.
+    requests : tuple of InferRequest
+        They run together.
+    """
+
+    name: str
+    count: int
+    requests: tuple[InferRequest, ...]
+
+    @property
+    def rows(self) -> int:
+        """Of all requests together."""
+        return sum(each.batch_size for each in self.requests)
+
+
+def warmup_samples(context: ModelContext) -> list[Sample]:
+    """The samples of a model, checked like any request.
+
+    Raises
+    ------
+    InvalidArgumentError
+    """
+    spec = ModelSpec.from_config(context.config)
+    validator = RequestValidator(spec)
+    return [
+        Sample(each.name, max(1, each.count), tuple(_request(context, spec, validator, each) for _ in range(rows)))
+        for each in context.config.model_warmup
+        if (rows := each.batch_size)
+    ]
+
+
+def failed_sample(sample: Sample, errors: list[str]) -> InvalidArgumentError:
+    """What a failed load says of a sample; it has an error for every request that failed."""
+    return InvalidArgumentError(f"failed to run warmup sample '{sample.name}': " + "".join(f"{e}; " for e in errors))
+
+
+def _request(context: ModelContext, spec: ModelSpec, validator: RequestValidator, sample: Any) -> InferRequest:
+    tensors = {name: _tensor(context, spec, name, sample.inputs[name]) for name in sorted(sample.inputs)}
+    known = {name: each for name, each in tensors.items() if name in spec.inputs}
+    request = InferRequest(context.name, known, _discard, model_version=context.version)
+    validator.check(request)
+    request.inputs.update({name: each for name, each in tensors.items() if name not in known})
+    return request
+
+
+def _tensor(context: ModelContext, spec: ModelSpec, name: str, given: Any) -> Tensor:
+    datatype = BY_NUMBER.get(given.data_type, INVALID)
+    shape = (1, *given.dims) if spec.max_batch_size > 0 else tuple(given.dims)
+    choice = given.WhichOneof("input_data_type")
+    if choice == "input_data_file":
+        return Tensor(name, datatype, _from_file(context.directory / "warmup" / given.input_data_file, datatype, shape))
+    # Triton has no random strings either.
+    random = choice == "random_data" and datatype.itemsize
+    return Tensor(name, datatype, _random(datatype, shape) if random else zeros(datatype, shape))
+
+
+def _random(datatype: DataType, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    generator = np.random.default_rng()
+    if datatype.numpy.kind in "iu":
+        bounds: Any = np.iinfo(datatype.numpy.type)
+        return generator.integers(bounds.min, bounds.max, shape, datatype.numpy, endpoint=True)
+    if datatype.numpy.kind == "b":
+        return generator.integers(0, 2, shape).astype(bool)
+    return generator.standard_normal(shape).astype(datatype.numpy)
+
+
+def _from_file(path: Path, datatype: DataType, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    raw = path.read_bytes()
+    count = int(np.prod(shape))
+    if datatype is BYTES:
+        elements = decode_bytes(raw)
+        if len(elements) < count:
+            raise InvalidArgumentError(
+                f"[request id: <id_unknown>] warmup setting expects {count} string elements, but the data provided "
+                f"from {path.name} only has {len(elements)}"
+            )
+        return elements[:count].reshape(shape)
+    if not datatype.itemsize:
+        return zeros(datatype, shape)  # the check says that there is no such datatype
+    return np.frombuffer(raw, datatype.numpy, count=count).reshape(shape)
+
+
+def _discard(request: InferRequest, response: InferResponse) -> None:
+    """Nobody waits for a warm-up."""

@@ -1,0 +1,219 @@
+"""Metrics that models define themselves (``pb_utils.MetricFamily``).
+
+A family lives as long as somebody holds it; families of one name are one, and so are metrics of one family
+with the same labels, whichever instance opened them. Models call from their own threads, so a lock guards
+the values; whoever exposes them reads `CustomMetrics.snapshot`.
+"""
+
+from __future__ import annotations
+
+import bisect
+import enum
+import itertools
+import math
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tritonnb.core.errors import AlreadyExistsError, InvalidArgumentError, UnsupportedError
+
+Labels = tuple[tuple[str, str], ...]
+
+_FAMILY_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+_LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+
+
+class Kind(enum.Enum):
+    """Kinds of metrics; the value is Prometheus's word."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One metric at a moment.
+
+    Attributes
+    ----------
+    labels : tuple of (str, str)
+    value : float
+        Of a histogram the sum of what was observed.
+    buckets : tuple of (float, int)
+        Of a histogram: upper bound and how much was observed up to it, the last bound being infinite.
+    """
+
+    labels: Labels
+    value: float
+    buckets: tuple[tuple[float, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FamilySnapshot:
+    """A family of metrics at a moment, its samples in the order in which they were opened."""
+
+    name: str
+    description: str
+    kind: Kind
+    samples: tuple[Sample, ...]
+
+
+class CustomMetrics:
+    """The families of one server."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._families: dict[str, MetricFamily] = {}
+
+    def open(self, name: str, description: str, kind: Kind) -> MetricFamily:
+        """A family, made if there is none of that name; `close` it when it is no longer used.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If Prometheus does not know such names.
+        AlreadyExistsError
+            If there is a family of that name and another kind.
+        """
+        if not _FAMILY_NAME.fullmatch(name):
+            raise InvalidArgumentError(f"'{name}' is no legal name of a metric family")
+        with self._lock:
+            family = self._families.get(name)
+            if family is None:
+                family = self._families[name] = MetricFamily(name, description, kind, self._lock)
+            elif family.kind is not kind:
+                raise AlreadyExistsError(f"metric family '{name}' exists already as a {family.kind.value}")
+            family.users += 1
+            return family
+
+    def close(self, family: MetricFamily) -> None:
+        """One user of a family less; without users it is gone."""
+        with self._lock:
+            family.users -= 1
+            if not family.users:
+                del self._families[family.name]
+
+    def snapshot(self) -> list[FamilySnapshot]:
+        """All families and their values, by name."""
+        with self._lock:
+            return [
+                FamilySnapshot(name, family.description, family.kind, tuple(each.sample() for each in family.metrics()))
+                for name, family in sorted(self._families.items())
+            ]
+
+
+class MetricFamily:
+    """Metrics of one name that differ in their labels."""
+
+    def __init__(self, name: str, description: str, kind: Kind, lock: threading.Lock) -> None:
+        self.name = name
+        self.description = description
+        self.kind = kind
+        self.users = 0
+        self._lock = lock
+        self._metrics: dict[Labels, Metric] = {}
+
+    def metric(self, labels: Mapping[str, str], buckets: Sequence[float] = ()) -> Metric:
+        """The metric with these labels; ``buckets`` are a histogram's upper bounds, rising.
+
+        Raises
+        ------
+        InvalidArgumentError
+        """
+        for name in labels:
+            if not _LABEL_NAME.fullmatch(name):
+                raise InvalidArgumentError(f"'{name}' is no legal label of a metric")
+        if (self.kind is Kind.HISTOGRAM) != bool(buckets):
+            raise InvalidArgumentError(
+                "a histogram needs buckets" if self.kind is Kind.HISTOGRAM else "only a histogram has buckets"
+            )
+        if any(b <= a for a, b in itertools.pairwise(buckets)):
+            raise InvalidArgumentError("the buckets of a histogram must rise")
+        key = tuple(sorted(labels.items()))
+        with self._lock:
+            if key not in self._metrics:
+                self._metrics[key] = Metric(self.kind, key, buckets, self._lock)
+            return self._metrics[key]
+
+    def metrics(self) -> list[Metric]:
+        """What was opened so far."""
+        return list(self._metrics.values())
+
+
+class Metric:
+    """One value, or one histogram."""
+
+    def __init__(self, kind: Kind, labels: Labels, buckets: Sequence[float], lock: threading.Lock) -> None:
+        self.kind = kind
+        self.labels = labels
+        self._lock = lock
+        self._value = 0.0
+        self._bounds = tuple(map(float, buckets))
+        self._counts = [0] * (len(self._bounds) + 1)
+
+    def value(self) -> float:
+        """The value of a counter or gauge.
+
+        Raises
+        ------
+        UnsupportedError
+            For a histogram.
+        """
+        self._refuse(Kind.HISTOGRAM, "does not support Value")
+        return self._value
+
+    def increment(self, amount: float) -> None:
+        """Add to a counter or gauge; a counter never falls.
+
+        Raises
+        ------
+        InvalidArgumentError, UnsupportedError
+        """
+        self._refuse(Kind.HISTOGRAM, "does not support Increment")
+        if self.kind is Kind.COUNTER and amount < 0:
+            raise InvalidArgumentError(
+                "TRITONSERVER_METRIC_KIND_COUNTER can only be incremented monotonically by non-negative values."
+            )
+        with self._lock:
+            self._value += amount
+
+    def set(self, value: float) -> None:
+        """Set a gauge.
+
+        Raises
+        ------
+        UnsupportedError
+            For other kinds.
+        """
+        self._refuse(Kind.COUNTER, "does not support Set")
+        self._refuse(Kind.HISTOGRAM, "does not support Set")
+        with self._lock:
+            self._value = float(value)
+
+    def observe(self, value: float) -> None:
+        """Put a value into a histogram.
+
+        Raises
+        ------
+        UnsupportedError
+            For other kinds.
+        """
+        self._refuse(Kind.COUNTER, "does not support Observe")
+        self._refuse(Kind.GAUGE, "does not support Observe")
+        with self._lock:
+            self._counts[bisect.bisect_left(self._bounds, value)] += 1
+            self._value += value
+
+    def sample(self) -> Sample:
+        """The metric now; the lock is held."""
+        cumulated, total = [], 0
+        for bound, count in zip((*self._bounds, math.inf), self._counts, strict=True):
+            total += count
+            cumulated.append((bound, total))
+        return Sample(self.labels, self._value, tuple(cumulated) if self.kind is Kind.HISTOGRAM else ())
+
+    def _refuse(self, kind: Kind, what: str) -> None:
+        if self.kind is kind:
+            raise UnsupportedError(f"TRITONSERVER_METRIC_KIND_{kind.name} {what}")
