@@ -20,6 +20,7 @@ from tritonnb.backends.functions import Function, FunctionBackend, config_of
 from tritonnb.core.errors import TritonError
 from tritonnb.core.events import Packed, unpack
 from tritonnb.endpoints import listening
+from tritonnb.endpoints.grpc.endpoint import GrpcOptions
 from tritonnb.endpoints.http.endpoint import HttpOptions
 from tritonnb.endpoints.listening import Endpoints, ListenOptions
 from tritonnb.endpoints.metrics.families import MetricsOptions
@@ -94,6 +95,12 @@ class Server:
         None: 8000 or the next free port. 0: any free port.
     http : HttpOptions, optional
         What else the endpoint is told: limits, transport, who may call.
+    grpc_port : int, optional
+        Serve gRPC on this port, 0 for any free one; none unless given. Triton's is 8001.
+    grpc_host : str, optional
+        The same as ``host`` unless given.
+    grpc : GrpcOptions, optional
+        TLS, compression, keep-alive, who may call.
     metrics_port : int, optional
         Serve Prometheus metrics on this port, 0 for any free one; none unless given. Triton's is 8002.
     metrics_host : str, optional
@@ -133,6 +140,9 @@ class Server:
         host: str = "127.0.0.1",
         port: int | None = None,
         http: HttpOptions | None = None,
+        grpc_port: int | None = None,
+        grpc_host: str = "",
+        grpc: GrpcOptions | None = None,
         metrics_port: int | None = None,
         metrics_host: str = "",
         metrics: MetricsOptions | None = None,
@@ -145,7 +155,15 @@ class Server:
         self.endpoints = Endpoints()
         self._finalizer = weakref.finalize(self, _stop, self._background, self.engine, self.endpoints)
         listen = ListenOptions(
-            host, port, http or HttpOptions(), metrics_port, metrics_host, metrics or MetricsOptions()
+            host,
+            port,
+            http or HttpOptions(),
+            grpc_port,
+            grpc_host,
+            grpc or GrpcOptions(),
+            metrics_port,
+            metrics_host,
+            metrics or MetricsOptions(),
         )
         try:
             self.run(_start(self.engine, self.endpoints, listen))

@@ -22,6 +22,7 @@ from tritonclient.grpc import model_config_pb2 as pb
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.events import BatchSent, Packed, RequestArrived, unpack
 from tritonnb.notebook.feed import Feed, Json
+from tritonnb.runtime.served_model import ServedModel
 from tritonnb.scheduling.sequence_batcher import SequenceBatcher
 
 if TYPE_CHECKING:
@@ -152,7 +153,8 @@ class LiveBatchView(BatchView):
     def _begin(self) -> Feed:
         engine = self._server.engine
         served = engine.model(self._name)
-        feed = Feed(self._name, engine.configs()[self._name], time.monotonic_ns(), depth=served.scheduler.queue_depth())
+        depth = served.scheduler.queue_depth() if isinstance(served, ServedModel) else 0
+        feed = Feed(self._name, engine.configs()[self._name], time.monotonic_ns(), depth=depth)
         engine.stream.attach(self._events.append)
         return feed
 
@@ -160,9 +162,10 @@ class LiveBatchView(BatchView):
         """What no event tells: who owns which slot now, who waits in the backlog, and a changed configuration."""
         engine = self._server.engine
         self._feed.config = engine.configs().get(self._name, self._feed.config)
-        scheduler = engine.model(self._name).scheduler
-        if not isinstance(scheduler, SequenceBatcher):
+        served = engine.model(self._name)
+        if not isinstance(served, ServedModel) or not isinstance(served.scheduler, SequenceBatcher):
             return {}
+        scheduler = served.scheduler
         now, idle = time.monotonic_ns(), scheduler.table.max_sequence_idle_ns
         owners = {each for each in scheduler.table.known.values() if each.slot is not None}
         return {
