@@ -13,6 +13,7 @@ from typing import Any
 from benchmarks.gpu import gpu
 from benchmarks.http import image, small
 from benchmarks.inprocess import inprocess
+from benchmarks.kernel import kernel
 from benchmarks.memory import memory
 from benchmarks.models import models
 from benchmarks.sequences import accumulator, streams
@@ -25,6 +26,7 @@ WHAT = {
     "accumulator": accumulator,
     "streams": streams,
     "memory": memory,
+    "kernel": kernel,
     "gpu": gpu,
 }
 

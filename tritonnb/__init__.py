@@ -29,6 +29,8 @@ from tritonnb.endpoints.http.endpoint import HttpOptions
 from tritonnb.nesting import allow_nested
 from tritonnb.profile.load import Load, load
 from tritonnb.profile.result import LoadResult
+from tritonnb.profile.service_times import service_times
+from tritonnb.profile.sweep import Sweep, sweep
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.simulate import simulate
 from tritonnb.recording.worksheet import Worksheet, worksheet
@@ -76,6 +78,7 @@ __all__ = [
     "LoadResult",
     "Recording",
     "Server",
+    "Sweep",
     "TritonError",
     "Worksheet",
     "__version__",
@@ -91,7 +94,9 @@ __all__ = [
     "poisson",
     "sequences",
     "serve",
+    "service_times",
     "simulate",
+    "sweep",
     "table",
     "worksheet",
 ]

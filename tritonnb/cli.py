@@ -8,6 +8,7 @@ import logging
 import signal
 import threading
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 from tritonnb.core.errors import InvalidArgumentError, TritonError, UnsupportedError
 from tritonnb.core.version import VERSION
 from tritonnb.doctor import doctor
+from tritonnb.endpoints.grpc.endpoint import COMPRESSION_LEVELS, PROTOCOLS, GrpcOptions
 from tritonnb.endpoints.http.endpoint import HttpOptions
 from tritonnb.endpoints.listening import DEFAULT_PORT
 from tritonnb.endpoints.metrics.families import MetricsOptions
@@ -74,6 +76,16 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
     add("--http-max-input-size", type=int, default=HttpOptions().max_input_size)
     add("--http-allow-foreign", type=_boolean, default=False, metavar="BOOL",
         help="answer requests whose Host or Origin is not this machine")  # fmt: skip
+    add("--allow-grpc", type=_boolean, default=True)
+    add("--grpc-address", default="")
+    add("--grpc-port", type=int, default=8001)
+    for field in fields(GrpcOptions):
+        if field.name not in ("restricted_protocol", "infer_response_compression_level"):
+            kind: Any = {"bool": _boolean, "int": int}.get(str(field.type), str)
+            add(f"--grpc-{field.name.replace('_', '-')}", type=kind, default=field.default)
+    add("--grpc-infer-response-compression-level", choices=COMPRESSION_LEVELS, default="none")
+    add("--grpc-restricted-protocol", action="append", default=[], type=_restriction,
+        metavar="PROTOCOL[,PROTOCOL...]:KEY=VALUE")  # fmt: skip
     add("--allow-metrics", type=_boolean, default=True)
     add("--allow-cpu-metrics", type=_boolean, default=True)
     add("--allow-gpu-metrics", type=_boolean, default=True)
@@ -104,6 +116,9 @@ def _serve(options: argparse.Namespace) -> int:
             host=options.http_address,
             port=options.http_port,
             http=HttpOptions(max_input_size=options.http_max_input_size, allow_foreign=options.http_allow_foreign),
+            grpc_port=options.grpc_port if options.allow_grpc else None,
+            grpc_host=options.grpc_address,
+            grpc=_grpc_options(options),
             metrics_port=options.metrics_port if options.allow_metrics else None,
             metrics_host=options.metrics_address,
             metrics=_metrics_options(options),
@@ -132,6 +147,9 @@ def _serve(options: argparse.Namespace) -> int:
         server.stop()
         return 1
     logger.info("Started HTTPService at %s:%d", options.http_address, server.port)
+    if server.endpoints.grpc is not None:
+        grpc = server.endpoints.grpc
+        logger.info("Started GRPCInferenceService at %s:%d", grpc.host, grpc.port)
     if server.endpoints.metrics is not None:
         metrics = server.endpoints.metrics
         logger.info("Started Metrics Service at %s:%d", metrics.host, metrics.port)
@@ -201,6 +219,22 @@ def _boolean(text: str) -> bool:
     if text.lower() in ("false", "0"):
         return False
     raise argparse.ArgumentTypeError(f"expected true or false, got '{text}'")
+
+
+def _grpc_options(options: argparse.Namespace) -> GrpcOptions:
+    chosen = {field.name: getattr(options, f"grpc_{field.name}") for field in fields(GrpcOptions)}
+    chosen["restricted_protocol"] = tuple(each for several in options.grpc_restricted_protocol for each in several)
+    return GrpcOptions(**chosen)
+
+
+def _restriction(text: str) -> list[tuple[str, str, str]]:
+    """``<protocol>[,<protocol>...]:<key>=<value>``."""
+    protocols, colon, pair = text.partition(":")
+    key, equals, value = pair.partition("=")
+    unknown = set(protocols.split(",")) - PROTOCOLS.keys()
+    if not colon or not equals or unknown:
+        raise argparse.ArgumentTypeError(f"expected <protocols>:<key>=<value>, got '{text}'")
+    return [(each, key, value) for each in protocols.split(",")]
 
 
 def _metrics_options(options: argparse.Namespace) -> MetricsOptions:

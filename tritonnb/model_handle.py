@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from tritonnb.runtime.served import Served
 
 if TYPE_CHECKING:
     from tritonnb.core.messages import InferRequest
+    from tritonnb.notebook.batch_view import LiveBatchView
     from tritonnb.notebook.config_editor import ConfigEditor
     from tritonnb.notebook.traffic import Traffic
     from tritonnb.server import Server
@@ -131,6 +131,18 @@ class ModelHandle:
 
         return edit_config(self)
 
+    def watch(self) -> LiveBatchView:
+        """A live view of batches as they form; of slots, for a stateful model.
+
+        Returns
+        -------
+        LiveBatchView
+            A widget; until it is closed, the same one for every call.
+        """
+        from tritonnb.notebook.batch_view import watch
+
+        return watch(self)
+
     def reload(self) -> None:
         """Load the model anew from its files; the old one answers until the new one is ready."""
         self._server.load(self.name)
@@ -167,8 +179,9 @@ class ModelHandle:
         return "\n".join([self._title(), *(f"  {line}" for line in self._lines())])
 
     def _repr_html_(self) -> str:
-        lines = "".join(f"<li><code>{html.escape(line)}</code></li>" for line in self._lines())
-        return f"<b>{html.escape(self._title())}</b><ul>{lines}</ul>"
+        from tritonnb.notebook.cards import model_card
+
+        return model_card(self)
 
     def _title(self) -> str:
         versions = self._server.call(self._server.engine.ready_versions, self.name)

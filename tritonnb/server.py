@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import html
 import weakref
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tritonnb.backends.functions import Function, FunctionBackend, config_of
 from tritonnb.core.errors import TritonError
 from tritonnb.core.events import Packed, unpack
 from tritonnb.endpoints import listening
+from tritonnb.endpoints.grpc.endpoint import GrpcOptions
 from tritonnb.endpoints.http.endpoint import HttpOptions
 from tritonnb.endpoints.listening import Endpoints, ListenOptions
 from tritonnb.endpoints.metrics.families import MetricsOptions
@@ -31,6 +31,9 @@ from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.loading import ModelSource
 from tritonnb.runtime.loop import BackgroundLoop
 from tritonnb.runtime.options import EngineOptions
+
+if TYPE_CHECKING:
+    from tritonnb.notebook.dashboard import Dashboard
 
 T = TypeVar("T")
 StrPath = str | PathLike[str]
@@ -92,6 +95,12 @@ class Server:
         None: 8000 or the next free port. 0: any free port.
     http : HttpOptions, optional
         What else the endpoint is told: limits, transport, who may call.
+    grpc_port : int, optional
+        Serve gRPC on this port, 0 for any free one; none unless given. Triton's is 8001.
+    grpc_host : str, optional
+        The same as ``host`` unless given.
+    grpc : GrpcOptions, optional
+        TLS, compression, keep-alive, who may call.
     metrics_port : int, optional
         Serve Prometheus metrics on this port, 0 for any free one; none unless given. Triton's is 8002.
     metrics_host : str, optional
@@ -131,6 +140,9 @@ class Server:
         host: str = "127.0.0.1",
         port: int | None = None,
         http: HttpOptions | None = None,
+        grpc_port: int | None = None,
+        grpc_host: str = "",
+        grpc: GrpcOptions | None = None,
         metrics_port: int | None = None,
         metrics_host: str = "",
         metrics: MetricsOptions | None = None,
@@ -143,7 +155,15 @@ class Server:
         self.endpoints = Endpoints()
         self._finalizer = weakref.finalize(self, _stop, self._background, self.engine, self.endpoints)
         listen = ListenOptions(
-            host, port, http or HttpOptions(), metrics_port, metrics_host, metrics or MetricsOptions()
+            host,
+            port,
+            http or HttpOptions(),
+            grpc_port,
+            grpc_host,
+            grpc or GrpcOptions(),
+            metrics_port,
+            metrics_host,
+            metrics or MetricsOptions(),
         )
         try:
             self.run(_start(self.engine, self.endpoints, listen))
@@ -323,23 +343,33 @@ class Server:
 
     # --- looking at it ------------------------------------------------------------------------
 
+    def dashboard(self, model: str | None = None) -> Dashboard:
+        """The server's models live, one of them opened: configuration, batches, statistics.
+
+        Parameters
+        ----------
+        model : str, optional
+            The one that is opened first.
+
+        Returns
+        -------
+        Dashboard
+            A widget; its ``close()`` ends it.
+        """
+        from tritonnb.notebook.dashboard import Dashboard
+
+        return Dashboard(self, model)
+
     def __repr__(self) -> str:
-        if not self._background.alive:
+        if not self.alive:
             return "<Server: stopped>"
         rows = [f"  {' '.join(each)}" for each in self._rows()]
         return "\n".join([f"tritonnb server at {self.url}", *rows])
 
     def _repr_html_(self) -> str:
-        if not self._background.alive:
-            return "<b>tritonnb server</b>: stopped"
-        head = "".join(f"<th>{each}</th>" for each in ("model", "version", "state", "rows", "executions"))
-        rows = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in self._rows()
-        )
-        return (
-            f"<b>tritonnb server</b> at <a href='{self.url}/v2'>{self.url}</a>"
-            f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-        )
+        from tritonnb.notebook.cards import server_card
+
+        return server_card(self) if self.alive else "<p><b>tritonnb server</b>: stopped</p>"
 
     def _rows(self) -> list[list[str]]:
         counts = {(each["name"], each["version"]): each for each in self.stats()["model_stats"]}

@@ -7,7 +7,7 @@ import pytest
 
 from tritonnb.core.datatypes import BOOL, BYTES, FP16, FP32, INT8, UINT64
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.endpoints.http.classification import classify
+from tritonnb.endpoints.classification import classify
 
 SCORES = np.array([[0.1, 0.7, 0.2], [3.0, -1.0, 1e10]], np.float32)
 

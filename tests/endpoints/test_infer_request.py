@@ -12,9 +12,10 @@ from tests.endpoints.served import Echo, spec_of
 from tritonnb.core.datatypes import FP32
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
-from tritonnb.endpoints.http.infer_request import AnswerFormat, RequestReader, header_length
+from tritonnb.endpoints.http.infer_request import RequestReader, header_length
 from tritonnb.endpoints.http.infer_response import write_response
 from tritonnb.endpoints.http.templates import RequestTemplates
+from tritonnb.endpoints.tensors import AnswerFormat
 from tritonnb.runtime.shared_memory import SharedMemory
 
 TWO = spec_of("""

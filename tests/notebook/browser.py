@@ -33,6 +33,7 @@ SETTINGS = {
     "@jupyterlab/apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
     "@jupyterlab/docmanager-extension/plugin": {"autosave": False},
 }
+VIEWPORT = {"width": 1400, "height": 1000}
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 
 
@@ -87,9 +88,10 @@ class NotebookPage:
 
     def __init__(self, browser_page: Any, lab: Lab, name: str) -> None:
         self.browser_page = browser_page
+        self.file = name
         self.messages: list[str] = []
         browser_page.on("console", lambda each: self.messages.append(f"{each.type}: {each.text}"))
-        browser_page.on("pageerror", lambda each: self.messages.append(f"error: {each}"))
+        browser_page.on("pageerror", lambda each: self.messages.append(f"error: {each.stack or each}"))
         browser_page.goto(f"{lab.url}doc/tree/{name}")
         browser_page.wait_for_function("() => window.jupyterapp?.shell.currentWidget?.context?.isReady")
 
@@ -132,6 +134,8 @@ class NotebookPage:
         self.browser_page.wait_for_function(
             "(light) => document.body.dataset.jpThemeLight === light", arg=str(name == "light").lower()
         )
+        # JupyterLab stumbles over its own splash screen when the theme changes again before that has gone.
+        self.browser_page.locator("#jupyterlab-splash").wait_for(state="detached")
 
     def save(self) -> None:
         """Save the notebook, outputs included."""
@@ -140,10 +144,12 @@ class NotebookPage:
     def screenshots(self, name: str, locator: Any) -> None:
         """Pictures of a part of the page in both themes, in *build/screenshots*."""
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+        self.browser_page.set_viewport_size({"width": 1400, "height": 2000})  # tall outputs scroll
         for theme in THEMES:
             self.theme(theme)
             locator.screenshot(path=SCREENSHOTS / f"{name}-{theme}.png", animations="disabled")
         self.theme("light")
+        self.browser_page.set_viewport_size(VIEWPORT)
 
     @property
     def errors(self) -> list[str]:
@@ -189,7 +195,7 @@ def notebook(lab: Lab, browser: Any) -> Iterator[Callable[..., NotebookPage]]:
             made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(each) for each in cells])
             made.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
             nbformat.write(made, lab.root / file)
-        context = browser.new_context(viewport={"width": 1400, "height": 1000}, **context_options)
+        context = browser.new_context(viewport=VIEWPORT, **context_options)
         context.set_default_timeout(30_000)
         contexts.append(context)
         page = NotebookPage(context.new_page(), lab, file)
@@ -199,6 +205,6 @@ def notebook(lab: Lab, browser: Any) -> Iterator[Callable[..., NotebookPage]]:
     pages: list[NotebookPage] = []
     yield open_notebook
     for page in pages:
-        page.browser_page.evaluate("() => window.jupyterapp.shell.currentWidget?.context.sessionContext.shutdown()")
+        page.browser_page.evaluate("() => window.jupyterapp.shell.currentWidget.context.sessionContext.shutdown()")
     for context in contexts:
         context.close()

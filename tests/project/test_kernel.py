@@ -37,8 +37,9 @@ class Kernel:
             if message["msg_type"] == "stream":
                 printed.append(message["content"]["text"])
 
-        reply = self.client.execute_interactive(code, output_hook=output, timeout=60)
-        content = reply["content"]
+        content = {"status": "aborted"}
+        while content["status"] == "aborted":  # what comes right after an interrupt is not run
+            content = self.client.execute_interactive(code, output_hook=output, timeout=60)["content"]
         return "".join(printed) if content["status"] == "ok" else content["ename"]
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ import gc
 
 import pytest
 
+import tritonnb as tnb
 from tritonnb.core.events import BatchExecuted, BatchSent, RequestRefused, pack, unpack
 from tritonnb.recording.recording import Recording
 from tritonnb.telemetry.stream import EventStream
@@ -40,6 +41,13 @@ def recording() -> Recording:
     return Recording([sent(1, 1, 2, 3), sent(2, 4, at=MS), executed(1, 1, 2, 3, at=MS), executed(2, 4, at=9 * MS)])
 
 
+def test_null_requests_keep_nobody_company():
+    config = "max_batch_size: 2 sequence_batching { direct { } }"
+    rec = tnb.simulate(config, tnb.sequences([2, 3], every_us=5000, stagger_us=2000), tnb.fixed(1))
+    assert [batch.requests.count(None) for batch in rec.batches] == [0, 1, 0, 1, 1]
+    assert rec.summary()["rows_batched"] == 0.0
+
+
 def test_batches_join_what_was_sent_with_how_it_ran(recording):
     first = recording.batches[0]
     assert (first.requests, first.size, first.queue_depth) == ((1, 2, 3), 3, 3)
@@ -57,6 +65,12 @@ def test_the_summary_counts_requests_rows_and_batches(recording):
     assert found["mean_batch_size"] == 2.0
     assert found["rows_batched"] == 0.75
     assert found["longest_queue_ms"] == 1.0
+
+
+def test_a_null_request_is_nobody_to_share_a_batch_with():
+    alone = Recording([sent(1, None, 2), executed(1, 2)])
+    assert alone.batches[0].size == 2
+    assert alone.summary()["rows_batched"] == 0
 
 
 def test_the_verdict_is_the_first_line_of_the_repr(recording):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 import tritonnb as tnb
+from tritonnb.model_config.normalize import normalize
+from tritonnb.model_config.parse import parse_text
 
 DELAYED = 'name: "m" max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 20000 }'
 THIRD = 50_000 / 3
@@ -46,6 +48,13 @@ def test_an_edit_changes_the_batches(rec):
 def test_any_field_may_be_edited(rec, edits, expected):
     assert sum(sizes(rec.what_if(**edits).after)) == 16
     assert sorted(sizes(rec.what_if(**edits).after)) == sorted(expected)
+
+
+def test_preferred_sizes_that_follow_from_the_maximum_follow_its_edit():
+    config = parse_text('name: "m" max_batch_size: 8 dynamic_batching { }').config
+    normalize(config)  # as of a live model
+    rec = tnb.simulate(config, [(0, 8), (0, 8), (1, 8)], tnb.fixed(50))
+    assert sizes(rec.what_if(max_batch_size=16).after) == [8, 16]
 
 
 def test_a_field_that_does_not_exist_is_named(rec):

@@ -293,9 +293,9 @@ def test_the_repr_shows_endpoint_models_and_counts(server: Server):
     server["add_sub"](INPUT0=X, INPUT1=X)
     assert server.url in repr(server)
     assert "add_sub 1 READY 1 1" in repr(server)
-    assert "<td>add_sub</td>" in server._repr_html_()
+    assert ">add_sub</td>" in server._repr_html_()
     assert "INPUT0: FP32 [-1, 4]" in repr(server["add_sub"])
-    assert "<li>" in server["add_sub"]._repr_html_()
+    assert ">INPUT0</td>" in server["add_sub"]._repr_html_()
 
 
 def test_statistics_are_those_of_the_endpoint(server: Server):

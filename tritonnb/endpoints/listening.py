@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
+from tritonnb.endpoints.grpc.endpoint import GrpcEndpoint, GrpcOptions
 from tritonnb.endpoints.http.endpoint import HttpEndpoint, HttpOptions
 from tritonnb.endpoints.metrics.endpoint import MetricsEndpoint
 from tritonnb.endpoints.metrics.families import MetricsOptions
@@ -44,8 +45,13 @@ class ListenOptions:
     port : int or None
         Of HTTP; None is 8000, or the next free one.
     http : HttpOptions
+    grpc_port : int or None
+        None: no gRPC endpoint. 0 is any free port, here as above.
+    grpc_host : str
+        The same as ``host`` if empty.
+    grpc : GrpcOptions
     metrics_port : int or None
-        None: no metrics endpoint. 0 is any free port, here as above.
+        None: no metrics endpoint.
     metrics_host : str
         The same as ``host`` if empty.
     metrics : MetricsOptions
@@ -54,6 +60,9 @@ class ListenOptions:
     host: str = "127.0.0.1"
     port: int | None = None
     http: HttpOptions = field(default_factory=HttpOptions)
+    grpc_port: int | None = None
+    grpc_host: str = ""
+    grpc: GrpcOptions = field(default_factory=GrpcOptions)
     metrics_port: int | None = None
     metrics_host: str = ""
     metrics: MetricsOptions = field(default_factory=MetricsOptions)
@@ -65,11 +74,13 @@ class Endpoints:
     Attributes
     ----------
     http : HttpEndpoint
+    grpc : GrpcEndpoint or None
     metrics : MetricsEndpoint or None
     """
 
     def __init__(self) -> None:
         self.http: HttpEndpoint
+        self.grpc: GrpcEndpoint | None = None
         self.metrics: MetricsEndpoint | None = None
         self._started: list[Endpoint] = []
 
@@ -89,6 +100,13 @@ class Endpoints:
             ports if options.port is None else [options.port],
             lambda port: HttpEndpoint(engine, host=host, port=port, options=options.http),
         )
+        if options.grpc_port is not None:
+            grpc_host = options.grpc_host or host
+            self.grpc = await self._listen(
+                grpc_host,
+                [options.grpc_port],
+                lambda port: GrpcEndpoint(engine, host=grpc_host, port=port, options=options.grpc),
+            )
         if options.metrics_port is not None:
             metrics_host = options.metrics_host or host
             self.metrics = await self._listen(

@@ -14,13 +14,14 @@ from google.protobuf.message import Message
 from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.model_config.normalize import without_defaults
 
 _CHOICES = ("dynamic_batching", "sequence_batching")
 _STRATEGIES = ("direct", "oldest")
 
 
 def edited(config: pb.ModelConfig, fields: Mapping[str, Any]) -> pb.ModelConfig:
-    """A copy of a configuration with fields changed.
+    """A copy of a configuration with fields changed, as one would write it.
 
     Parameters
     ----------
@@ -41,8 +42,8 @@ def edited(config: pb.ModelConfig, fields: Mapping[str, Any]) -> pb.ModelConfig:
     >>> text.dynamic_batching.max_queue_delay_microseconds
     5
     """
-    changed = pb.ModelConfig()
-    changed.CopyFrom(config)
+    # A default that follows from another field, such as preferred sizes from max_batch_size, follows its edit.
+    changed = without_defaults(config)
     for name, value in fields.items():
         places = [each for each in _places(changed) if name in each[0].DESCRIPTOR.fields_by_name]
         if not places:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import html
 import queue
 import threading
 import weakref
@@ -32,6 +33,7 @@ from tritonnb.model_config.parse import ConfigSyntaxError, parse_text
 from tritonnb.model_config.write import write_text
 from tritonnb.notebook.config_form import form_of, set_field
 from tritonnb.notebook.field_help import schema
+from tritonnb.notebook.last_state import KeepsLastState
 
 if TYPE_CHECKING:
     from tritonnb.model_handle import ModelHandle
@@ -58,6 +60,11 @@ def edit_config(model: ModelHandle) -> ConfigEditor:
     return editors[model.name]
 
 
+def is_open(model: ModelHandle) -> bool:
+    """Whether the model's configuration is being edited."""
+    return model.name in _open.get(model.server, {})
+
+
 @dataclass(frozen=True, slots=True)
 class _Seen:
     """What a file held when it was last looked at."""
@@ -75,7 +82,7 @@ class _Seen:
             return cls(None, None)
 
 
-class ConfigEditor(anywidget.AnyWidget):
+class ConfigEditor(KeepsLastState, anywidget.AnyWidget):
     """A widget that edits, checks, applies and saves the configuration of one model.
 
     Attributes
@@ -162,6 +169,10 @@ class ConfigEditor(anywidget.AnyWidget):
         set_field(config, path, value)
         self.text = edit_text(self.text, config)
 
+    def last_state(self) -> str:
+        """The text as it was last."""
+        return f"<p><b>{html.escape(self.model)}</b></p><pre>{html.escape(self.text)}</pre>"
+
     def settle(self) -> None:
         """Wait until everything that was asked for so far is done and shown."""
         self._do(lambda: None).result()
@@ -203,6 +214,7 @@ class ConfigEditor(anywidget.AnyWidget):
                 break
             with contextlib.suppress(RuntimeError):  # the server was stopped meanwhile
                 job()
+            self.keep_last_state()
         if self._handle is not None:
             self._end()
 

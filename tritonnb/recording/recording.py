@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import html
 import os
-import re
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -24,6 +23,7 @@ from tritonnb.recording import files
 from tritonnb.recording.batches import Batch, RequestRecord, batches_of
 from tritonnb.recording.comparison import Comparison
 from tritonnb.recording.diagnoses import Diagnosis, diagnose
+from tritonnb.recording.instances import instances_of, natural
 from tritonnb.recording.quantiles import quantile
 from tritonnb.recording.sequences import Stay, slot_count, stays
 from tritonnb.simulation.arrivals import Arrival
@@ -33,6 +33,7 @@ from tritonnb.simulation.service import Service, table
 if TYPE_CHECKING:
     import pandas
 
+    from tritonnb.notebook.batch_view import BatchView
     from tritonnb.recording.figures.plot import Plot
 
 
@@ -87,7 +88,7 @@ class Recording:
     @cached_property
     def stays(self) -> list[Stay]:
         """Sequences in the slots of their instances; empty without a stateful model."""
-        return stays(self.batches, self.requests, self.configs, self.span_ns[1])
+        return stays(batches_of(self.events), self.configs, self.span_ns[1])
 
     @property
     def plot(self) -> Plot:
@@ -95,6 +96,18 @@ class Recording:
         from tritonnb.recording.figures.plot import Plot  # matplotlib takes a while to import
 
         return Plot(self)
+
+    def view(self) -> BatchView:
+        """The recording in the view that `ModelHandle.watch` shows live: to scrub through, step, zoom and export.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If it is of no model or of several; see `of`.
+        """
+        from tritonnb.notebook.batch_view import view
+
+        return view(self)
 
     @property
     def span_ns(self) -> tuple[int, int]:
@@ -108,10 +121,9 @@ class Recording:
         """The instances that ran something, and those that are known to have had nothing to do."""
         seen = {each.instance for each in self.batches}
         for name, config in self.configs.items():
-            groups = config.instance_group
-            if len(groups) == 1 and not groups[0].gpus and any(each.model == name for each in self.batches):
-                seen |= {f"{groups[0].name or f'{name}_0'}_{number}" for number in range(max(1, groups[0].count))}
-        return sorted(seen, key=_natural)
+            if any(each.model == name for each in self.batches):
+                seen.update(instances_of(name, config))
+        return sorted(seen, key=natural)
 
     def sizes_of(self, instance: str) -> tuple[int, list[int]]:
         """The largest batch of an instance in rows, and the preferred sizes of its model."""
@@ -221,7 +233,8 @@ class Recording:
         latencies = sorted(each.latency_ns / 1e6 for each in self.requests)
         queues = [each.queue_ns / 1e6 for each in self.requests]
         rows = sum(each.size for each in self.requests)
-        together = sum(each.size for each in self.batches if len(each.requests) > 1)
+        alone = {each.number for each in self.batches if len(each.requests) - each.requests.count(None) == 1}
+        together = sum(each.size for each in self.requests if each.batch not in alone)
         return {
             "requests": len(self.requests),
             "rows": rows,
@@ -322,11 +335,6 @@ def _delay_us(config: pb.ModelConfig) -> int:
     sequences = config.sequence_batching
     strategy = sequences.oldest if sequences.HasField("oldest") else sequences.direct
     return int(strategy.max_queue_delay_microseconds)
-
-
-def _natural(name: str) -> list[Any]:
-    """A key that puts instance 10 after instance 9."""
-    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
 
 
 def _arrival(event: RequestArrived, begin_ns: int, given_up_ns: int | None) -> Arrival:

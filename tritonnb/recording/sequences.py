@@ -7,7 +7,8 @@ and got the slot waited in the backlog until then.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tritonclient.grpc import model_config_pb2 as pb
@@ -16,6 +17,8 @@ from tritonnb.recording.batches import Batch, RequestRecord
 from tritonnb.scheduling.direct import DirectSettings
 from tritonnb.scheduling.from_config import sequence_batcher_settings
 
+#: Batches of an instance among which the one that ran at a given time is looked for.
+_REMEMBERED = 4096
 #: How a stay ended.
 END, IDLE, OPEN = "END", "idle", ""
 
@@ -39,6 +42,8 @@ class Stay:
         ``END`` (its END request was sent), ``idle`` (it timed out), or empty.
     requests : list of (Batch, RequestRecord)
         What ran of it, in order.
+    ran : int
+        How many requests that were.
     """
 
     sequence: int | str
@@ -50,6 +55,7 @@ class Stay:
     released_ns: int | None = None
     ended: str = OPEN
     requests: list[tuple[Batch, RequestRecord]] = field(default_factory=list)
+    ran: int = 0
 
     @property
     def backlog_ns(self) -> int:
@@ -57,39 +63,69 @@ class Stay:
         return self.assigned_ns - self.arrived_ns
 
 
+class SlotHistory:
+    """Folds batches, in the order in which each instance ran them, into stays.
+
+    Parameters
+    ----------
+    configs : mapping of str to ModelConfig
+        For the strategy and the idle time of each model.
+    """
+
+    def __init__(self, configs: Mapping[str, pb.ModelConfig]) -> None:
+        self._configs = configs
+        self._slots: dict[tuple[str, int], _Slot] = {}
+        self._busy: dict[str, deque[Batch]] = {}
+
+    def ran(self, batch: Batch, requests: Iterable[RequestRecord]) -> None:
+        """One more batch, with the requests that ran in it."""
+        if not batch.slots:
+            return
+        records = {each.serial: each for each in requests}
+        before = self._busy.setdefault(batch.instance, deque(maxlen=_REMEMBERED))
+        for index, serial in zip(batch.slots, batch.requests, strict=True):
+            if serial in records:
+                key = (batch.instance, index)
+                if key not in self._slots:
+                    self._slots[key] = _Slot(_Rules.of(self._configs.get(batch.model)), before)
+                self._slots[key].ran(batch, index, records[serial])
+        before.append(batch)
+
+    def stays(self, until_ns: int, waiting: Container[int | str] = ()) -> list[Stay]:
+        """Every stay up to a time, in the order in which they began.
+
+        Sequences with requests that wait or run, so that no batch tells of them yet, are not idle.
+        """
+        for slot in self._slots.values():
+            if slot.held and slot.held[-1].sequence not in waiting:
+                slot.time_out(until_ns)
+        return sorted((stay for slot in self._slots.values() for stay in slot.held), key=lambda each: each.assigned_ns)
+
+    def forget(self, before_ns: int) -> None:
+        """Drop the stays that ended before a time, and of the others all requests but the last."""
+        for slot in self._slots.values():
+            slot.held = [each for each in slot.held if each.released_ns is None or each.released_ns >= before_ns]
+            for stay in slot.held:
+                del stay.requests[:-1]
+
+
 def stays(
-    batches: Iterable[Batch],
-    requests: Iterable[RequestRecord],
-    configs: Mapping[str, pb.ModelConfig],
-    until_ns: int,
+    executed: Iterable[tuple[Batch, list[RequestRecord]]], configs: Mapping[str, pb.ModelConfig], until_ns: int
 ) -> list[Stay]:
     """Every stay of a sequence in a slot, in the order in which they began.
 
     Parameters
     ----------
-    batches, requests : iterable
+    executed : iterable of (Batch, list of RequestRecord)
         Of a recording.
     configs : mapping of str to ModelConfig
-        For the idle time of each model.
     until_ns : int
         The end of the recording: a timeout after it was not seen.
     """
-    ordered = sorted(batches, key=lambda each: (each.sent_ns, each.number))
-    records = {(each.batch, each.serial): each for each in requests}
-    slots: dict[tuple[str, int], _Slot] = {}
-    busy: dict[str, list[Batch]] = {}
-    for batch in ordered:
-        before = busy.setdefault(batch.instance, [])
-        for index, serial in zip(batch.slots or (), batch.requests, strict=False):
-            if serial is not None and (batch.number, serial) in records:
-                key = (batch.instance, index)
-                if key not in slots:
-                    slots[key] = _Slot(_Rules.of(configs.get(batch.model)), before)
-                slots[key].ran(batch, index, records[batch.number, serial])
-        before.append(batch)
-    for slot in slots.values():
-        slot.time_out(until_ns)
-    return sorted((stay for slot in slots.values() for stay in slot.held), key=lambda each: each.assigned_ns)
+    history = SlotHistory(configs)
+    for batch, requests in sorted(executed, key=lambda each: (each[0].sent_ns, each[0].number)):
+        history.ran(batch, requests)
+    return history.stays(until_ns)
 
 
 def slot_count(config: pb.ModelConfig) -> int:
@@ -121,7 +157,7 @@ class _Rules:
 class _Slot:
     """One slot and the stays in it, built from what runs there."""
 
-    def __init__(self, rules: _Rules, busy: list[Batch]) -> None:
+    def __init__(self, rules: _Rules, busy: deque[Batch]) -> None:
         self.held: list[Stay] = []
         self._rules = rules
         self._busy = busy  # what ran on the slot's instance up to now
@@ -139,6 +175,7 @@ class _Slot:
             stay = Stay(sequence, batch.model, batch.instance, index, request.queued_ns, assigned_ns)
             self.held.append(stay)
         stay.requests.append((batch, request))
+        stay.ran += 1
         if request.ends:
             # The oldest strategy lets go when END goes to its batcher, after the slot's request before it has run.
             direct = self._rules.direct

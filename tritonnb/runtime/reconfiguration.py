@@ -11,6 +11,7 @@ from google.protobuf import json_format
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.model_config.diff import completed, effect_of, with_scheduling_of
 from tritonnb.model_config.load import ConfigError, config_path, finish_config
+from tritonnb.model_config.normalize import normalize
 from tritonnb.runtime.devices import cuda_devices
 from tritonnb.runtime.loading import ModelSource
 from tritonnb.runtime.options import EngineOptions
@@ -70,6 +71,7 @@ class Reconfiguration:
                 raise InvalidArgumentError(error.cause) from error
         else:
             wanted = with_config(source, override)
+            normalize(wanted.config)
         return finish_config(
             completed(wanted.config, source.config, self._table.get(name).config),
             source.directory,

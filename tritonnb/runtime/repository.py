@@ -21,6 +21,7 @@ from tritonnb.core.events import ModelStateChanged
 from tritonnb.model_config.ensemble import StepModel, check_ensemble, check_no_cycle
 from tritonnb.model_config.identity import ENSEMBLE
 from tritonnb.model_config.load import ConfigError
+from tritonnb.model_config.normalize import normalize
 from tritonnb.model_config.parse import parse_json
 from tritonnb.runtime.facilities import Facilities
 from tritonnb.runtime.loading import ModelLoader, ModelSource
@@ -81,6 +82,7 @@ class ModelRepository:
 
     async def load_source(self, source: ModelSource) -> None:
         """Load a model that does not come from a repository."""
+        normalize(source.config)  # as one that was read from files is
         model = self.table.entry(source.name)
         model.explicit = True
         await self._load_source(model, source)

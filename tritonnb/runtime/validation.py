@@ -73,6 +73,12 @@ class RequestValidator:
             if dims != spec.dims and not _fits(dims, spec.dims):
                 self._refuse_shape(request, spec, shape)
             if type(tensor) is UndecodedTensor:
+                if any(dim < 0 for dim in dims):
+                    self._refuse(
+                        request,
+                        f"All input dimensions should be specified for input '{name}' for model "
+                        f"'{self._spec.name}', got {_listed(shape)}",
+                    )
                 tensor = request.inputs[name] = self._decoded(request, tensor)
             elif self._batching and not shape[0]:
                 self._check_size(request, tensor, 0)
@@ -102,7 +108,7 @@ class RequestValidator:
                     f"input '{name}' has no shape but model requires batch dimension for '{self._spec.name}'",
                 )
             if not batch:
-                batch = shape[0]
+                batch = shape[0] % 2**32  # as which Triton keeps it: a negative one fits nothing
             elif batch != shape[0]:
                 self._refuse(request, f"input '{name}' batch size does not match other inputs for '{self._spec.name}'")
         if batch > self._spec.max_batch_size:
@@ -226,7 +232,7 @@ def _hash_order(request: InferRequest) -> list[tuple[str, Any]]:
 
 
 def _fits(dims: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    return len(dims) == len(wanted) and all(b in (-1, a) for a, b in zip(dims, wanted, strict=True))
+    return len(dims) == len(wanted) and all(a == b or -1 in (a, b) for a, b in zip(dims, wanted, strict=True))
 
 
 def _listed(shape: tuple[int, ...]) -> str:

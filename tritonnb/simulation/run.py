@@ -81,14 +81,18 @@ def run(config: pb.ModelConfig, arrivals: Arrivals, service: Service, seed: int)
     seed : int
         Of what is random in the service times.
     """
-    instances = sum(max(1, each.count) * max(1, len(each.gpus)) for each in config.instance_group) or 1
     with _no_collector():
-        world = _World(config, instances, seeded(service, seed))
+        world = _World(config, instance_count(config), seeded(service, seed))
         if isinstance(arrivals, ClosedLoop):
             world.closed_loop(arrivals)
         else:
             world.open_loop(arrivals)
         return world.events()
+
+
+def instance_count(config: pb.ModelConfig) -> int:
+    """How many instances a configuration asks for."""
+    return sum(max(1, each.count) * max(1, len(each.gpus)) for each in config.instance_group) or 1
 
 
 def read_config(config: pb.ModelConfig | str | os.PathLike[str]) -> pb.ModelConfig:

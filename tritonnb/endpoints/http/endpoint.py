@@ -17,6 +17,7 @@ from tornado import httputil, web
 
 from tritonnb.core.errors import InternalError, TritonError, UnsupportedError
 from tritonnb.core.messages import InferRequest, InferResponse, Respond
+from tritonnb.endpoints.client_errors import client_text
 from tritonnb.endpoints.http.application import make_application
 from tritonnb.endpoints.http.compression import choose_encoding, compress, decompress
 from tritonnb.endpoints.http.exchange import Exchange, LightHeaders
@@ -24,14 +25,14 @@ from tritonnb.endpoints.http.guard import Guard
 from tritonnb.endpoints.http.handlers import (
     JSON,
     TEXT,
-    client_text,
     error_body,
     version_number,
 )
-from tritonnb.endpoints.http.infer_request import AnswerFormat, RequestReader, header_length
+from tritonnb.endpoints.http.infer_request import RequestReader, header_length
 from tritonnb.endpoints.http.infer_response import write_response
 from tritonnb.endpoints.http.templates import RequestTemplates
 from tritonnb.endpoints.http.transport import make_server
+from tritonnb.endpoints.tensors import AnswerFormat
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.served import Served
 from tritonnb.runtime.validation import IncompleteStringError

@@ -17,8 +17,8 @@ from tritonnb.core.errors import (
     TritonError,
     UnsupportedError,
 )
+from tritonnb.endpoints.client_errors import client_text
 from tritonnb.endpoints.http import members, rapidjson
-from tritonnb.model_config.load import ConfigError
 from tritonnb.runtime.engine import Engine
 
 JSON = "application/json"
@@ -31,11 +31,6 @@ def error_body(message: str) -> bytes:
     """``{"error": ...}`` as Triton writes it."""
     body = json.dumps({"error": message}, separators=(",", ":"), ensure_ascii=False)
     return body.encode("utf-8", "surrogateescape")
-
-
-def client_text(error: TritonError) -> str:
-    """What a client is told; of a configuration that cannot be read, not the cause."""
-    return error.client_message if isinstance(error, ConfigError) else error.message
 
 
 def version_number(text: str | None) -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from tritonnb.core.datatypes import BY_NAME, BYTES, DataType
@@ -23,7 +22,8 @@ from tritonnb.core.messages import (
     Respond,
 )
 from tritonnb.endpoints.http import members, rapidjson
-from tritonnb.endpoints.http.input_tensors import binary_tensor, check_overflow, tensor_from_json
+from tritonnb.endpoints.http.input_tensors import tensor_from_json
+from tritonnb.endpoints.tensors import AnswerFormat, OutputFormat, binary_tensor, check_overflow
 from tritonnb.model_config.schema import INVALID, ModelSpec
 from tritonnb.runtime.shared_memory import SharedMemory
 
@@ -32,30 +32,6 @@ _LONGEST_ID = 128
 _MAX_INT64 = 2**63 - 1
 _LEADING_NUMBER = re.compile(r"\s*([+-]?\d+)")
 _CHOICES = ("'data'", "'binary_data_size'", "'shared_memory_region'")
-
-
-@dataclass(slots=True)
-class OutputFormat:
-    """How a client wants one output."""
-
-    binary: bool = False
-    classification: int = 0
-    region: memoryview | None = None
-
-
-@dataclass(slots=True)
-class AnswerFormat:
-    """How a client wants its answer.
-
-    Attributes
-    ----------
-    binary : bool
-        For outputs that have no entry of their own (``binary_data_output``).
-    outputs : dict of str to OutputFormat
-    """
-
-    binary: bool = False
-    outputs: dict[str, OutputFormat] = field(default_factory=dict)
 
 
 def header_length(value: str | None, body: bytes | bytearray) -> int:

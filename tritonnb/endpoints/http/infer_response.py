@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import functools
 
-import numpy as np
-
-from tritonnb.core.datatypes import BYTES, DataType, encode_bytes
+from tritonnb.core.datatypes import DataType
 from tritonnb.core.messages import InferRequest, InferResponse, ParameterValue, Tensor
-from tritonnb.endpoints.http.classification import classify
-from tritonnb.endpoints.http.infer_request import AnswerFormat, OutputFormat
 from tritonnb.endpoints.http.tensor_data import write_data, write_float, write_string
+from tritonnb.endpoints.tensors import AnswerFormat, OutputFormat, classified, contents
 from tritonnb.runtime.served import Served
 from tritonnb.runtime.shared_memory import fill
 
@@ -37,7 +34,7 @@ def write_response(
     for tensor in response.outputs:
         wanted = answer.outputs.get(tensor.name, default)
         if wanted.classification:
-            tensor = _classified(served, tensor, wanted.classification)
+            tensor = classified(served, tensor, wanted.classification)
         if wanted.region is not None:
             fill(tensor.name, wanted.region, contents(tensor))
             outputs.append(_described(tensor.name, tensor.datatype, tensor.array.shape)[:-1] + b"}")
@@ -87,20 +84,3 @@ def _write_output(tensor: Tensor, binary: bool, tail: list[bytes | memoryview]) 
     content = contents(tensor)
     tail.append(content)
     return b'%s"parameters":{"binary_data_size":%d}}' % (described, len(content))
-
-
-def contents(tensor: Tensor) -> bytes | memoryview:
-    """The bytes of a tensor on the wire."""
-    array = tensor.array
-    if tensor.datatype is BYTES:
-        return encode_bytes(array)
-    if array.nbytes < 65_536:
-        return array.tobytes()
-    # A large array is joined into the answer from where it lies.
-    return np.ascontiguousarray(array).data.cast("B")
-
-
-def _classified(served: Served, tensor: Tensor, count: int) -> Tensor:
-    batching = served.spec.max_batch_size > 0
-    labels = served.labels(tensor.name)
-    return Tensor(tensor.name, BYTES, classify(tensor.array, tensor.datatype, count, labels, batching))

@@ -5,16 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from tritonnb.core.datatypes import BF16, BYTES, FP16, DataType
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import Tensor, UndecodedTensor
 from tritonnb.endpoints.http import members
 from tritonnb.endpoints.http.tensor_data import read_data, read_strings
 from tritonnb.model_config.schema import INVALID
-
-_MAX_INT64 = 2**63 - 1
 
 
 def tensor_from_json(
@@ -58,35 +54,3 @@ def tensor_from_json(
         return UndecodedTensor(name, datatype, shape, read_strings(elements))
     array = members.parsed("data", read_data, elements, datatype, count)
     return Tensor(name, datatype, array.reshape(shape))
-
-
-def binary_tensor(
-    name: str, datatype: DataType, shape: tuple[int, ...], body: bytes | bytearray | memoryview, at: int, size: int
-) -> Tensor | UndecodedTensor:
-    """A tensor that is a view into the body or region, if the bytes are as many as the shape needs."""
-    count = math.prod(shape)
-    if datatype.itemsize and size == count * datatype.itemsize:
-        array = np.frombuffer(body, datatype.numpy, count, at)
-        return Tensor(name, datatype, array.reshape(shape))
-    return UndecodedTensor(name, datatype, shape, memoryview(body)[at : at + size])
-
-
-def check_overflow(name: str, datatype: DataType, shape: tuple[int, ...]) -> None:
-    """Refuse shapes that no memory holds; they bring older Tritons down.
-
-    Raises
-    ------
-    InvalidArgumentError
-    """
-    count = math.prod(shape)
-    if count > _MAX_INT64:
-        listed = ",".join(map(str, shape))
-        raise InvalidArgumentError(
-            f"invalid shape for input '{name}': shape [{listed}] causes total element count to exceed maximum "
-            f"size of {_MAX_INT64}"
-        )
-    if count * datatype.itemsize > _MAX_INT64:
-        raise InvalidArgumentError(
-            f"byte size overflow for input '{name}': element count ({count}) * data type size "
-            f"({datatype.itemsize}) exceeds maximum allowed size ({_MAX_INT64})"
-        )

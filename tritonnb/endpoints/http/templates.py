@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tritonnb.core.messages import InferRequest, Respond, Tensor, nobody
-from tritonnb.endpoints.http.infer_request import AnswerFormat
+from tritonnb.endpoints.tensors import AnswerFormat
 from tritonnb.runtime.served import Served
 
 _MOST_HEADS = 256

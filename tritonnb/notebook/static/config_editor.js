@@ -324,7 +324,7 @@ function render({ model, el }) {
 
   const text = make("div", { class: "tnb-text" }, code.element, code.help, problems, diff);
   const root = make(
-    "div", { class: "tnb-config-editor", data: { lmSuppressShortcuts: "true" } },
+    "div", { class: "tnb-config-editor tnb-live", data: { lmSuppressShortcuts: "true" } },
     make("header", {}, make("strong", {}, model.get("model")), file, outcome),
     outside,
     make("div", { class: "tnb-panes" }, text, form.element),

@@ -11,6 +11,7 @@ import html
 import io
 from typing import Any
 
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -31,6 +32,17 @@ class Picture(Figure):
     def __init__(self, *args: Any, alt: str = "", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.alt = alt
+
+    def svg(self) -> str:
+        """The figure as SVG, its text as text and `alt` as its title."""
+        raw = io.StringIO()
+        with rc_context({"svg.fonttype": "none", "svg.hashsalt": "tritonnb"}):
+            self.savefig(raw, format="svg", metadata={"Date": None})
+        text = raw.getvalue()
+        start = text.index("<svg ")
+        head = text.index(">", start) + 1
+        opened = text[start:head].replace("<svg ", '<svg role="img" ', 1)
+        return f"{opened}<title>{html.escape(self.alt)}</title>{text[head:]}"
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         raw = io.BytesIO()

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.recording.figures import batch_sizes, latency, queue, slots, timeline
+from tritonnb.recording.figures.picture import Picture
 
 if TYPE_CHECKING:
     from tritonnb.recording.recording import Recording
@@ -70,7 +71,23 @@ class Plot:
         InvalidArgumentError
             If there is no figure of this name.
         """
-        if name not in _FIGURES:
-            raise InvalidArgumentError(f"there is no figure '{name}', only {', '.join(_FIGURES)}")
-        words: str = _FIGURES[name].describe(self._recording)
+        words: str = _figure(name).describe(self._recording)
         return words
+
+    def svg(self, name: str) -> str:
+        """A figure as an SVG document with its description, for print and for the web.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If there is no figure of this name.
+        """
+        figure = _figure(name).draw(self._recording).get_figure(root=True)
+        assert isinstance(figure, Picture)
+        return figure.svg()
+
+
+def _figure(name: str) -> ModuleType:
+    if name not in _FIGURES:
+        raise InvalidArgumentError(f"there is no figure '{name}', only {', '.join(_FIGURES)}")
+    return _FIGURES[name]

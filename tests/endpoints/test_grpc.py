@@ -1,0 +1,338 @@
+"""gRPC with NVIDIA's own clients, sync and asyncio: streams, TLS, compression, cancellation, who may call."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import shutil
+import subprocess
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+import tritonclient.grpc as grpcclient
+import tritonclient.grpc.aio as aioclient
+import tritonclient.utils.shared_memory as shm
+from tritonclient.utils import InferenceServerException
+
+from tests.server.conftest import python_model
+from tritonnb.core.errors import InvalidArgumentError, UnavailableError
+from tritonnb.endpoints.grpc.endpoint import GrpcOptions
+from tritonnb.server import Server
+
+MODELS = Path(__file__).parents[1] / "models"
+Start = Callable[..., Server]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    servers: list[Server] = []
+
+    def start(*models: str, repository: Path = MODELS, **options: Any) -> Server:
+        served = {"model_control_mode": "explicit", "load_models": models or ("addsub",), "grpc_port": 0, **options}
+        servers.append(Server(repository, port=0, **served))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.stop()
+
+
+def address(server: Server) -> str:
+    assert server.endpoints.grpc is not None
+    return f"127.0.0.1:{server.endpoints.grpc.port}"
+
+
+def client_of(server: Server, **options: Any) -> grpcclient.InferenceServerClient:
+    return grpcclient.InferenceServerClient(address(server), **options)
+
+
+def given(name: str, *values: int, rows: bool = True) -> grpcclient.InferInput:
+    array = np.array([values] if rows else values, np.int32)
+    tensor = grpcclient.InferInput(name, list(array.shape), "INT32")
+    tensor.set_data_from_numpy(array)
+    return tensor
+
+
+def both(*values: int) -> list[grpcclient.InferInput]:
+    return [given("INPUT0", *values), given("INPUT1", *values)]
+
+
+class Answers:
+    """What a stream of the sync client calls back with."""
+
+    def __init__(self, client: grpcclient.InferenceServerClient, **options: Any) -> None:
+        self._answers: queue.Queue[Any] = queue.Queue()
+        client.start_stream(lambda result, error: self._answers.put(error or result), **options)
+
+    def next(self) -> Any:
+        return self._answers.get(timeout=20)
+
+
+def final(result: Any) -> bool:
+    return result.get_response().parameters["triton_final_response"].bool_param
+
+
+def test_the_sync_client_infers(start: Start):
+    with client_of(start()) as client:
+        answer = client.infer("addsub", both(1, 2, 3, 4), request_id="r")
+        assert answer.as_numpy("OUTPUT0").tolist() == [[2, 4, 6, 8]]
+        assert answer.get_response().id == "r"
+        assert client.is_server_ready()
+        assert client.get_model_metadata("addsub").platform == "python"
+        assert client.get_inference_statistics("addsub").model_stats[0].inference_count == 1
+
+
+def test_the_aio_client_infers_many_at_once(start: Start):
+    async def main(server: Server) -> list[int]:
+        async with aioclient.InferenceServerClient(address(server)) as client:
+            answers = await asyncio.gather(*(client.infer("addsub", both(n, n, n, n)) for n in range(50)))
+            return [int(each.as_numpy("OUTPUT0")[0, 0]) for each in answers]
+
+    assert asyncio.run(main(start())) == [2 * n for n in range(50)]
+
+
+def test_a_stream_of_the_aio_client_carries_requests_for_several_models(start: Start):
+    async def requests() -> AsyncIterator[dict[str, Any]]:
+        yield {"model_name": "addsub", "inputs": both(1, 1, 1, 1), "request_id": "add"}
+        yield {"model_name": "countdown", "inputs": [given("COUNT", 2, rows=False)], "request_id": "count"}
+
+    async def main(server: Server) -> dict[str, list[Any]]:
+        found: dict[str, list[Any]] = {}
+        async with aioclient.InferenceServerClient(address(server)) as client:
+            async for result, error in client.stream_infer(requests()):
+                assert error is None
+                found.setdefault(result.get_response().id, []).append(result)
+        return found
+
+    found = asyncio.run(main(start("addsub", "countdown")))
+    assert found["add"][0].as_numpy("OUTPUT0").tolist() == [[2, 2, 2, 2]]
+    assert [each.as_numpy("LEFT").tolist() for each in found["count"]] == [[1], [0]]
+
+
+def test_answers_on_a_stream_keep_the_order_of_their_requests_whatever_model_is_faster(start: Start, tmp_path: Path):
+    gate = tmp_path / "gate"
+    _write(tmp_path / "models", "slow", _behind(gate))
+    _write(tmp_path / "models", "fast", f"(open({str(gate)!r}, 'w').close(), x)[1]")
+    with client_of(start("slow", "fast", repository=tmp_path / "models")) as client:
+        answers = Answers(client)
+        tensor = grpcclient.InferInput("X", [1, 1], "FP32")
+        tensor.set_data_from_numpy(np.ones((1, 1), np.float32))
+        for name in ("slow", "fast"):  # the fast one opens the gate of the slow one
+            client.async_stream_infer(name, [tensor], request_id=name)
+        assert [answers.next().get_response().id for _ in range(2)] == ["slow", "fast"]
+
+
+def _behind(gate: Path) -> str:
+    """An expression that gives x when a file is there."""
+    wait = f"any(__import__('os').path.exists({str(gate)!r}) for _ in iter(lambda: __import__('time').sleep(0.001), 0))"
+    return f"({wait}, x)[1]"
+
+
+def _write(repository: Path, name: str, expression: str) -> None:
+    directory = repository / name / "1"
+    directory.mkdir(parents=True)
+    (directory / "model.py").write_text(python_model(expression))
+    (directory.parent / "config.pbtxt").write_text(
+        'backend: "python" max_batch_size: 8 input { name: "X" data_type: TYPE_FP32 dims: 1 } '
+        'output { name: "Y" data_type: TYPE_FP32 dims: 1 }'
+    )
+
+
+def test_the_end_of_a_decoupled_answer_is_told_when_asked_for(start: Start):
+    with client_of(start("countdown")) as client:
+        answers = Answers(client)
+        count = [given("COUNT", 2, rows=False)]
+        client.async_stream_infer("countdown", count, enable_empty_final_response=True)
+        first, second, last = (answers.next() for _ in range(3))
+        assert [final(each) for each in (first, second, last)] == [False, False, True]
+        assert last.as_numpy("LEFT") is None
+
+
+def test_an_error_on_a_stream_concerns_its_request_only(start: Start):
+    with client_of(start()) as client:
+        answers = Answers(client)
+        client.async_stream_infer("nosuch", both(1, 1, 1, 1))
+        client.async_stream_infer("addsub", both(1, 1, 1, 1))
+        assert "Request for unknown model: 'nosuch' is not found" in str(answers.next())
+        assert answers.next().as_numpy("OUTPUT0").tolist() == [[2, 2, 2, 2]]
+
+
+def test_sequences_are_carried_by_parameters(start: Start):
+    steps = ((1, {"sequence_start": True}), (2, {}), (3, {"sequence_end": True}))
+    with client_of(start("accumulate")) as client:
+        answers = [client.infer("accumulate", [given("INPUT0", n)], sequence_id=7, **flags) for n, flags in steps]
+    assert [each.as_numpy("TOTAL").item() for each in answers] == [1, 3, 6]
+
+
+def test_tensors_travel_in_shared_memory(start: Start):
+    pytest.importorskip("_posixshmem")
+    handle = shm.create_shared_memory_region("region", "/tritonnb_test_grpc", 64)
+    try:
+        shm.set_shared_memory_region(handle, [np.arange(8, dtype=np.int32)])
+        with client_of(start()) as client:
+            client.register_system_shared_memory("region", "/tritonnb_test_grpc", 64)
+            assert client.get_system_shared_memory_status().regions["region"].byte_size == 64
+            inputs = [grpcclient.InferInput(f"INPUT{n}", [1, 4], "INT32") for n in range(2)]
+            for n, each in enumerate(inputs):
+                each.set_shared_memory("region", 16, offset=16 * n)
+            wanted = grpcclient.InferRequestedOutput("OUTPUT0")
+            wanted.set_shared_memory("region", 16, offset=32)
+            answer = client.infer("addsub", inputs, outputs=[wanted])
+            assert answer.get_output("OUTPUT0").parameters["shared_memory_region"].string_param == "region"
+            assert shm.get_contents_as_numpy(handle, np.int32, [1, 4], offset=32).tolist() == [[4, 6, 8, 10]]
+            client.unregister_system_shared_memory()
+    finally:
+        shm.destroy_shared_memory_region(handle)
+
+
+@pytest.mark.parametrize("algorithm", ["gzip", "deflate"])
+@pytest.mark.parametrize("level", ["none", "high"])
+def test_compressed_requests_are_read_and_answers_compressed_as_told(start: Start, algorithm: str, level: str):
+    server = start(grpc=GrpcOptions(infer_response_compression_level=level))
+    with client_of(server) as client:
+        answer = client.infer("addsub", both(1, 2, 3, 4), compression_algorithm=algorithm)
+        assert answer.as_numpy("OUTPUT0").tolist() == [[2, 4, 6, 8]]
+
+
+def test_large_tensors_pass_both_ways(start: Start, tmp_path: Path):
+    _write(tmp_path, "echo", "x")
+    config = tmp_path / "echo" / "config.pbtxt"
+    config.write_text(config.read_text().replace("dims: 1", "dims: -1"))
+    array = np.random.default_rng(0).random((1, 4_000_000), np.float32)
+    tensor = grpcclient.InferInput("X", list(array.shape), "FP32")
+    tensor.set_data_from_numpy(array)
+    with client_of(start("echo", repository=tmp_path)) as client:
+        assert np.array_equal(client.infer("echo", [tensor]).as_numpy("Y"), array)
+
+
+def test_a_client_that_goes_away_cancels_its_request(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    gate = tmp_path / "gate"
+    _write(tmp_path, "slow", _behind(gate))
+    server = start("slow", repository=tmp_path)
+    tensor = grpcclient.InferInput("X", [1, 1], "FP32")
+    tensor.set_data_from_numpy(np.ones((1, 1), np.float32))
+    served = server.call(server.engine.model, "slow")
+    cancelled: queue.Queue[str] = queue.Queue()
+    monkeypatch.setattr(served, "cancel", lambda request: cancelled.put(request.id))
+    with client_of(server) as client:
+        unary = client.async_infer("slow", [tensor], lambda result, error: None, request_id="unary")
+        _until(lambda: server.call(lambda: served.in_flight) == 1)
+        unary.cancel()
+        assert cancelled.get(timeout=10) == "unary"
+        Answers(client)
+        client.async_stream_infer("slow", [tensor], request_id="streamed")
+        _until(lambda: server.call(lambda: served.in_flight) == 2)
+        client.stop_stream(cancel_requests=True)
+        assert cancelled.get(timeout=10) == "streamed"
+    gate.touch()
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    import time
+
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_the_health_service_tells_whether_the_server_is_ready(start: Start):
+    with grpc.insecure_channel(address(start())) as channel:
+        check = channel.unary_unary("/grpc.health.v1.Health/Check")
+        assert check(b"") == b"\x08\x01"
+        assert check(b"\x0a\x03any") == b"\x08\x01"
+
+
+def test_an_unknown_method_is_unimplemented(start: Start):
+    with grpc.insecure_channel(address(start())) as channel, pytest.raises(grpc.RpcError) as raised:
+        channel.unary_unary("/inference.GRPCInferenceService/NoSuch")(b"")
+    assert (raised.value.code(), raised.value.details()) == (grpc.StatusCode.UNIMPLEMENTED, "")
+
+
+def test_a_restricted_protocol_needs_its_header(start: Start):
+    restricted = GrpcOptions(restricted_protocol=(("inference", "key", "secret"), ("health", "key", "secret")))
+    with client_of(start(grpc=restricted)) as client:
+        for call in (lambda **more: client.infer("addsub", both(1, 1, 1, 1), **more), client.is_server_live):
+            with pytest.raises(InferenceServerException) as raised:
+                call()
+            assert raised.value.status() == "StatusCode.UNAVAILABLE"
+            assert raised.value.message() == (
+                "This protocol is restricted, expecting header 'triton-grpc-protocol-key'"
+            )
+            assert call(headers={"triton-grpc-protocol-key": "secret"})
+        assert client.get_server_metadata().name == "triton"
+
+
+def test_headers_that_match_become_parameters(start: Start):
+    server = start("parameters", grpc=GrpcOptions(header_forward_pattern="x-.*"))
+    with client_of(server) as client:
+        headers = {"x-one": "1", "other": "2"}
+        seen = client.infer("parameters", [given("INPUT0", 1, rows=False)], headers=headers).as_numpy("SEEN").item()
+    assert b"x-one" in seen
+    assert b"other" not in seen
+
+
+def test_a_taken_port_is_refused(start: Start):
+    taken = int(address(start()).split(":")[1])
+    with pytest.raises(UnavailableError, match=f"port {taken} is in use"):
+        start(grpc_port=taken)
+
+
+def test_stopping_does_not_wait_for_an_idle_stream(start: Start):
+    server = start(exit_timeout=60)
+    with client_of(server) as client:
+        answers = Answers(client)
+        client.async_stream_infer("addsub", both(1, 1, 1, 1))
+        answers.next()
+        server.stop()
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate of localhost that signs itself, and its key."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is missing")
+    directory = tmp_path_factory.mktemp("tls")
+    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -keyout key.pem -out cert.pem"
+    names = ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    subprocess.run([*command.split(), *names], cwd=directory, check=True, capture_output=True)
+    return directory
+
+
+@pytest.mark.parametrize("mutual", [False, True])
+def test_tls(start: Start, certificates: Path, mutual: bool):
+    certificate, key = str(certificates / "cert.pem"), str(certificates / "key.pem")
+    server = start(grpc=_tls(certificates, mutual))
+    own = {"private_key": key, "certificate_chain": certificate}
+    with client_of(server, ssl=True, root_certificates=certificate, **(own if mutual else {})) as client:
+        assert client.is_server_live()
+
+
+def test_mutual_tls_refuses_a_client_without_a_certificate(start: Start, certificates: Path):
+    server = start(grpc=_tls(certificates, mutual=True))
+    with client_of(server, ssl=True, root_certificates=str(certificates / "cert.pem")) as client:
+        with pytest.raises(InferenceServerException):
+            client.is_server_live()
+
+
+def _tls(certificates: Path, mutual: bool) -> GrpcOptions:
+    certificate, key = str(certificates / "cert.pem"), str(certificates / "key.pem")
+    return GrpcOptions(
+        use_ssl=True, use_ssl_mutual=mutual, server_cert=certificate, server_key=key, root_cert=certificate
+    )
+
+
+def test_files_for_tls_that_are_missing_are_an_error(start: Start):
+    with pytest.raises(InvalidArgumentError, match="cannot read the files for TLS"):
+        start(grpc=GrpcOptions(use_ssl=True, server_cert="/nowhere", server_key="/nowhere"))
+
+
+def test_keep_alive_options_are_taken(start: Start):
+    options = GrpcOptions(keepalive_time=1000, keepalive_timeout=500, max_connection_age=60_000)
+    keepalive = grpcclient.KeepAliveOptions(keepalive_time_ms=1000, keepalive_permit_without_calls=True)
+    with client_of(start(grpc=options), keepalive_options=keepalive) as client:
+        assert client.is_server_live()

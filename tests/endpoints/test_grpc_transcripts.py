@@ -1,0 +1,64 @@
+"""What a real Triton 2.51 answered over gRPC, asked again of this server over a real socket."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf import json_format
+from google.protobuf.message_factory import GetMessageClass
+from tritonclient.grpc import service_pb2 as pb
+
+from tritonnb.server import Server
+from tritonnb.telemetry.trace_settings import TraceOptions
+
+HERE = Path(__file__).parent
+MODELS = HERE.parent / "models"
+CASES = json.loads((HERE / "grpc_transcripts.json").read_text())
+METHODS = {each.name: each for each in pb.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods}
+
+
+@pytest.fixture(scope="module")
+def channel() -> Iterator[grpc.Channel]:
+    names = [each.name for each in MODELS.iterdir() if each.name not in ("probe", "wont_load")]
+    explicit = {"model_control_mode": "explicit", "load_models": names, "trace": TraceOptions("trace.json")}
+    with Server(MODELS, port=0, grpc_port=0, **explicit) as server:
+        assert server.endpoints.grpc is not None
+        with grpc.insecure_channel(f"127.0.0.1:{server.endpoints.grpc.port}") as channel:
+            yield channel
+
+
+def ask(channel: grpc.Channel, case: dict[str, Any]) -> dict[str, Any]:
+    """The answer as it is recorded."""
+    method = METHODS[case["rpc"]]
+    request_class = GetMessageClass(method.input_type)
+    path = f"/inference.GRPCInferenceService/{case['rpc']}"
+    codec = request_class.SerializeToString, GetMessageClass(method.output_type).FromString
+    metadata = list(case.get("metadata", {}).items())
+    answer: dict[str, Any] = {"code": "OK", "text": ""}
+    try:
+        if "requests" in case:
+            answer["responses"] = []
+            requests = [json_format.ParseDict(each, request_class()) for each in case["requests"]]
+            for response in channel.stream_stream(path, *codec)(iter(requests), metadata=metadata, timeout=20):
+                answer["responses"].append(json_format.MessageToDict(response))
+        else:
+            request = json_format.ParseDict(case["request"], request_class())
+            response = channel.unary_unary(path, *codec)(request, metadata=metadata, timeout=20)
+            answer["response"] = json_format.MessageToDict(response)
+    except grpc.RpcError as error:
+        answer |= {"code": error.code().name, "text": error.details()}
+    return answer
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda each: each["id"])
+def test_the_answer_is_the_recorded_one(channel: grpc.Channel, case: dict[str, Any]):
+    answer, recorded = ask(channel, case), case["answer"]
+    if case.get("volatile_text"):  # a traceback, with paths
+        for each in answer.get("responses", ()):
+            assert each.pop("errorMessage")
+    assert {name: answer[name] for name in recorded} == recorded

@@ -1,0 +1,115 @@
+"""The batch view without a browser: what its kernel side tells, and when it ends."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+import tritonnb as tnb
+from tritonnb.notebook.batch_view import BatchView, LiveBatchView
+from tritonnb.server import Server
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server(port=0) as server:
+
+        @server.model(max_batch_size=8, dynamic_batching={})
+        def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+            return X * 2
+
+        yield server
+
+
+@pytest.fixture
+def watched(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[LiveBatchView, list]]:
+    """A view, and what it sends to the browser."""
+    sent: list = []
+    monkeypatch.setattr(LiveBatchView, "send", lambda self, told, buffers=None: sent.append(told))
+    view = server["double"].watch()
+    yield view, sent
+    if view.live:
+        view.close()
+
+
+def views() -> list[str]:
+    return [each.name for each in threading.enumerate() if each.name.startswith("tritonnb view")]
+
+
+def test_a_live_view_is_told_what_runs(server, watched):
+    view, sent = watched
+    for value in range(5):
+        server["double"](X=[[value]])
+    view.close()
+    batches = [each for told in sent for each in told["batches"]]
+    assert [each["rows"] for each in batches] == [1] * 5
+    assert all(each["why"] for each in batches)
+    assert sent[-1]["counts"]["requests"] == 5
+    assert view.history["counts"]["requests"] == 5
+    assert len(view.history["batches"]) == 5
+
+
+def test_watching_again_shows_the_same_view_until_it_is_closed(server, watched):
+    view, _ = watched
+    assert server["double"].watch() is view
+    view.close()
+    again = server["double"].watch()
+    assert again is not view
+    again.close()
+
+
+def test_a_closed_view_leaves_nothing_behind(server, watched):
+    view, _ = watched
+    view.close()
+    assert views() == []
+    assert server.call(lambda: server.engine.stream._sinks) == ()
+
+
+def test_a_view_ends_with_its_server(server, watched):
+    view, _ = watched
+    server["double"](X=[[1]])
+    server.stop()
+    view.ended.wait(10)
+    assert not view.live
+    assert view.history["counts"]["requests"] == 1
+    assert views() == []
+
+
+def test_a_view_ends_with_its_model(server, watched):
+    view, _ = watched
+    server.unload("double")
+    view.ended.wait(10)
+    assert not view.live
+    assert server.call(lambda: server.engine.stream._sinks) == ()
+
+
+def test_a_recording_opens_in_the_same_view():
+    rec = tnb.simulate('name: "m" max_batch_size: 8 dynamic_batching { }', [(0, 4), (1, 2), (2, 2)], tnb.fixed(5))
+    view = rec.view()
+    assert isinstance(view, BatchView)
+    assert not view.live
+    assert [each["rows"] for each in view.history["batches"]] == [4, 4]
+    assert view.svg().startswith("<svg role=")
+    assert rec.plot.alt("timeline") in view.svg()
+    data, _ = view._repr_mimebundle_()
+    assert data["image/svg+xml"] == view.svg()
+    assert data["text/plain"] == rec.plot.alt("timeline")
+
+
+def test_a_recording_of_several_models_asks_which():
+    one, two = (tnb.simulate(f'name: "{name}"', [(0, 1)], tnb.fixed(1)) for name in "ab")
+    both = tnb.Recording([*one.events, *two.events], one.configs | two.configs)
+    with pytest.raises(tnb.TritonError, match=r"a recording of a, b: use rec\.of"):
+        both.view()
+    assert both.of("a").view().history["meta"]["model"] == "a"
+    with pytest.raises(tnb.TritonError, match="of no model"):
+        tnb.Recording().view()
+
+
+def test_a_stateful_recording_has_its_slots_as_still_twin():
+    config = 'name: "m" max_batch_size: 2 sequence_batching { direct { } }'
+    rec = tnb.simulate(config, tnb.sequences([2, 2, 2], every_us=9000, stagger_us=100), tnb.fixed(1))
+    assert "3 sequences in 2 slots" in rec.view().svg()
+    assert rec.view().history["meta"]["strategy"] == "direct"

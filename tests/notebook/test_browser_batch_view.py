@@ -1,0 +1,160 @@
+"""The batch view in a real browser: live while a cell runs, held, stepped through, asked why, exported."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.notebook.browser import NotebookPage
+
+SERVE = """
+import time
+import tritonnb as tnb
+server = tnb.serve(port=0)
+@server.model(max_batch_size=8, instance_group=[dict(count=2)],
+              dynamic_batching=dict(max_queue_delay_microseconds=5000, preferred_batch_size=[4], priority_levels=2,
+                                    default_priority_level=2))
+def slow(X: tnb.FP32[1]) -> tnb.FP32[1]:
+    time.sleep(0.003)
+    return X * 2
+view = server["slow"].watch()
+"""
+TRAFFIC = """
+load = tnb.load(server["slow"], rate=300, arrivals="poisson", duration=3, seed=1)
+load.wait()
+"""
+SEQUENCES = """
+config = 'name: "m" max_batch_size: 2 instance_group { count: 2 } sequence_batching { direct { } }'
+tnb.simulate(config, tnb.sequences([3] * 6, every_us=60_000, stagger_us=10_000), tnb.fixed(9)).view()
+"""
+
+# Runs code in the kernel and looks whether the view changed before the kernel was done with it.
+SEND_AND_WAIT = """async ([code, before]) => {
+    const { kernel } = window.jupyterapp.shell.currentWidget.context.sessionContext.session;
+    let done = false;
+    kernel.requestExecute({ code }).done.then(() => { done = true; });
+    const count = () => Number(document.querySelector(".tnb-fact b").innerText);
+    while (count() <= before) {
+        if (done) throw new Error("the view changed only when the cell had ended");
+        await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+}"""
+
+
+class View:
+    """The view as a user meets it."""
+
+    def __init__(self, page: NotebookPage, output: int) -> None:
+        self.page = page
+        self.root = page.output(output).locator(".tnb-batch-view")
+        self.root.wait_for()
+        self.canvas = self.root.locator("canvas")
+
+    def fact(self, words: str) -> float:
+        text = self.root.locator(".tnb-fact", has_text=words).first.locator("b").inner_text()
+        return float(text.rstrip(" %"))
+
+    def click(self, title: str) -> None:
+        self.root.get_by_title(title, exact=False).click()
+
+    def says(self, words: str) -> None:
+        self.root.get_by_text(words, exact=False).first.wait_for()
+
+    def saved(self, button: str) -> str:
+        with self.page.browser_page.expect_download() as download:
+            self.root.get_by_role("button", name=button).click()
+        return str(download.value.path().read_bytes().decode("latin-1"))
+
+
+@pytest.fixture(scope="module")
+def page(notebook) -> Any:
+    page = notebook(SERVE, "view", TRAFFIC, SEQUENCES)
+    page.run_all()
+    View(page, 3)
+    return page
+
+
+@pytest.fixture
+def live(page: NotebookPage) -> View:
+    return View(page, 1)
+
+
+@pytest.fixture
+def slots(page: NotebookPage) -> View:
+    return View(page, 3)
+
+
+def test_it_counted_every_request_of_the_cell_that_ran(page: NotebookPage, live: View):
+    sent = page.execute("print(server['slow'].stats()['inference_count'])")
+    page.browser_page.wait_for_function(
+        "([fact, count]) => fact.innerText.startsWith(count)",
+        arg=[live.root.locator(".tnb-fact", has_text="requests").first.element_handle(), sent.strip()],
+    )
+    assert live.fact("batches") < int(sent)
+    assert live.fact("rows in a batch") > 1
+    assert "slow:" in live.canvas.get_attribute("aria-label")
+    page.screenshots("batch-view-live", live.root)
+
+
+def test_updates_come_while_a_cell_runs(page: NotebookPage, live: View):
+    before = live.fact("requests")
+    # The cell that sends ends only when the view has told of it: here, by the text that it waits for.
+    page.browser_page.evaluate(SEND_AND_WAIT, [TRAFFIC, before])
+    assert live.fact("requests") > before
+
+
+def test_held_it_steps_from_event_to_event_and_says_what_happens(page: NotebookPage, live: View):
+    live.click("pause, or follow again")
+    live.canvas.focus()
+    seen = []
+    for _ in range(12):
+        page.browser_page.keyboard.press("ArrowLeft")
+        seen.append(live.root.locator(".tnb-event").inner_text())
+    times = [float(each.split(" ms")[0]) for each in seen]
+    assert times == sorted(times, reverse=True)
+    assert any("arrives" in each for each in seen)
+    assert any("sent to slow_0_" in each or "is done on" in each for each in seen)
+
+
+def test_a_batch_says_why_it_was_sent(page: NotebookPage, live: View):
+    live.canvas.focus()
+    for _ in range(30):
+        page.browser_page.keyboard.press("ArrowLeft")
+        if live.root.locator(".tnb-why").count():
+            break
+    live.says("Why now?")
+    live.says("left waiting")
+    assert live.root.locator("table tbody tr").count() >= 1
+    page.screenshots("batch-view-why", live.root)
+
+
+def test_its_picture_and_its_trace_can_be_kept(live: View):
+    svg = ElementTree.fromstring(live.saved("SVG").encode("latin-1"))
+    assert svg.get("role") == "img"
+    assert "batches" in svg.find("{http://www.w3.org/2000/svg}title").text
+    assert live.saved("PNG").startswith("\x89PNG")
+    trace = json.loads(live.saved("Perfetto"))["traceEvents"]
+    batches = [each for each in trace if each["ph"] == "X"]
+    assert {each["name"].split()[1] for each in batches} == {"rows"}
+    assert all(each["dur"] > 0 and each["args"]["why"] for each in batches)
+
+
+def test_slots_show_sequences_null_rows_and_controls(page: NotebookPage, slots: View):
+    assert slots.fact("null rows") > 0
+    slots.canvas.focus()
+    for _ in range(40):
+        page.browser_page.keyboard.press("ArrowLeft")
+        if slots.root.locator(".tnb-why").count():
+            break
+    for row in ("START", "END", "READY", "CORRID"):
+        assert slots.root.locator("table td", has_text=row).count() == 1
+    slots.says("direct strategy")
+    assert slots.root.locator(".tnb-cell").count() == 4
+    page.screenshots("batch-view-slots", slots.root)
+
+
+def test_nothing_complains(page: NotebookPage):
+    assert page.errors == []

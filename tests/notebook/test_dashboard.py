@@ -1,0 +1,97 @@
+"""The dashboard without a browser: it follows the server from a thread of its own, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import ipywidgets
+import pytest
+from ipywidgets.widgets.widget import _instances
+
+from tritonnb.notebook.dashboard import Dashboard
+from tritonnb.server import Server
+
+EXAMPLES = Path(__file__).parents[2] / "model_repository"
+INPUTS = {"INPUT0": [[1.0, 2, 3, 4]], "INPUT1": [[1.0, 1, 1, 1]]}
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server(EXAMPLES, port=0, model_control_mode="explicit", load_models=["add_sub", "identity_fp32"]) as server:
+        yield server
+
+
+@pytest.fixture
+def dashboard(server: Server) -> Iterator[Dashboard]:
+    dashboard = server.dashboard("add_sub")
+    yield dashboard
+    dashboard.close()
+
+
+def parts(dashboard: Dashboard) -> tuple[Any, Any, Any]:
+    """The server's card, the choice of models, and the tabs."""
+    return dashboard.children
+
+
+def until(widget: Any, trait: str, reached: Callable[[], bool]) -> None:
+    done = threading.Event()
+    widget.observe(lambda change: reached() and done.set(), trait)
+    if not reached():
+        assert done.wait(20)
+
+
+def test_it_opens_a_model_in_tabs(dashboard: Dashboard):
+    card, choice, tabs = parts(dashboard)
+    assert "add_sub" in card.value
+    assert choice.options == ("add_sub", "identity_fp32")
+    assert {"Configuration", "Statistics"} <= set(tabs.titles)
+
+
+def test_it_follows_the_server_by_itself(server: Server, dashboard: Dashboard):
+    tabs = parts(dashboard)[2]
+    statistics = tabs.children[tabs.titles.index("Statistics")]
+    assert "Nothing has run yet" in statistics.value
+    server["add_sub"](INPUTS)
+    until(statistics, "value", lambda: "1 rows of 1 requests in 1 executions" in statistics.value)
+
+
+def test_it_follows_the_list_of_models(server: Server, dashboard: Dashboard):
+    choice = parts(dashboard)[1]
+    server.load("string_upper")
+    until(choice, "options", lambda: "string_upper" in choice.options)
+    assert choice.value == "add_sub"
+
+
+def test_another_model_opens_and_what_was_edited_stays(server: Server, dashboard: Dashboard):
+    _, choice, tabs = parts(dashboard)
+    edited = tabs.children[tabs.titles.index("Configuration")]
+    edited.text += "# mine\n"
+    choice.value = "identity_fp32"
+    until(tabs, "children", lambda: bool(tabs.children) and tabs.children[-2].model == "identity_fp32")
+    choice.value = "add_sub"
+    until(tabs, "children", lambda: bool(tabs.children) and tabs.children[-2].model == "add_sub")
+    assert tabs.children[-2].text.endswith("# mine\n")
+
+
+def test_closing_leaves_neither_widgets_nor_threads(server: Server):
+    widgets, threads = set(_instances), set(threading.enumerate())
+    dashboard = server.dashboard("add_sub")
+    started = set(threading.enumerate()) - threads
+    dashboard.close()
+    for each in started:
+        each.join(20)
+    assert not started & set(threading.enumerate())
+    left = {key: each for key, each in _instances.items() if key not in widgets}
+    assert [each for each in left.values() if not isinstance(each, (ipywidgets.Layout, ipywidgets.Style))] == []
+
+
+def test_a_stopped_server_leaves_the_last_state(server: Server):
+    dashboard = server.dashboard("add_sub")
+    card = parts(dashboard)[0]
+    server.stop()
+    until(card, "value", lambda: "has been stopped" in card.value)
+    assert "max_batch_size: 8" in dashboard.last_state()
+    dashboard.close()

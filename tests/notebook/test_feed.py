@@ -1,0 +1,149 @@
+"""What a view is told: exact counts, everything of a little, a part of too much."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import tritonnb as tnb
+from tritonnb.notebook.feed import MOST_MEMBERS, Feed, describe_config
+from tritonnb.recording.recording import Recording
+
+DYNAMIC = 'name: "m" max_batch_size: 8 dynamic_batching { preferred_batch_size: 4 max_queue_delay_microseconds: 5000 }'
+DIRECT = """name: "m" max_batch_size: 2 instance_group { count: 2 }
+    sequence_batching { direct { } state { input_name: "S" output_name: "S" data_type: TYPE_FP32 dims: 3 } }"""
+
+
+def feed_of(rec: Recording, **options) -> Feed:
+    return Feed("m", rec.configs["m"], rec.span_ns[0], **options)
+
+
+@pytest.fixture
+def rec() -> Recording:
+    return tnb.simulate(DYNAMIC, tnb.poisson(rate=800, duration=0.2, seed=3), tnb.fixed(4))
+
+
+def test_everything_of_a_recording_is_told(rec):
+    feed = feed_of(rec, sample=False, keep=5000)
+    feed.take(rec.events)
+    feed.flush(rec.span_ns[1])
+    told = json.loads(json.dumps(feed.history(rec.span_ns[1])))
+    assert [(each["n"], each["rows"], each["why"]) for each in told["batches"]] == [
+        (each.number, each.size, each.why) for each in sorted(rec.batches, key=lambda each: each.sent_ns)
+    ]
+    assert sum(len(each["members"]) for each in told["batches"]) == len(rec.requests)
+    first, seen = told["batches"][0], rec.batches[0]
+    assert first["end"] - first["start"] == pytest.approx(seen.compute_ns / 1e6, abs=1e-4)
+    assert first["sent"] - first["oldest"] == pytest.approx(seen.queue_ns / 1e6, abs=1e-4)
+    assert told["counts"]["requests"] == len(rec.requests)
+    assert dict(told["counts"]["sizes"]) == rec.batch_sizes()
+    assert told["depth"] == 0
+    assert told["pending"] == []
+
+
+def test_deliveries_add_up_to_the_history(rec):
+    feed = feed_of(rec)
+    batches, depths = {}, []
+    for at in range(0, len(rec.events), 7):
+        part = rec.events[at : at + 7]
+        feed.take(part)
+        told = feed.flush(part[-1].time_ns)
+        batches |= {each["n"]: dict(each) for each in told["batches"]}
+        for done in told["done"]:
+            batches[done["n"]].update(done)
+        depths += told["depths"]
+    history = feed.history(rec.span_ns[1])
+    assert list(batches.values()) == history["batches"]
+    assert depths == history["depths"]
+    assert feed.quiet
+
+
+def test_depth_is_that_of_the_scheduler(rec):
+    feed = feed_of(rec, sample=False, keep=5000)
+    feed.take(rec.events)
+    depths = dict(map(tuple, feed.flush(0)["depths"]))
+    for batch in feed.history(0)["batches"]:
+        if [each["sent"] for each in feed.history(0)["batches"]].count(batch["sent"]) == 1:
+            assert depths[batch["sent"]] == batch["depth"]
+
+
+def test_waiting_requests_are_told_while_they_wait():
+    rec = tnb.simulate(DYNAMIC, [(0, 1), (1000, 2)], tnb.fixed(1))
+    feed = feed_of(rec)
+    feed.take(each for each in rec.events if each.time_ns < 2_000_000)
+    told = feed.flush(2_000_000)
+    assert [(label, rows, queued, line) for label, rows, _, queued, line, *_ in told["pending"]] == [
+        ("1", 1, 0.0, 0),
+        ("2", 2, 1.0, 1),
+    ]
+    assert (told["depth"], told["now"], feed.quiet) == (2, 2.0, False)
+
+
+def test_of_too_much_a_part_is_drawn_and_all_is_counted():
+    arrivals = tnb.constant(rate=400_000, duration=0.02)
+    rec = tnb.simulate('name: "m" max_batch_size: 64 dynamic_batching { }', arrivals, tnb.fixed(0.1))
+    feed = feed_of(rec)
+    feed.take(rec.events)
+    told = feed.flush(rec.span_ns[1])
+    drawn = sum(len(each["members"]) for each in told["batches"])
+    every, part = told["batches"][0]["drawn"]
+    assert drawn <= MOST_MEMBERS + len(told["batches"])
+    assert every * part > 1
+    assert told["counts"]["requests"] == 8000
+    assert sum(size * count for size, count in told["counts"]["sizes"]) == 8000
+    assert len(told["depths"]) <= 200
+    assert max(depth for _, depth in told["depths"]) > 0
+    assert sum(each["requests"] for each in told["batches"]) >= drawn
+
+
+def test_history_is_bounded(rec):
+    feed = feed_of(rec, keep=5)
+    feed.take(rec.events)
+    feed.flush(0)
+    history = feed.history(0)
+    assert len(history["batches"]) == 5
+    assert history["counts"]["batches"] == len(rec.batches)
+
+
+def test_requests_from_before_the_view_count_until_they_leave(rec):
+    waiting = [each for each in rec.events if type(each).__name__ == "RequestArrived"][:1]
+    feed = feed_of(rec, depth=1)
+    feed.take(each for each in rec.events if each not in waiting)
+    told = feed.flush(0)
+    assert told["depth"] == 0
+    assert min(depth for _, depth in told["depths"]) == 0
+
+
+def test_refused_requests_are_told_with_their_reason():
+    config = (
+        'name: "m" max_batch_size: 1 dynamic_batching { default_queue_policy { default_timeout_microseconds: 500 } }'
+    )
+    rec = tnb.simulate(config, [(0, 1), (10, 1)], tnb.fixed(10))
+    feed = feed_of(rec)
+    feed.take(rec.events)
+    ((begin, end, label, _, message, _),) = feed.flush(0)["refused"]
+    assert (begin, end, label, message) == (0.01, pytest.approx(0.51), "2", "Request timeout expired")
+
+
+def test_slots_are_those_of_the_recording():
+    arrivals = tnb.sequences([3] * 6, every_us=60_000, stagger_us=10_000)
+    rec = tnb.simulate(DIRECT, arrivals, tnb.fixed(5))
+    feed = feed_of(rec, sample=False, keep=5000)
+    feed.take(rec.events)
+    feed.flush(rec.span_ns[1])
+    told = feed.history(rec.span_ns[1])
+    assert [each[:3] for each in told["stays"]] == [[each.sequence, each.instance, each.slot] for each in rec.stays]
+    assert [each[4] for each in told["stays"]] == [each.assigned_ns / 1e6 for each in rec.stays]
+    assert [each[7] for each in told["stays"]] == [3] * 6
+    assert told["counts"]["nulls"] == sum(each.requests.count(None) for each in rec.batches)
+    assert [len(each["members"]) for each in told["batches"]] == [each["rows"] for each in told["batches"]]
+
+
+def test_a_configuration_is_told_in_the_words_of_its_fields():
+    rec = tnb.simulate(DIRECT, [tnb.Arrival(0, sequence_id=1, sequence_start=True)], tnb.fixed(1))
+    meta = describe_config("m", rec.configs["m"])
+    assert (meta["batcher"], meta["strategy"], meta["slots"], meta["idle"]) == ("sequence", "direct", 2, 1000.0)
+    assert meta["states"] == ["S [3]"]
+    dynamic = describe_config("m", tnb.simulate(DYNAMIC, [(0, 1)], tnb.fixed(1)).configs["m"])
+    assert (dynamic["preferred"], dynamic["delay"], dynamic["max_batch_size"]) == ([4], 5.0, 8)

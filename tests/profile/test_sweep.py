@@ -1,0 +1,197 @@
+"""Which configuration serves best: in virtual time, where the answer is known, and live."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from google.protobuf import text_format
+from matplotlib.figure import Figure
+from tritonclient.grpc import model_config_pb2 as pb
+
+import tritonnb as tnb
+from tritonnb.profile.constraint import Constraint
+from tritonnb.server import Server
+
+#: A batch of any size takes 10 ms: only batches make an instance faster.
+FLAT = {"service": tnb.fixed(10), "requests": 400}
+EXAMPLES = Path(__file__).parents[2] / "model_repository"
+
+
+def test_a_constraint_alone_finds_the_highest_rate(server: Server):
+    found = tnb.sweep(server["held"], max_batch_size=[1, 4, 8], constraint="p99 < 100 ms", **FLAT)
+    assert [each.edits["max_batch_size"] for each in found.trials] == [8, 4, 1]
+    assert all(each.meets and each.percentile(99) <= 100 for each in found.trials)
+    rates = [each.rate for each in found.trials]
+    assert all(0.6 * limit < rate < limit for rate, limit in zip(rates, (800, 400, 100), strict=True))
+    assert found.running.rate == found.best.rate  # which has max_batch_size 8, too
+    assert found.verdict().startswith("Best of 3: max_batch_size 8: ")
+
+
+def test_a_delay_that_breaks_the_constraint_is_not_the_best(server: Server):
+    delays = [0, 5_000, 200_000]
+    found = tnb.sweep(server["held"], max_queue_delay_microseconds=delays, constraint="p99 < 50 ms", rate=20, **FLAT)
+    assert [each.edits["max_queue_delay_microseconds"] for each in found.trials] == delays
+    assert [each.meets for each in found.trials] == [True, True, False]
+
+
+def test_of_equals_the_one_with_fewer_instances_is_best(server: Server):
+    found = tnb.sweep(server["held"], count=[3, 2], arrivals=[(0, 1), (1_000, 1)], **FLAT)
+    assert [each.edits["count"] for each in found.trials] == [2, 3]
+
+
+def test_every_combination_is_tried_under_the_same_traffic(server: Server):
+    found = tnb.sweep(server["held"], max_batch_size=[1, 8], count=[1, 2], clients=64, **FLAT)
+    assert len(found.trials) == 4
+    assert {len(each.latencies_ms) for each in found.trials} == {400}
+    assert found.best.edits == {"max_batch_size": 8, "count": 2}
+    assert found.best.rate == pytest.approx(1600, rel=0.1)
+
+
+def test_the_same_seed_finds_the_same(server: Server):
+    first, again = (tnb.sweep(server["held"], count=[1, 2], rate=150, seed=5, **FLAT) for _ in range(2))
+    assert repr(first) == repr(again)
+    np.testing.assert_array_equal(first.best.latencies_ms, again.best.latencies_ms)
+
+
+def test_nothing_may_be_found(server: Server):
+    found = tnb.sweep(server["held"], count=[1, 2], constraint="p99 < 5 ms", rate=10, **FLAT)
+    assert found.verdict().startswith("None of 2 configurations obeys p99 < 5 ms; the nearest: count 2")
+    with pytest.raises(tnb.TritonError, match="None of 2 configurations"):
+        found.apply()
+
+
+def test_stateful_models_are_swept_with_sequences(server: Server):
+    found = tnb.sweep(server["accumulate"], max_batch_size=[1, 4], constraint="p99 < 100 ms", sequence_length=5, **FLAT)
+    assert found.best.edits == {"max_batch_size": 4}
+
+
+def test_service_times_are_measured_where_none_are_given(server: Server):
+    times = tnb.service_times(server["held"])
+    assert list(times) == [1, 2, 4, 8]
+    assert min(times.values()) > 0
+    assert set(tnb.service_times(server["accumulate"])) <= {1, 2, 3, 4}
+    assert tnb.sweep(server["held"], count=[1, 2], rate=10, requests=20).best.meets
+
+
+def test_live_every_configuration_serves_and_the_model_ends_as_it_was(server: Server):
+    before = server["held"].config.text
+    found = tnb.sweep(server["held"], max_batch_size=[1, 4], clients=4, requests=40, live=True)
+    assert server["held"].config.text == before
+    sizes = {each.edits["max_batch_size"]: max(each.recording.batch_sizes()) for each in found.trials}
+    assert sizes[1] == 1
+    assert sizes[4] <= 4
+
+
+def test_an_interrupt_keeps_what_was_tried(server: Server, monkeypatch: pytest.MonkeyPatch):
+    tried = tnb.profile.trial.simulated
+
+    def until_the_third(*args):
+        if args[-2].get("count") == 2:
+            raise KeyboardInterrupt
+        return tried(*args)
+
+    monkeypatch.setattr("tritonnb.profile.trial.simulated", until_the_third)
+    found = tnb.sweep(server["held"], count=[1, 2], rate=10, **FLAT)
+    assert [each.edits for each in found.trials] == [{"count": 1}]
+
+
+def test_the_best_can_be_applied(server: Server):
+    found = tnb.sweep(server["held"], max_queue_delay_microseconds=[0], max_batch_size=[4], clients=8, **FLAT)
+    assert found.apply() == "reloaded"
+    config = server["held"].config
+    assert (config.max_batch_size, list(config.dynamic_batching.preferred_batch_size)) == (4, [4])
+
+
+def test_the_best_can_be_exported_and_served_again(tmp_path: Path):
+    with Server(EXAMPLES, port=0, model_control_mode="explicit", load_models=["add_sub"]) as server:
+        found = tnb.sweep(server["add_sub"], count=[2], max_queue_delay_microseconds=[300], clients=8, **FLAT)
+        for _ in range(2):  # again, as a cell is run again
+            assert found.export(tmp_path / "out") == tmp_path / "out" / "add_sub"
+        with pytest.raises(tnb.TritonError, match="is what is being served"):
+            found.export(EXAMPLES)
+    text = (tmp_path / "out" / "add_sub" / "config.pbtxt").read_text()
+    written = text_format.Parse(text, pb.ModelConfig())
+    assert written.instance_group[0].count == 2
+    assert written.dynamic_batching == pb.ModelDynamicBatching(max_queue_delay_microseconds=300)
+    assert sorted(each.name for each in (tmp_path / "out" / "add_sub").iterdir()) == ["1", "config.pbtxt"]
+    with Server(tmp_path / "out", port=0) as server:
+        x = [[1, 2, 3, 4]]
+        assert server["add_sub"](INPUT0=x, INPUT1=x)["OUTPUT0"].tolist() == [[2, 4, 6, 8]]
+
+
+def test_a_function_has_no_files_to_export(server: Server, tmp_path: Path):
+    with pytest.raises(tnb.TritonError, match="'held' is a Python function of this process"):
+        tnb.sweep(server["held"], count=[1], clients=1, **FLAT).export(tmp_path)
+
+
+def test_a_sweep_shows_itself(server: Server):
+    found = tnb.sweep(server["held"], max_batch_size=[1, 8], constraint="p99 < 30 ms", rate=200, **FLAT)
+    assert "✓" in repr(found)
+    assert "✗" in found._repr_html_()
+    assert list(found.to_pandas()["max_batch_size"]) == [8, 1]
+    ax = Figure().add_subplot()
+    assert found.plot(ax) is ax
+    labels = [each.get_text() for each in ax.get_yticklabels()]
+    assert labels == ["max_batch_size 8", "max_batch_size 1", "now"]
+    drawn = []
+    thread = threading.Thread(target=lambda: drawn.append(found.plot()._repr_mimebundle_()))
+    thread.start()
+    thread.join()
+    assert found.verdict() in drawn[0]["text/plain"]
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({"count": [1]}, "say what traffic to expect .* or what must hold"),
+        ({"count": [1], "constraint": "p99 < 5 ms", "live": True}, r"arrivals=\)$"),
+        ({"rate": 5}, "name the fields to try"),
+        ({"rate": 5, "count": 2}, "count needs a list of values to try, got 2"),
+        ({"rate": 5, "count": []}, "count needs a list of values"),
+        ({"rate": 5, "colour": [1]}, "no field 'colour' to edit"),
+        ({"rate": 5, "max_batch_size": [2], "preferred_batch_size": [[4]]}, "must be <= max batch size for held"),
+        ({"rate": 5, "clients": 5, "count": [1]}, "cannot be given together"),
+        ({"rate": 5, "count": [1], "constraint": "fast"}, "constraint cannot be 'fast': write such as"),
+    ],
+)
+def test_wrong_arguments_are_named_before_anything_is_measured(server: Server, given, complaint):
+    with pytest.raises(tnb.TritonError, match=complaint):
+        tnb.sweep(server["held"], **given)
+    assert server["held"].stats()["inference_count"] == 0
+
+
+def test_a_stateful_model_needs_sequences(server: Server):
+    with pytest.raises(tnb.TritonError, match="'accumulate' is stateful: say sequence_length="):
+        tnb.sweep(server["accumulate"], count=[1], rate=5)
+    with pytest.raises(tnb.TritonError, match="clients that send sequences are not simulated"):
+        tnb.sweep(server["accumulate"], count=[1], clients=5, sequence_length=5)
+
+
+@pytest.mark.parametrize(
+    ("text", "bounds"),
+    [
+        ("p99 < 50 ms", {"p99": 50}),
+        ("p99.9<=2s", {"p99.9": 2000}),
+        ("mean < 500 us and max < 1 s", {"mean": 0.5, "max": 1000}),
+    ],
+)
+def test_constraints_are_read(text, bounds):
+    assert Constraint.parse(text).bounds == bounds
+
+
+@pytest.mark.parametrize(
+    "text", ["", "p99 > 5 ms", "p101 < 5 ms", "p99 < 5", "rate < 5 ms", "p99 < 5 ms or p50 < 1 ms"]
+)
+def test_other_constraints_are_refused(text):
+    with pytest.raises(tnb.TritonError, match="constraint cannot be"):
+        Constraint.parse(text)
+
+
+def test_a_constraint_holds_of_latencies():
+    constraint = Constraint.parse("p50 <= 2 ms and max < 4 ms")
+    assert constraint.holds(np.array([1.0, 2.0, 3.0]))
+    assert not constraint.holds(np.array([1.0, 2.0, 5.0]))
+    assert not constraint.holds(np.array([]))

@@ -1,0 +1,1 @@
+"""The gRPC endpoint: NVIDIA's GRPCInferenceService on the server's own loop."""

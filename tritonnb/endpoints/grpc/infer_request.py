@@ -1,0 +1,260 @@
+"""A gRPC inference request: from a ``ModelInferRequest`` to an `InferRequest`.
+
+Tensors come as raw bytes, one entry for each input that is not in shared memory, or as typed contents; a
+request has one or the other. In the order of checks and with the texts of Triton's server.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tritonnb.core.datatypes import BY_NAME, BYTES, DataType, encode_bytes
+from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
+from tritonnb.core.messages import SEQUENCE_END, SEQUENCE_START, InferRequest, Respond, Tensor, UndecodedTensor
+from tritonnb.endpoints.tensors import AnswerFormat, OutputFormat, binary_tensor, check_overflow
+from tritonnb.model_config.schema import INVALID, ModelSpec
+from tritonnb.runtime.shared_memory import SharedMemory
+
+EMPTY_FINAL = "triton_enable_empty_final_response"
+_LONGEST_ID = 128
+
+#: Typed contents: the field, the datatypes that it serves, and the one that complaints name.
+_FIELDS = (
+    ("bool_contents", ("BOOL",), "BOOL"),
+    ("int_contents", ("INT8", "INT16", "INT32"), "INT32"),
+    ("int64_contents", ("INT64",), "INT64"),
+    ("uint_contents", ("UINT8", "UINT16", "UINT32"), "UINT32"),
+    ("uint64_contents", ("UINT64",), "UINT64"),
+    ("fp32_contents", ("FP32",), "FP32"),
+    ("fp64_contents", ("FP64",), "FP64"),
+    ("bytes_contents", ("BYTES",), "BYTES"),
+)
+#: What the elements of a field are before they are cut to the datatype.
+_WIDE = {"int_contents": "<i4", "uint_contents": "<u4"}
+
+
+def read_request(
+    message: Any, spec: ModelSpec, version: int, shared_memory: SharedMemory, respond: Respond
+) -> tuple[InferRequest, AnswerFormat]:
+    """Read one request.
+
+    Parameters
+    ----------
+    message : inference.ModelInferRequest
+    spec : ModelSpec
+        Of the model that is asked.
+    version : int
+    shared_memory : SharedMemory
+        Where tensors may be instead.
+    respond : callable
+        Where the responses go.
+
+    Raises
+    ------
+    TritonError
+    """
+    request = InferRequest(spec.name, {}, respond, model_version=version, id=message.id)
+    if message.parameters:
+        _read_parameters(message.parameters, request)
+    described = _described(message.inputs, request)
+    answer = AnswerFormat()
+    for output in message.outputs:
+        wanted = _output_format(output, shared_memory) if output.parameters else OutputFormat()
+        answer.outputs.setdefault(output.name, wanted)
+    if answer.outputs:
+        request.requested_outputs = tuple(answer.outputs)
+    _read_inputs(message, described, request, shared_memory)
+    return request, answer
+
+
+def wants_empty_final(message: Any) -> bool:
+    """Whether a stream is to say that a request is over where the model gave no response with it."""
+    return EMPTY_FINAL in message.parameters and message.parameters[EMPTY_FINAL].bool_param
+
+
+# --- inputs -------------------------------------------------------------------------------------
+
+
+def _described(inputs: Any, request: InferRequest) -> list[tuple[str, DataType, tuple[int, ...]]]:
+    """Name, datatype and shape of each input."""
+    found: dict[str, tuple[str, DataType, tuple[int, ...]]] = {}
+    for each in inputs:
+        name, datatype, shape = each.name, BY_NAME.get(each.datatype, INVALID), tuple(each.shape)
+        if name in found:
+            raise InvalidArgumentError(f"{request.id_prefix}input '{name}' already exists in request")
+        check_overflow(name, datatype, shape)
+        found[name] = name, datatype, shape
+    return list(found.values())
+
+
+def _read_inputs(
+    message: Any,
+    described: list[tuple[str, DataType, tuple[int, ...]]],
+    request: InferRequest,
+    shared_memory: SharedMemory,
+) -> None:
+    raw = message.raw_input_contents
+    inputs: dict[str, Any] = request.inputs
+    used = 0
+    for given, (name, datatype, shape) in zip(message.inputs, described, strict=True):
+        where = _region(given) if given.parameters else None
+        if where is not None:
+            if given.HasField("contents"):
+                raise InvalidArgumentError(
+                    f"unexpected 'content' provided when using shared memory for input tensor '{name}' for model "
+                    f"'{request.model_name}'"
+                )
+            inputs[name] = _from_bytes(name, datatype, shape, shared_memory.part(*where))
+        elif given.HasField("contents"):
+            if raw:
+                raise InvalidArgumentError(
+                    "contents field must not be specified when using raw_input_contents for "
+                    f"'{name}' for model '{request.model_name}'"
+                )
+            inputs[name] = _from_bytes(name, datatype, shape, _typed(given.contents, name, datatype, request))
+        elif used < len(raw):
+            inputs[name] = _from_bytes(name, datatype, shape, raw[used])
+            used += 1
+        else:
+            raise InvalidArgumentError(
+                f"unable to find data for input tensor '{name}' for model '{request.model_name}' in request."
+            )
+
+
+def _from_bytes(
+    name: str, datatype: DataType, shape: tuple[int, ...], data: bytes | memoryview
+) -> Tensor | UndecodedTensor:
+    if any(dim < 0 for dim in shape):
+        return UndecodedTensor(name, datatype, shape, data)
+    return binary_tensor(name, datatype, shape, data, 0, len(data))
+
+
+def _typed(contents: Any, name: str, datatype: DataType, request: InferRequest) -> bytes:
+    """Typed contents as the bytes that they would be as raw ones."""
+    found = b""
+    supplied = False
+    for field, served, shown in _FIELDS:
+        values = getattr(contents, field)
+        if not values:
+            continue
+        if supplied:
+            raise InvalidArgumentError(
+                f"unexpected explicit tensor data for input tensor '{name}' for model '{request.model_name}', binary "
+                "data was already supplied."
+            )
+        if datatype.name not in served:
+            raise InvalidArgumentError(
+                f"unexpected explicit tensor data for input tensor '{name}' for model '{request.model_name}' of type "
+                f"'{shown}', expected datatype '{datatype.name}'"
+            )
+        supplied = True
+        found = _encoded(values, field, datatype)
+    return found
+
+
+def _encoded(values: Any, field: str, datatype: DataType) -> bytes:
+    if datatype is BYTES:
+        elements = np.empty(len(values), dtype=object)
+        elements[:] = list(values)
+        return encode_bytes(elements)
+    return np.array(values, _WIDE.get(field, datatype.numpy)).astype(datatype.numpy).tobytes()
+
+
+# --- parameters ---------------------------------------------------------------------------------
+
+
+def _read_parameters(parameters: Any, request: InferRequest) -> None:
+    for name, value in parameters.items():
+        kind = value.WhichOneof("parameter_choice")
+        if name == "sequence_id":
+            request.correlation_id = _correlation_id(value, kind)
+        elif name == "sequence_start":
+            request.flags |= SEQUENCE_START * _expect(name, value, kind, "bool_param")
+        elif name == "sequence_end":
+            request.flags |= SEQUENCE_END * _expect(name, value, kind, "bool_param")
+        elif name == "priority":
+            request.priority = _expect(name, value, kind, "int64_param", "uint64_param")
+            if request.priority < 0:
+                raise InvalidArgumentError("invalid value for 'priority', expected value >= 0.")
+        elif name == "timeout":
+            request.timeout_us = _expect(name, value, kind, "int64_param") % 2**64
+        elif name == EMPTY_FINAL:
+            _expect(name, value, kind, "bool_param")
+        elif name.startswith("triton_"):
+            raise InvalidArgumentError(
+                "parameter keys starting with 'triton_' are reserved for Triton usage. Only the following keys "
+                f"starting with 'triton_' are allowed: {EMPTY_FINAL}"
+            )
+        elif kind in ("string_param", "int64_param", "bool_param", "double_param"):
+            request.parameters[name] = getattr(value, kind)
+        else:
+            raise InvalidArgumentError(
+                f"invalid value type for '{name}' parameter, expected int64_param, bool_param, or string_param."
+            )
+
+
+def _expect(name: str, value: Any, kind: str | None, *kinds: str) -> Any:
+    if kind not in kinds:
+        raise InvalidArgumentError(f"invalid value type for '{name}' parameter, expected {' or '.join(kinds)}.")
+    return getattr(value, kind)
+
+
+def _correlation_id(value: Any, kind: str | None) -> int | str:
+    found = _expect("sequence_id", value, kind, "int64_param", "string_param")
+    if isinstance(found, int):
+        return found % 2**64
+    if len(found.encode()) > _LONGEST_ID:
+        raise UnsupportedError(f"string correlation ID cannot be longer than {_LONGEST_ID} characters")
+    return str(found)
+
+
+# --- outputs and regions ------------------------------------------------------------------------
+
+
+def _output_format(output: Any, shared_memory: SharedMemory) -> OutputFormat:
+    wanted = OutputFormat()
+    given = output.parameters.get("classification")
+    if given is not None:
+        if given.WhichOneof("parameter_choice") != "int64_param":
+            raise InvalidArgumentError("invalid value type for 'classification' parameter, expected int64_param")
+        if given.int64_param <= 0:
+            raise InvalidArgumentError("invalid value for 'classification' parameter, expected >= 0")
+        wanted.classification = given.int64_param
+    if "shared_memory_region" in output.parameters and wanted.classification:
+        raise InvalidArgumentError("output can't set both 'shared_memory_region' and 'classification'")
+    where = _region(output)
+    if where is not None:
+        wanted.region = shared_memory.part(*where)
+    return wanted
+
+
+def _region(tensor: Any) -> tuple[str, int, int] | None:
+    """Region, offset and size of an input or output in shared memory; None if it is in none."""
+    parameters = tensor.parameters
+    kinds = {"shared_memory_region": "string_param", "shared_memory_offset": "int64_param"}
+    kinds["shared_memory_byte_size"] = "int64_param"
+    found: dict[str, Any] = {}
+    for name, kind in kinds.items():
+        if name in parameters:
+            if parameters[name].WhichOneof("parameter_choice") != kind:
+                raise InvalidArgumentError(
+                    f"invalid value type for '{name}' parameter for tensor '{tensor.name}', expected {kind}."
+                )
+            found[name] = getattr(parameters[name], kind)
+    has_region, has_size = "shared_memory_region" in found, "shared_memory_byte_size" in found
+    if has_region and not has_size:
+        raise InvalidArgumentError(
+            "'shared_memory_byte_size' must be specified along with 'shared_memory_region' parameter for tensor "
+            f"'{tensor.name}'"
+        )
+    if has_size and not has_region:
+        raise InvalidArgumentError(
+            "'shared_memory_byte_size' can not be specified without 'shared_memory_region' parameter for tensor "
+            f"'{tensor.name}'"
+        )
+    if not has_region:
+        return None
+    offset, size = found.get("shared_memory_offset", 0), found["shared_memory_byte_size"]
+    return found["shared_memory_region"], offset % 2**64, size % 2**64

@@ -1,0 +1,91 @@
+"""A gRPC inference response: from an `InferResponse` to a ``ModelInferResponse``.
+
+Contents are always raw, one entry for each output in the order of the model; that of an output in shared
+memory is empty.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tritonclient.grpc import service_pb2 as pb
+
+from tritonnb.core.messages import InferRequest, InferResponse, ParameterValue
+from tritonnb.endpoints.tensors import AnswerFormat, OutputFormat, classified, contents
+from tritonnb.runtime.served import Served
+from tritonnb.runtime.shared_memory import fill
+
+_PLAIN = OutputFormat()
+
+
+def response_message(
+    served: Served, request: InferRequest, response: InferResponse, answer: AnswerFormat, given: Any
+) -> Any:
+    """The message that answers a request.
+
+    Parameters
+    ----------
+    served : Served
+    request : InferRequest
+    response : InferResponse
+        No error.
+    answer : AnswerFormat
+    given : inference.ModelInferRequest
+        What the client sent.
+
+    Returns
+    -------
+    inference.ModelInferResponse
+
+    Raises
+    ------
+    TritonError
+        If an output cannot be written the way the client wants it.
+    """
+    outputs: list[Any] = []
+    raw: list[bytes] = []
+    for tensor in response.outputs:
+        wanted = answer.outputs.get(tensor.name, _PLAIN)
+        if wanted.classification:
+            tensor = classified(served, tensor, wanted.classification)
+        output = pb.ModelInferResponse.InferOutputTensor(
+            name=tensor.name, datatype=tensor.datatype.name, shape=tensor.array.shape
+        )
+        if wanted.region is None:
+            raw.append(bytes(contents(tensor)))
+        else:
+            fill(tensor.name, wanted.region, contents(tensor))
+            raw.append(b"")
+            _name_region(output, given)
+        outputs.append(output)
+    message = pb.ModelInferResponse(
+        model_name=served.name,
+        model_version=str(served.version),
+        id=request.id,
+        outputs=outputs,
+        raw_output_contents=raw,
+    )
+    for name, value in (response.parameters or {}).items():
+        _set_parameter(message.parameters[name], value)
+    return message
+
+
+def _name_region(output: Any, given: Any) -> None:
+    """Say which region an output is in, in the words of the request."""
+    for each in given.outputs:
+        if each.name == output.name:
+            for name in ("shared_memory_region", "shared_memory_offset", "shared_memory_byte_size"):
+                if name in each.parameters:
+                    output.parameters[name].CopyFrom(each.parameters[name])
+            return
+
+
+def _set_parameter(parameter: Any, value: ParameterValue) -> None:
+    if isinstance(value, bool):
+        parameter.bool_param = value
+    elif isinstance(value, int):
+        parameter.int64_param = value
+    elif isinstance(value, float):
+        parameter.double_param = value
+    else:
+        parameter.string_param = value

@@ -1,0 +1,196 @@
+"""What the RPCs of ``GRPCInferenceService`` do, inference left aside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.protobuf import json_format
+from tritonclient.grpc import service_pb2 as pb
+
+from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
+from tritonnb.endpoints.grpc.inference import version_number
+from tritonnb.runtime.engine import Engine
+from tritonnb.telemetry.log_settings import FORMATS
+from tritonnb.telemetry.trace_settings import levels_of, number_of
+
+
+class Service:
+    """The RPCs with one request and one response; each takes the request's message and gives the response's."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    # --- server and models ----------------------------------------------------------------------
+
+    async def ServerLive(self, given: Any) -> Any:
+        """Whether the server answers."""
+        return pb.ServerLiveResponse(live=self._engine.is_live())
+
+    async def ServerReady(self, given: Any) -> Any:
+        """Whether the server and its models are ready."""
+        return pb.ServerReadyResponse(ready=self._engine.is_ready())
+
+    async def ModelReady(self, given: Any) -> Any:
+        """Whether a model is ready; one that there is not is not."""
+        return pb.ModelReadyResponse(ready=self._engine.model_ready(given.name, version_number(given.version)))
+
+    async def ServerMetadata(self, given: Any) -> Any:
+        """Server metadata."""
+        return pb.ServerMetadataResponse(**self._engine.metadata())
+
+    async def ModelMetadata(self, given: Any) -> Any:
+        """Model metadata."""
+        metadata = self._engine.model_metadata(given.name, version_number(given.version))
+        return json_format.ParseDict(metadata, pb.ModelMetadataResponse())
+
+    async def ModelConfig(self, given: Any) -> Any:
+        """The model's configuration."""
+        served = self._engine.model(given.name, version_number(given.version))
+        return pb.ModelConfigResponse(config=served.config)
+
+    async def ModelStatistics(self, given: Any) -> Any:
+        """The statistics extension."""
+        statistics = self._engine.statistics(given.name, version_number(given.version))
+        return json_format.ParseDict(statistics, pb.ModelStatisticsResponse())
+
+    # --- repository -----------------------------------------------------------------------------
+
+    async def RepositoryIndex(self, given: Any) -> Any:
+        """Every model and its state."""
+        _refuse_repository(given.repository_name)
+        return json_format.ParseDict({"models": self._engine.index(given.ready)}, pb.RepositoryIndexResponse())
+
+    async def RepositoryModelLoad(self, given: Any) -> Any:
+        """Load or reload a model."""
+        _refuse_repository(given.repository_name)
+        self._engine.check_model_control()
+        await self._engine.load(given.model_name, _load_parameters(given.parameters))
+        return pb.RepositoryModelLoadResponse()
+
+    async def RepositoryModelUnload(self, given: Any) -> Any:
+        """Unload a model; it need not exist."""
+        _refuse_repository(given.repository_name)
+        self._engine.check_model_control()
+        dependents = given.parameters.get("unload_dependents")
+        if dependents is not None and dependents.WhichOneof("parameter_choice") != "bool_param":
+            raise InvalidArgumentError("invalid value type for 'unload_dependents' parameter, expected bool_param.")
+        await self._engine.unload(given.model_name, dependents is not None and dependents.bool_param)
+        return pb.RepositoryModelUnloadResponse()
+
+    # --- shared memory --------------------------------------------------------------------------
+
+    async def SystemSharedMemoryStatus(self, given: Any) -> Any:
+        """Registered regions."""
+        response = pb.SystemSharedMemoryStatusResponse()
+        for region in self._engine.shared_memory.system_status(given.name):
+            entry = response.regions[region.name]
+            entry.name, entry.key = region.name, region.key
+            entry.offset, entry.byte_size = region.offset, region.byte_size
+        return response
+
+    async def SystemSharedMemoryRegister(self, given: Any) -> Any:
+        """Register a region."""
+        self._engine.shared_memory.register_system(given.name, given.key, given.offset, given.byte_size)
+        return pb.SystemSharedMemoryRegisterResponse()
+
+    async def SystemSharedMemoryUnregister(self, given: Any) -> Any:
+        """Forget a region, or all."""
+        self._engine.shared_memory.unregister_system(given.name)
+        return pb.SystemSharedMemoryUnregisterResponse()
+
+    async def CudaSharedMemoryStatus(self, given: Any) -> Any:
+        """There are none."""
+        self._engine.shared_memory.check_cuda(given.name)
+        return pb.CudaSharedMemoryStatusResponse()
+
+    async def CudaSharedMemoryRegister(self, given: Any) -> Any:
+        """Refuse a region."""
+        # Over gRPC, Triton does not look at the size of the handle.
+        raise InvalidArgumentError("failed to register shared memory region: invalid args")
+
+    async def CudaSharedMemoryUnregister(self, given: Any) -> Any:
+        """There is none to forget."""
+        return pb.CudaSharedMemoryUnregisterResponse()
+
+    # --- settings -------------------------------------------------------------------------------
+
+    async def TraceSetting(self, given: Any) -> Any:
+        """Change trace settings, and show those in force."""
+        model, tracer = given.model_name, self._engine.tracer
+        if model and not self._engine.model_ready(model):
+            raise InvalidArgumentError(f"Request for unknown model : {model}")
+        changes = _trace_changes({name: list(each.value) for name, each in given.settings.items()})
+        if changes:
+            tracer.update(model, changes)
+        response = pb.TraceSettingResponse()
+        for name, value in tracer.settings.of(model).options.to_dict().items():
+            response.settings[name].value.extend(value if isinstance(value, list) else [value])
+        return response
+
+    async def LogSettings(self, given: Any) -> Any:
+        """Change log settings, and show those in force."""
+        settings = self._engine.options.log
+        if "log_file" in given.settings:
+            raise UnsupportedError("log file location can not be updated through network protocol")
+        for name in ("log_info", "log_warning", "log_error"):
+            if name in given.settings:
+                setattr(settings, name, _log_setting(given.settings, name, "bool_param", "boolean"))
+        if "log_verbose_level" in given.settings:
+            level = _log_setting(given.settings, "log_verbose_level", "uint32_param", "int32")
+            settings.set_verbose_level(level)
+        if "log_format" in given.settings:
+            wanted = _log_setting(given.settings, "log_format", "string_param", "string")
+            if wanted not in FORMATS:
+                raise InvalidArgumentError(f"invalid argument for log_format, got: {wanted}")
+            settings.log_format = wanted
+        return _log_response(settings.to_dict())
+
+
+def _refuse_repository(name: str) -> None:
+    if name:
+        raise UnsupportedError("'repository_name' specification is not supported")
+
+
+def _load_parameters(given: Any) -> dict[str, str | bytes]:
+    parameters: dict[str, str | bytes] = {}
+    for name, value in given.items():
+        if name != "config" and not name.startswith("file:"):
+            raise InvalidArgumentError(f"unrecognized load parameter '{name}'.")
+        kind = "string_param" if name == "config" else "bytes_param"
+        if value.WhichOneof("parameter_choice") != kind:
+            raise InvalidArgumentError(f"invalid value type for load parameter '{name}', expected {kind}.")
+        parameters[name] = getattr(value, kind)
+    return parameters
+
+
+def _trace_changes(given: dict[str, list[str]]) -> dict[str, Any]:
+    """What a client wants changed; None for what it clears with an empty list."""
+    if "trace_file" in given:
+        raise UnsupportedError("trace file location can not be updated through network protocol")
+    changes: dict[str, Any] = {}
+    if "trace_level" in given:
+        levels = levels_of(given["trace_level"])
+        if levels is not None or not given["trace_level"]:
+            changes["levels"] = levels
+    for name, field in (("trace_rate", "rate"), ("trace_count", "count"), ("log_frequency", "log_frequency")):
+        values = given.get(name)
+        if values is None:
+            continue
+        if len(values) > 1:
+            raise InvalidArgumentError(f"expect only 1 value for '{name}'")
+        changes[field] = number_of(name, values[0]) if values else None
+    return changes
+
+
+def _log_setting(settings: Any, name: str, kind: str, shown: str) -> Any:
+    if settings[name].WhichOneof("parameter_choice") != kind:
+        raise InvalidArgumentError(f"expect {shown} for '{name}'")
+    return getattr(settings[name], kind)
+
+
+def _log_response(settings: dict[str, Any]) -> Any:
+    response = pb.LogSettingsResponse()
+    for name, value in settings.items():
+        kind = {bool: "bool_param", int: "uint32_param", str: "string_param"}[type(value)]
+        setattr(response.settings[name], kind, value)
+    return response

@@ -1,0 +1,167 @@
+"""``ModelStreamInfer``: any number of requests and responses on one stream.
+
+Answers of models that are not decoupled keep the order of their requests; those of decoupled models are sent
+as they come. An error concerns its request only, unless the client asked for the stream to end with it
+(metadata ``triton_grpc_error``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Any
+
+from tritonclient.grpc import service_pb2 as pb
+
+from tritonnb.core.errors import TritonError
+from tritonnb.core.messages import InferResponse
+from tritonnb.endpoints.grpc.inference import Inference
+from tritonnb.runtime.engine import Engine
+
+_FINAL = "triton_final_response"
+
+
+class _Place:
+    """The place of a request that keeps its order; ``message`` is there when it is answered."""
+
+    __slots__ = ("message",)
+
+    def __init__(self) -> None:
+        self.message: Any = None
+
+
+class Stream:
+    """One stream.
+
+    Parameters
+    ----------
+    engine : Engine
+    requests : async iterator of inference.ModelInferRequest
+    headers : dict of str to str
+        Forwarded as parameters of every request.
+    errors_end_it : bool
+        The first error of a model ends the stream.
+    """
+
+    def __init__(
+        self, engine: Engine, requests: AsyncIterator[Any], headers: dict[str, str], errors_end_it: bool
+    ) -> None:
+        self._engine = engine
+        self._requests = requests
+        self._headers = headers
+        self._errors_end_it = errors_end_it
+        self._outgoing: asyncio.Queue[Any] = asyncio.Queue()
+        self._places: deque[_Place] = deque()
+        self._unanswered: set[Inference] = set()
+        self._reading: asyncio.Task[None] | None = None
+        self._all_read = False
+
+    async def responses(self) -> AsyncIterator[Any]:
+        """The messages to be sent, as they come; ends when everything is answered.
+
+        Raises
+        ------
+        TritonError
+            The error that ends the stream.
+        """
+        self._reading = asyncio.get_running_loop().create_task(self._read())
+        try:
+            while (message := await self._outgoing.get()) is not None:
+                if isinstance(message, TritonError):
+                    raise message
+                yield message
+        finally:
+            self._reading.cancel()
+            for inference in self._unanswered:
+                inference.cancel()
+
+    def finish(self) -> None:
+        """Read no more requests; the stream ends when what was accepted is answered."""
+        if self._reading is not None:
+            self._reading.cancel()
+
+    async def _read(self) -> None:
+        try:
+            async for given in self._requests:
+                self._begin(given)
+        finally:
+            self._all_read = True
+            self._end_if_done()
+
+    def _begin(self, given: Any) -> None:
+        place = _Place()
+        self._places.append(place)
+
+        def take(inference: Inference, response: InferResponse) -> None:
+            self._take(place, inference, response)
+
+        try:
+            inference = Inference(self._engine, given, take, streaming=True, headers=self._headers)
+        except TritonError as error:
+            message = pb.ModelStreamInferResponse(error_message=error.message)
+            message.infer_response.id = given.id
+            self._answer(place, message)
+            return
+        if not inference.done:
+            self._unanswered.add(inference)
+        if not inference.ordered:
+            self._leave(place)
+
+    def _take(self, place: _Place, inference: Inference, response: InferResponse) -> None:
+        message = self._message(inference, response)
+        self._unanswered.discard(inference)
+        if not response.final:
+            self._unanswered.add(inference)
+        if inference.ordered:
+            self._answer(place, message)
+        else:
+            self._leave(place)
+            if message is not None:
+                self._outgoing.put_nowait(message)
+            self._end_if_done()
+        inference.sent(response.final)
+
+    def _leave(self, place: _Place) -> None:
+        """A request that keeps no order need not be waited for."""
+        if place in self._places:
+            self._places.remove(place)
+
+    def _message(self, inference: Inference, response: InferResponse) -> Any:
+        """What is sent for a response; None for nothing, an error for the end of the stream."""
+        given = inference.given
+        message = pb.ModelStreamInferResponse()
+        error = response.error
+        if response.empty:
+            if not inference.wants_empty_final:
+                return None
+            _identify(message.infer_response, given)
+        elif error is None:
+            try:
+                message = pb.ModelStreamInferResponse(infer_response=inference.message(response))
+            except TritonError as unwritable:
+                error = unwritable
+        if error is not None:
+            if self._errors_end_it:
+                return error
+            message.error_message = error.message
+            _identify(message.infer_response, given)
+        message.infer_response.parameters[_FINAL].bool_param = response.final
+        return message
+
+    def _answer(self, place: _Place, message: Any) -> None:
+        place.message = message
+        while self._places and self._places[0].message is not None:
+            self._outgoing.put_nowait(self._places.popleft().message)
+        self._end_if_done()
+
+    def _end_if_done(self) -> None:
+        if self._all_read and not self._unanswered and not self._places:
+            self._outgoing.put_nowait(None)
+
+
+def _identify(response: Any, given: Any) -> None:
+    """Say what a response without outputs is for, in the words of the request."""
+    response.model_name = given.model_name
+    response.model_version = given.model_version
+    response.id = given.id

@@ -1,0 +1,105 @@
+"""Tensors between the wire and the model, as far as HTTP and gRPC share it: bytes to tensors and back."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tritonnb.core.datatypes import BYTES, DataType, encode_bytes
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.messages import Tensor, UndecodedTensor
+from tritonnb.endpoints.classification import classify
+from tritonnb.runtime.served import Served
+
+_MAX_INT64 = 2**63 - 1
+
+
+@dataclass(slots=True)
+class OutputFormat:
+    """How a client wants one output.
+
+    Attributes
+    ----------
+    binary : bool
+        As bytes, rather than as JSON.
+    classification : int
+        As this many classes; 0 for as it is.
+    region : memoryview or None
+        In this part of a shared memory region.
+    """
+
+    binary: bool = False
+    classification: int = 0
+    region: memoryview | None = None
+
+
+@dataclass(slots=True)
+class AnswerFormat:
+    """How a client wants its answer.
+
+    Attributes
+    ----------
+    binary : bool
+        For outputs that have no entry of their own (``binary_data_output``).
+    outputs : dict of str to OutputFormat
+    """
+
+    binary: bool = False
+    outputs: dict[str, OutputFormat] = field(default_factory=dict)
+
+
+def binary_tensor(
+    name: str, datatype: DataType, shape: tuple[int, ...], body: bytes | bytearray | memoryview, at: int, size: int
+) -> Tensor | UndecodedTensor:
+    """A tensor that is a view into the body or region, if the bytes are as many as the shape needs."""
+    count = math.prod(shape)
+    if datatype.itemsize and size == count * datatype.itemsize:
+        array = np.frombuffer(body, datatype.numpy, count, at)
+        return Tensor(name, datatype, array.reshape(shape))
+    return UndecodedTensor(name, datatype, shape, memoryview(body)[at : at + size])
+
+
+def check_overflow(name: str, datatype: DataType, shape: tuple[int, ...]) -> None:
+    """Refuse shapes that no memory holds; they bring older Tritons down.
+
+    Raises
+    ------
+    InvalidArgumentError
+    """
+    count = math.prod(shape)
+    if count > _MAX_INT64:
+        listed = ",".join(map(str, shape))
+        raise InvalidArgumentError(
+            f"invalid shape for input '{name}': shape [{listed}] causes total element count to exceed maximum "
+            f"size of {_MAX_INT64}"
+        )
+    if count * datatype.itemsize > _MAX_INT64:
+        raise InvalidArgumentError(
+            f"byte size overflow for input '{name}': element count ({count}) * data type size "
+            f"({datatype.itemsize}) exceeds maximum allowed size ({_MAX_INT64})"
+        )
+
+
+def contents(tensor: Tensor) -> bytes | memoryview:
+    """The bytes of a tensor on the wire."""
+    array = tensor.array
+    if tensor.datatype is BYTES:
+        return encode_bytes(array)
+    if array.nbytes < 65_536:
+        return array.tobytes()
+    # A large array is joined into the answer from where it lies.
+    return np.ascontiguousarray(array).data.cast("B")
+
+
+def classified(served: Served, tensor: Tensor, count: int) -> Tensor:
+    """An output as its ``count`` best classes.
+
+    Raises
+    ------
+    InvalidArgumentError
+    """
+    batching = served.spec.max_batch_size > 0
+    labels = served.labels(tensor.name)
+    return Tensor(tensor.name, BYTES, classify(tensor.array, tensor.datatype, count, labels, batching))

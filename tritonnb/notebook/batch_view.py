@@ -1,0 +1,214 @@
+"""The batch view: batches of a model as they form, or as they formed in a recording; slots of a stateful one.
+
+Live, a thread of the view looks ten times a second whether something happened and sends what is new; the
+server's loop only appends its events to a list for it. All that one does to the picture (pause, scrub, zoom,
+step, export) happens in the browser, so it works while a cell runs. What a view shows when it opens, with
+or without a kernel, is the trait ``history``.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anywidget
+import traitlets
+from tritonclient.grpc import model_config_pb2 as pb
+
+from tritonnb.core.errors import InvalidArgumentError, TritonError
+from tritonnb.core.events import BatchSent, Packed, RequestArrived, unpack
+from tritonnb.notebook.feed import Feed, Json
+from tritonnb.runtime.served_model import ServedModel
+from tritonnb.scheduling.sequence_batcher import SequenceBatcher
+
+if TYPE_CHECKING:
+    from tritonnb.model_handle import ModelHandle
+    from tritonnb.recording.recording import Recording
+
+_STATIC = Path(__file__).parent / "static"
+#: Joined to one module: a widget's module can import nothing that lies beside it.
+_PARTS = ("story", "surface", "lanes", "export", "view")
+_TICK_S, _HISTORY_S = 0.1, 2.0
+#: Batches of a recording that are shown at most.
+_LONGEST = 5000
+
+#: The live views that are open, by server and model.
+_open: weakref.WeakKeyDictionary[Any, dict[str, LiveBatchView]] = weakref.WeakKeyDictionary()
+
+
+def watch(model: ModelHandle) -> LiveBatchView:
+    """The live view of a model; the same one as long as it is not closed."""
+    views = _open.setdefault(model.server, {})
+    if model.name not in views or not views[model.name].live:
+        views[model.name] = LiveBatchView(model)
+    return views[model.name]
+
+
+def view(recording: Recording) -> BatchView:
+    """The view of a recording of one model.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it is of no model or of several.
+    """
+    models = sorted({each.model for each in recording.events if isinstance(each, RequestArrived | BatchSent)})
+    if len(models) != 1:
+        raise InvalidArgumentError(
+            f"a view shows one model, and this is a recording of {', '.join(models) or 'no model'}: use rec.of()"
+        )
+    one = recording.of(models[0])
+    begin, end = one.span_ns
+    config = one.configs.get(models[0], pb.ModelConfig())
+    feed = Feed(models[0], config, begin, keep=_LONGEST, sample=False)
+    feed.take(one.events)
+    feed.flush(end)
+    return BatchView(feed.history(end), one)
+
+
+class BatchView(anywidget.AnyWidget):
+    """A widget that shows batches, or slots, over time.
+
+    Attributes
+    ----------
+    history : dict
+        What a view shows when it opens.
+    live : bool
+        Whether more is to come.
+    """
+
+    _esm = "\n".join((_STATIC / "batch_view" / f"{part}.js").read_text("utf-8") for part in _PARTS)
+    _css = _STATIC / "batch_view.css"
+    history = traitlets.Dict().tag(sync=True)
+    live = traitlets.Bool(False).tag(sync=True)
+
+    def __init__(self, history: Json, recording: Recording | None = None, **traits: Any) -> None:
+        self._recording = recording
+        super().__init__(history=history, **traits)
+
+    def recording(self) -> Recording | None:
+        """What is shown, as a recording; None if that is nothing yet."""
+        return self._recording
+
+    def svg(self) -> str:
+        """A still twin of what is shown, for paper and for who opens the notebook without a kernel."""
+        recording = self.recording()
+        if recording is None or not recording.batches:
+            return ""
+        return recording.plot.svg(self._figure(recording))
+
+    def _repr_mimebundle_(self, **options: Any) -> Any:
+        shown = super()._repr_mimebundle_(**options)
+        data, metadata = shown if isinstance(shown, tuple) else (shown or {}, {})
+        recording = self.recording()
+        if recording is not None and recording.batches:
+            alt = recording.plot.alt(self._figure(recording))
+            data = {**data, "image/svg+xml": self.svg(), "text/plain": alt}
+        return data, metadata
+
+    def _figure(self, recording: Recording) -> str:
+        return "slots" if recording.stays else "timeline"
+
+
+class LiveBatchView(BatchView):
+    """A `BatchView` of a model that is being served; `close` ends it.
+
+    Attributes
+    ----------
+    ended : threading.Event
+        Set when there is no more to come: it was closed, or the model or the server is gone.
+    """
+
+    def __init__(self, model: ModelHandle) -> None:
+        self._server = model.server
+        self._name = model.name
+        self._events: deque[Packed] = deque()
+        self._recent: deque[Packed] = deque(maxlen=4000)
+        self._feed = self._server.call(self._begin)
+        self._stop = threading.Event()
+        self.ended = threading.Event()
+        super().__init__(self._feed.history(time.monotonic_ns()), live=True)
+        self._thread = threading.Thread(target=self._update, name=f"tritonnb view {model.name}", daemon=True)
+        self._thread.start()
+
+    def recording(self) -> Recording | None:
+        """The newest of what was seen."""
+        from tritonnb.recording.recording import Recording
+
+        return Recording(map(unpack, list(self._recent)), {self._name: self._feed.config})
+
+    def close(self) -> None:
+        """Watch no more."""
+        self._stop.set()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+        super().close()
+
+    # --- on the server's loop -----------------------------------------------------------------
+
+    def _begin(self) -> Feed:
+        engine = self._server.engine
+        served = engine.model(self._name)
+        depth = served.scheduler.queue_depth() if isinstance(served, ServedModel) else 0
+        feed = Feed(self._name, engine.configs()[self._name], time.monotonic_ns(), depth=depth)
+        engine.stream.attach(self._events.append)
+        return feed
+
+    def _look(self) -> Json:
+        """What no event tells: who owns which slot now, who waits in the backlog, and a changed configuration."""
+        engine = self._server.engine
+        self._feed.config = engine.configs().get(self._name, self._feed.config)
+        served = engine.model(self._name)
+        if not isinstance(served, ServedModel) or not isinstance(served.scheduler, SequenceBatcher):
+            return {}
+        scheduler = served.scheduler
+        now, idle = time.monotonic_ns(), scheduler.table.max_sequence_idle_ns
+        owners = {each for each in scheduler.table.known.values() if each.slot is not None}
+        return {
+            "owners": [
+                [each.id, each.slot.instance, each.slot.index, len(each.waiting), (each.seen_ns + idle - now) / 1e6]
+                for each in owners
+                if each.slot is not None
+            ],
+            "backlog": [[each.id, len(each.waiting)] for each in scheduler.table.backlog],
+        }
+
+    # --- on the view's thread -----------------------------------------------------------------
+
+    def _update(self) -> None:
+        told = time.monotonic()
+        stale, now = False, time.monotonic_ns()
+        while not self._stop.wait(_TICK_S):
+            try:
+                seen = self._server.call(self._look)
+            except (TritonError, RuntimeError):  # the model or the server is gone
+                break
+            self._drain()
+            if not self._feed.quiet:
+                now = time.monotonic_ns()
+                self.send({**self._feed.flush(now), "meta": self._feed.meta(), "seen": seen})
+                stale = True
+            if stale and time.monotonic() - told > _HISTORY_S:
+                self.history = {**self._feed.history(now), "seen": seen}
+                told, stale = time.monotonic(), False
+        self._finish()
+
+    def _drain(self) -> None:
+        packed = [self._events.popleft() for _ in range(len(self._events))]
+        mine = [each for each in packed if each[2] == self._name]
+        self._recent.extend(mine)
+        self._feed.take(map(unpack, mine))
+
+    def _finish(self) -> None:
+        if self._server.alive:
+            self._server.call(self._server.engine.stream.detach, self._events.append)
+        self._drain()
+        now = time.monotonic_ns()
+        self.send(self._feed.flush(now))
+        self.history = self._feed.history(now)
+        self.live = False
+        self.ended.set()

@@ -1,0 +1,132 @@
+"""``server.dashboard()``: a server's models, one of them opened in tabs.
+
+One thread asks the server every quarter of a second and sends what has changed, so the dashboard goes on
+while a cell runs; the browser's messages are only handed to that thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import html
+import queue
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import ipywidgets as widgets
+
+from tritonnb.core.errors import TritonError
+from tritonnb.notebook.cards import model_card, server_card
+from tritonnb.notebook.config_editor import ConfigEditor, edit_config, is_open
+from tritonnb.notebook.last_state import LIVE, KeepsLastState
+
+if TYPE_CHECKING:
+    from tritonnb.model_handle import ModelHandle
+    from tritonnb.server import Server
+
+_EVERY_S = 0.25
+
+
+class Dashboard(KeepsLastState, widgets.VBox):  # type: ignore[misc]
+    """The widget; `close` ends it and everything that it opened.
+
+    Parameters
+    ----------
+    server : Server
+    model : str, optional
+        The model that is opened first.
+    """
+
+    def __init__(self, server: Server, model: str | None = None) -> None:
+        self._server = server
+        self._card = widgets.HTML()
+        self._choice = widgets.Dropdown(description="model")
+        self._statistics = widgets.HTML()
+        self._tabs = widgets.Tab()
+        self._model: ModelHandle | None = None
+        self._editor: ConfigEditor | None = None
+        self._own: list[ConfigEditor] = []
+        self._view: Any = None
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        super().__init__([self._card, self._choice, self._tabs])
+        self.add_class(LIVE)
+        self.add_class("tnb-dashboard")
+        for each in (self._card, self._statistics):
+            each.add_class("jp-RenderedHTMLCommon")  # tables look like those of other outputs
+        self._refresh()
+        if model is not None:
+            self._choice.value = model
+        self._open(self._choice.value)
+        self._choice.observe(lambda change: self._jobs.put(lambda: self._open(change["new"])), "value")
+        self._thread = threading.Thread(target=self._work, name="tritonnb dashboard", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Take the dashboard away; server and models go on."""
+        self._jobs.put(None)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+        self._close_view()
+        for each in (*self._own, self._card, self._choice, self._statistics, self._tabs):
+            each.close()
+        super().close()
+
+    def last_state(self) -> str:
+        """Server, model and configuration as they were last."""
+        config = "" if self._editor is None else self._editor.text
+        return f"{self._card.value}{self._statistics.value}<pre>{html.escape(config)}</pre>"
+
+    # --- the thread -----------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while self._server.alive:
+            try:
+                job = self._jobs.get(timeout=_EVERY_S)
+            except queue.Empty:
+                job = self._refresh
+            if job is None:
+                return
+            with contextlib.suppress(TritonError, RuntimeError):  # unloaded, or stopped, meanwhile
+                job()
+        self._choice.disabled = True
+        self._card.value = f"<p><b>The server has been stopped.</b> This is how it was last.</p>{self._card.value}"
+        self.keep_last_state(at_once=True)
+
+    def _refresh(self) -> None:
+        self._card.value = server_card(self._server)
+        names = list(self._server)
+        if list(self._choice.options) != names:
+            chosen = self._choice.value
+            self._choice.options = names
+            if chosen in names:
+                self._choice.value = chosen
+        if self._model is not None:
+            self._statistics.value = model_card(self._model)
+        self.keep_last_state()
+
+    def _open(self, name: str | None) -> None:
+        if name is None or (self._model is not None and self._model.name == name):
+            return
+        self._close_view()
+        model = self._model = self._server[name]
+        self._statistics.value = model_card(model)
+        shared = is_open(model)
+        self._editor = edit_config(model)
+        if not shared:
+            self._own.append(self._editor)
+        tabs = {"Configuration": self._editor, "Statistics": self._statistics}
+        watch = getattr(model, "watch", None)
+        if watch is not None:
+            self._view = watch()
+            tabs = {"Live": self._view, **tabs}
+        self._tabs.children = tuple(tabs.values())
+        self._tabs.titles = tuple(tabs)
+        self._tabs.selected_index = 0
+        self.keep_last_state(at_once=True)
+
+    def _close_view(self) -> None:
+        """Configurations stay open, with what was edited in them."""
+        view, self._view = self._view, None
+        self._tabs.children = ()
+        if view is not None:
+            view.close()

@@ -1,0 +1,145 @@
+// What is known of a model's batches: deliveries from the kernel merged into one story, and questions to it.
+// A member of a batch is [label, rows, priority, queued, line, sequence, flags], or [] for a null request.
+
+const LABEL = 0, ROWS = 1, PRIORITY = 2, QUEUED = 3, LINE = 4, SEQUENCE = 5, FLAGS = 6;
+const START = 1, END = 2;
+const MOST_BATCHES = 6000;
+
+class Story {
+  constructor() {
+    this.meta = {};
+    this.instances = [];
+    this.batches = new Map();
+    this.pending = [];
+    this.refused = new Map();
+    this.depths = [];
+    this.stays = new Map();
+    this.counts = { requests: 0, refused: 0, batches: 0, rows: 0, nulls: 0, sizes: [] };
+    this.depth = 0;
+    this.now = 0;
+    this.seen = {};
+    this.drawn = 1;
+    this.steps = null;
+  }
+
+  // A history holds all that is kept, a tick what is new; both may tell what is known already.
+  merge(told) {
+    if (told.now === undefined) return;
+    this.steps = null;
+    if (told.meta) this.meta = told.meta;
+    this.instances = told.instances;
+    for (const batch of told.batches) {
+      if (!this.batches.has(batch.n)) this.batches.set(batch.n, { ...batch });
+      else if (batch.end !== null) Object.assign(this.batches.get(batch.n), batch);
+      if (batch.drawn) this.drawn = batch.drawn[0] * batch.drawn[1];
+    }
+    for (const done of told.done) {
+      const batch = this.batches.get(done.n);
+      if (batch) Object.assign(batch, done);
+    }
+    for (const each of told.refused) this.refused.set(`${each[0]} ${each[2]}`, each);
+    const last = this.depths.length ? this.depths[this.depths.length - 1][0] : -Infinity;
+    this.depths.push(...told.depths.filter(([time]) => time > last));
+    for (const each of told.stays) this.stays.set(`${each[1]} ${each[2]} ${each[4]}`, each);
+    if (told.now >= this.now) {
+      Object.assign(this, { pending: told.pending, depth: told.depth, counts: told.counts, now: told.now });
+      if (told.seen) this.seen = told.seen;
+    }
+    while (this.batches.size > MOST_BATCHES) this.batches.delete(this.batches.keys().next().value);
+    if (this.depths.length > 20 * MOST_BATCHES) this.depths.splice(0, MOST_BATCHES);
+  }
+
+  get sequences() {
+    return this.meta.batcher === "sequence";
+  }
+
+  get begin() {
+    const first = this.batches.values().next().value;
+    return Math.min(first ? first.oldest : this.now, this.depths.length ? this.depths[0][0] : this.now);
+  }
+
+  // Where everything that is known has ended.
+  get end() {
+    let end = this.now;
+    for (const batch of this.batches.values()) end = Math.max(end, batch.end ?? 0);
+    return end;
+  }
+
+  between(from, to) {
+    const found = [];
+    for (const batch of this.batches.values()) {
+      if (batch.oldest <= to && (batch.end ?? Infinity) >= from) found.push(batch);
+    }
+    return found;
+  }
+
+  staysBetween(from, to) {
+    return [...this.stays.values()].filter(([, , , arrived, , released]) => arrived <= to && (released ?? Infinity) >= from);
+  }
+
+  depthAt(time) {
+    let low = 0, high = this.depths.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.depths[middle][0] <= time) low = middle + 1;
+      else high = middle;
+    }
+    return low ? this.depths[low - 1][1] : 0;
+  }
+
+  runningAt(time) {
+    return this.between(time, time).filter((each) => each.start !== null && each.start <= time && (each.end ?? Infinity) > time);
+  }
+
+  // Everything that happened, in order: what one steps through.
+  get events() {
+    if (this.steps) return this.steps;
+    const steps = [];
+    const arrival = (each) => {
+      const rows = `${each[ROWS]} ${each[ROWS] === 1 ? "row" : "rows"}`;
+      const of = each[SEQUENCE] ? ` of sequence ${each[SEQUENCE]}` : "";
+      const flags = (each[FLAGS] & START ? " START" : "") + (each[FLAGS] & END ? " END" : "");
+      steps.push([each[QUEUED], `request ${each[LABEL]}${of} arrives (${rows}${flags})`, null]);
+    };
+    for (const batch of this.batches.values()) {
+      batch.members.filter((each) => each.length).forEach(arrival);
+      steps.push([batch.sent, `batch of ${batch.rows} sent to ${batch.instance}: ${batch.why}`, batch.n]);
+      if (batch.end !== null) steps.push([batch.end, `batch of ${batch.rows} is done on ${batch.instance}`, batch.n]);
+    }
+    this.pending.forEach(arrival);
+    for (const [, time, label, , message] of this.refused.values()) steps.push([time, `request ${label} is refused: ${message}`, null]);
+    for (const [sequence, instance, slot, arrived, assigned, released, how] of this.stays.values()) {
+      if (assigned > arrived) steps.push([assigned, `sequence ${sequence} leaves the backlog for slot ${slot} of ${instance}`, null]);
+      if (released !== null) steps.push([released, `slot ${slot} of ${instance} is free: sequence ${sequence} ${how === "idle" ? "was idle for too long" : "has ended"}`, null]);
+    }
+    this.steps = steps.sort((one, other) => one[0] - other[0]);
+    return this.steps;
+  }
+
+  // The sequences in slots, and those in the backlog, at a time: [sequence, requests run, idle left in ms].
+  slotsAt(time) {
+    const slots = new Map();
+    const backlog = [];
+    for (const [sequence, instance, slot, arrived, assigned, released] of this.stays.values()) {
+      if (arrived <= time && time < assigned) backlog.push(sequence);
+      if (assigned > time || (released ?? Infinity) <= time) continue;
+      let ran = 0, last = assigned;
+      for (const batch of this.batches.values()) {
+        if (batch.instance !== instance || batch.oldest > time) continue;
+        const member = batch.slots ? batch.members[batch.slots.indexOf(slot)] : undefined;
+        if (!member?.length || member[SEQUENCE] !== sequence || member[QUEUED] < arrived) continue;
+        if (batch.sent <= time) ran += 1;
+        if (member[QUEUED] <= time) last = Math.max(last, member[QUEUED]);
+      }
+      slots.set(`${instance} ${slot}`, { sequence, ran, left: this.meta.idle - (time - last) });
+    }
+    return { slots, backlog };
+  }
+
+  describe() {
+    const { requests, batches, rows, nulls, refused } = this.counts;
+    const mean = batches ? ((rows - nulls) / batches).toFixed(1) : "0";
+    return `${this.meta.model}: ${requests} requests, ${batches} batches, ${mean} rows in a batch on average` +
+      `${nulls ? `, ${nulls} null rows` : ""}${refused ? `, ${refused} refused` : ""}; ${this.depth} waiting.`;
+  }
+}

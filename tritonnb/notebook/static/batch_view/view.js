@@ -1,0 +1,380 @@
+// The view: what one sees and does. Everything here works without the kernel.
+
+const LIVE_SPAN = 2000, LAG = 130, REST = 700, READABLE = 30;
+
+const TOOLS = `
+  <div class="tnb-tools" role="toolbar" aria-label="time">
+    <button data-do="pause" title="pause, or follow again (space)"></button>
+    <button data-do="back" title="one event back (left arrow)">◀</button>
+    <button data-do="forward" title="one event on (right arrow)">▶</button>
+    <input type="range" class="tnb-scrub" min="0" max="1" step="any" value="1" aria-label="time shown">
+    <button data-do="out" title="show more time (minus)">−</button>
+    <button data-do="in" title="show less time (plus)">+</button>
+    <button data-do="all" title="show everything that is known (0)">all</button>
+    <span class="tnb-space"></span>
+    <button data-do="svg" title="save the picture as SVG">SVG</button>
+    <button data-do="png" title="save the picture as PNG">PNG</button>
+    <button data-do="trace" title="save the batches as a trace for ui.perfetto.dev">Perfetto</button>
+  </div>`;
+
+class View {
+  constructor(model, root) {
+    Object.assign(this, { model, root, story: new Story(), follow: model.get("live"), cursor: null, selected: null, targets: [], from: 0, span: LIVE_SPAN, told: 0, rate: null, closed: false });
+    root.classList.add("tnb-batch-view");
+    root.innerHTML = `<div class="tnb-head" aria-live="off"></div>${TOOLS}<canvas tabindex="0" role="img"></canvas>
+      <div class="tnb-legend tnb-note"></div><div class="tnb-event" aria-live="polite"></div><div class="tnb-slots"></div><div class="tnb-details" aria-live="polite"></div>`;
+    this.canvas = root.querySelector("canvas");
+    this.part = (name) => root.querySelector(`.tnb-${name}`);
+    this.listen();
+    this.receive(model.get("history"));
+    if (!this.follow) this.showAll();
+    this.draw();
+  }
+
+  // --- what comes ---------------------------------------------------------------------------
+
+  receive(told) {
+    const before = { counts: this.story.counts, now: this.story.now };
+    this.story.merge(told);
+    this.told = performance.now();
+    const passed = this.story.now - before.now;
+    if (passed > 50 && passed < 1500) {
+      const rate = ((this.story.counts.requests - before.counts.requests) / passed) * 1000;
+      this.rate = this.rate === null ? rate : 0.7 * this.rate + 0.3 * rate;
+    }
+    this.wake();
+  }
+
+  liveEnded() {
+    this.follow = false;
+    this.from = Math.max(this.story.begin, this.story.end - this.span);
+    this.draw();
+  }
+
+  // Frames are drawn only while something moves.
+  wake() {
+    if (this.frame || this.closed) return;
+    const turn = () => {
+      this.frame = null;
+      if (this.closed) return;
+      this.draw();
+      const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+      if (this.follow && !calm && performance.now() - this.told < REST) this.frame = requestAnimationFrame(turn);
+    };
+    this.frame = requestAnimationFrame(turn);
+  }
+
+  get end() {
+    if (!this.follow) return this.story.now;
+    const since = performance.now() - this.told;
+    return this.story.now + Math.min(since, REST) - LAG;
+  }
+
+  // --- what one does ------------------------------------------------------------------------
+
+  listen() {
+    this.root.querySelectorAll("button").forEach((button) => button.addEventListener("click", () => this.act(button.dataset.do)));
+    this.part("scrub").addEventListener("input", (event) => this.scrub(Number(event.target.value)));
+    this.canvas.addEventListener("keydown", (event) => {
+      const action = { " ": "pause", ArrowLeft: "back", ArrowRight: "forward", "-": "out", "+": "in", "=": "in", 0: "all", Escape: "none" }[event.key];
+      if (!action) return;
+      event.preventDefault();
+      event.stopPropagation();
+      this.act(action);
+    });
+    this.canvas.addEventListener("wheel", (event) => {
+      if (!event.ctrlKey && !event.metaKey && !event.shiftKey) return;
+      event.preventDefault();
+      this.zoom(event.deltaY + event.deltaX > 0 ? 1.25 : 0.8, this.timeAt(event));
+    }, { passive: false });
+    this.canvas.addEventListener("pointerdown", (event) => { this.drag = { x: event.offsetX, from: this.from, moved: false }; this.canvas.setPointerCapture(event.pointerId); });
+    this.canvas.addEventListener("pointermove", (event) => {
+      if (!this.drag || Math.abs(event.offsetX - this.drag.x) < 4 && !this.drag.moved) return;
+      if (!this.drag.moved) { this.hold(); this.drag.from = this.from; }
+      this.drag.moved = true;
+      this.from = this.drag.from - ((event.offsetX - this.drag.x) / (this.canvas.clientWidth - GUTTER - RIGHT)) * this.span;
+      this.draw();
+    });
+    this.canvas.addEventListener("pointerup", (event) => {
+      if (this.drag && !this.drag.moved) this.click(event);
+      this.drag = null;
+    });
+    this.sizes = new ResizeObserver(() => this.draw());
+    this.sizes.observe(this.root);
+  }
+
+  timeAt(event) {
+    const share = (event.offsetX - GUTTER) / (this.canvas.clientWidth - GUTTER - RIGHT);
+    return this.from + Math.min(1, Math.max(0, share)) * this.span;
+  }
+
+  act(action) {
+    if (action === "pause") this.follow && this.model.get("live") ? this.holdNewest() : this.resume();
+    else if (action === "back" || action === "forward") this.step(action === "forward" ? 1 : -1);
+    else if (action === "in" || action === "out") this.zoomed = this.zoom(action === "in" ? 0.6 : 1.6, this.cursor ?? this.from + this.span / 2);
+    else if (action === "all") { this.hold(); this.showAll(); }
+    else if (action === "none") { this.cursor = null; this.selected = null; }
+    else this.save(action);
+    this.draw();
+    this.wake();
+  }
+
+  hold() {
+    if (!this.follow) return;
+    this.from = this.end - this.span;
+    this.follow = false;
+  }
+
+  // What one stops to read: the newest batches, large enough, unless one has chosen how much time to see.
+  holdNewest() {
+    this.hold();
+    const newest = [...this.story.batches.values()].slice(-READABLE);
+    if (this.zoomed || !newest.length) return;
+    const end = Math.max(...newest.map((each) => each.end ?? this.story.now));
+    this.span = Math.max(1, (end - Math.min(...newest.map((each) => each.oldest))) * 1.04);
+    this.from = end + 0.02 * this.span - this.span;
+  }
+
+  resume() {
+    if (!this.zoomed) this.span = LIVE_SPAN;
+    this.cursor = null;
+    this.selected = null;
+    this.follow = this.model.get("live");
+    if (!this.follow) this.showAll();
+  }
+
+  showAll() {
+    const { begin, end } = this.story;
+    this.span = Math.max(0.01, (end - begin) * 1.02);
+    this.from = begin - 0.01 * (end - begin);
+  }
+
+  zoom(factor, around) {
+    const share = this.follow ? 1 : (around - this.from) / this.span;
+    this.span = Math.min(Math.max(this.span * factor, 0.05), Math.max(LIVE_SPAN, (this.story.end - this.story.begin) * 1.5));
+    this.from = around - share * this.span;
+    this.draw();
+    return true;
+  }
+
+  scrub(share) {
+    this.hold();
+    const { begin, end } = this.story;
+    this.lookAt(begin + share * (end - begin));
+    this.draw();
+  }
+
+  lookAt(time) {
+    this.cursor = time;
+    if (time < this.from || time > this.from + this.span) this.from = time - this.span / 2;
+  }
+
+  step(direction) {
+    this.hold();
+    const events = this.story.events;
+    if (!events.length) return;
+    if (this.cursor === null) this.at = direction > 0 ? events.findIndex(([time]) => time >= this.from) - 1 : events.length;
+    else if (events[this.at]?.[0] !== this.cursor) this.at = events.filter(([time]) => time <= this.cursor).length - (direction > 0 ? 1 : 0);
+    this.at = Math.min(events.length - 1, Math.max(0, this.at + direction));
+    const [time, , number] = events[this.at];
+    this.lookAt(time);
+    this.selected = number;
+  }
+
+  click(event) {
+    const inside = ([x, y, width, height]) => event.offsetX >= x && event.offsetX <= x + width && event.offsetY >= y && event.offsetY <= y + height;
+    const hit = this.targets.filter(inside).pop();
+    this.selected = hit ? hit[4] : null;
+    if (hit) this.hold();
+    this.canvas.focus({ preventScroll: true });
+    this.draw();
+  }
+
+  save(kind) {
+    const name = `${this.story.meta.model ?? "batches"}`;
+    if (kind === "svg") download(`${name}.svg`, new Blob([this.svg()], { type: "image/svg+xml" }));
+    if (kind === "png") this.canvas.toBlob((blob) => download(`${name}.png`, blob));
+    if (kind === "trace") download(`${name}.perfetto.json`, new Blob([perfettoTrace(this.story)], { type: "application/json" }));
+  }
+
+  // --- what one sees ------------------------------------------------------------------------
+
+  theme() {
+    const style = getComputedStyle(this.root);
+    const of = (name, fallback) => style.getPropertyValue(`--tnb-${name}`).trim() || fallback;
+    return { ink: of("ink", "#222"), faint: of("faint", "#666"), paper: of("paper", "#fff"), panel: of("panel", "#f5f5f5"), line: of("line", "#ccc"), accent: of("accent", "#D55E00"), font: style.fontFamily || "sans-serif" };
+  }
+
+  window() {
+    if (this.follow) this.from = this.end - this.span;
+    const end = this.follow ? this.end : this.story.now;
+    return { from: this.from, span: this.span, end, cursor: this.cursor, selected: this.selected };
+  }
+
+  svg() {
+    const surface = new SvgSurface(this.canvas.clientWidth || 900, heightOf(this.story), this.theme(), this.story.describe());
+    drawStory(surface, this.story, this.window());
+    return surface.toString();
+  }
+
+  draw() {
+    const width = this.root.clientWidth - 2;
+    if (width < 50 || this.closed) return;
+    const height = heightOf(this.story);
+    this.canvas.style.width = `${width}px`;
+    this.canvas.style.height = `${height}px`;
+    this.targets = drawStory(new CanvasSurface(this.canvas, width, height, this.theme()), this.story, this.window());
+    this.tell();
+  }
+
+  // Words and numbers, not more often than one reads.
+  tell() {
+    const now = performance.now();
+    if (this.follow && now - (this.read ?? 0) < 200) return;
+    this.read = now;
+    const { story } = this;
+    const live = this.model.get("live");
+    const pause = this.root.querySelector('[data-do="pause"]');
+    pause.textContent = this.follow && live ? "❚❚ pause" : live ? "● live" : "reset";
+    const { begin, end } = story;
+    this.part("scrub").value = this.cursor === null ? 1 : (this.cursor - begin) / Math.max(1e-9, end - begin);
+    this.canvas.setAttribute("aria-label", story.describe());
+    this.part("head").replaceChildren(...headline(story, live, live ? this.rate : null));
+    const step = this.cursor === null ? null : story.events[this.at]?.[0] === this.cursor ? story.events[this.at][1] : null;
+    if (this.legendOf !== story.meta) {
+      this.legendOf = story.meta;
+      this.part("legend").replaceChildren(...legend(story));
+    }
+    this.part("event").textContent = this.cursor === null ? "" : `${this.cursor.toFixed(3)} ms: ${step ?? momentWords(story, this.cursor)}`;
+    this.part("slots").replaceChildren(...(story.sequences ? [slotGrid(story, this.cursor ?? this.end, this.cursor === null && live)] : []));
+    const batch = story.batches.get(this.selected);
+    this.part("details").replaceChildren(...(batch ? batchDetails(story, batch) : []));
+  }
+
+  close() {
+    this.closed = true;
+    this.sizes.disconnect();
+    if (this.frame) cancelAnimationFrame(this.frame);
+  }
+}
+
+function make(tag, name, ...children) {
+  const node = document.createElement(tag);
+  if (name) node.className = name;
+  node.append(...children);
+  return node;
+}
+
+function headline(story, live, rate) {
+  const { requests, batches, rows, nulls, refused } = story.counts;
+  const facts = [
+    [requests, "requests"], [batches, "batches"],
+    [batches ? ((rows - nulls) / batches).toFixed(2) : "–", "rows in a batch (mean)"],
+    [story.depth, "waiting"],
+  ];
+  if (nulls) facts.push([`${((100 * nulls) / rows).toFixed(0)} %`, "null rows"]);
+  if (refused) facts.push([refused, "refused"]);
+  if (live && rate !== null) facts.push([rate.toFixed(0), "requests/s"]);
+  const nodes = facts.map(([value, words]) => make("span", "tnb-fact", make("b", "", String(value)), ` ${words}`));
+  if (story.drawn > 1) nodes.push(make("span", "tnb-note", `1 of ${story.drawn} requests drawn, all counted`));
+  if (!live) nodes.push(make("span", "tnb-note", "recorded"));
+  return [make("b", "tnb-model", story.meta.model ?? ""), ...nodes];
+}
+
+function legend(story) {
+  const { meta } = story;
+  const key = (colour, words) => {
+    const mark = make("span", "tnb-key");
+    mark.style.background = colour;
+    return make("span", "", mark, words);
+  };
+  if (story.sequences) {
+    return [make("span", "", "box: a request of the sequence runs, black left edge START, right edge END; hatched: null request; pale: holds the slot, dotted: silent")];
+  }
+  const words = [make("span", "", `box: a batch, as high as its share of max_batch_size ${meta.max_batch_size || 1}${meta.preferred.length ? `, dashed: preferred ${meta.preferred.join(", ")}` : ""}; below it`)];
+  words.push(key(PALETTE[4], "input"), key(PALETTE[0], "infer"), key(PALETTE[1], "output"));
+  for (let level = 1; level <= Math.min(7, meta.priorities); level += 1) words.push(key(colourOf(level - 1), `priority ${level}`));
+  return words;
+}
+
+function momentWords(story, time) {
+  const running = story.runningAt(time).map((each) => `${each.rows} rows on ${each.instance}`);
+  return `${story.depthAt(time)} waiting, ${running.length ? `running: ${running.join(", ")}` : "nothing runs"}`;
+}
+
+function table(head, rows) {
+  const cells = (tag, values) => values.map((each) => make(tag, "", String(each)));
+  return make("table", "", make("thead", "", make("tr", "", ...cells("th", head))), make("tbody", "", ...rows.map((row) => make("tr", "", ...cells("td", row)))));
+}
+
+function batchDetails(story, batch) {
+  const wait = batch.sent - batch.oldest;
+  const times = batch.end === null ? "still running" : `in ${ms(batch.input - batch.start)} + infer ${ms(batch.output - batch.input)} + out ${ms(batch.end - batch.output)} = ${ms(batch.end - batch.start)} ms`;
+  const title = `Batch ${batch.n} on ${batch.instance}: ${batch.rows} of at most ${story.meta.max_batch_size || 1} rows; waited ${ms(wait)} ms, ran ${times}; ${batch.depth} left waiting.`;
+  const parts = [make("p", "", make("b", "", title)), make("p", "tnb-why", `Why now? ${batch.why}.`)];
+  if (batch.slots) {
+    const flag = (bit) => batch.members.map((each) => (each.length && each[FLAGS] & bit ? 1 : 0));
+    parts.push(table(["", ...batch.slots.map((each) => `slot ${each}`)], [
+      ["START", ...flag(START)], ["END", ...flag(END)],
+      ["READY", ...batch.members.map((each) => (each.length ? 1 : 0))],
+      ["CORRID", ...batch.members.map((each) => (each.length ? each[SEQUENCE] : 0))],
+    ]));
+  } else {
+    const shown = batch.members.filter((each) => each.length).slice(0, 12);
+    const rows = shown.map((each) => [each[LABEL], each[ROWS], each[PRIORITY] || "–", ms(batch.sent - each[QUEUED])]);
+    parts.push(table(["request", "rows", "priority", "waited (ms)"], rows));
+    if (batch.requests > shown.length) parts.push(make("p", "tnb-note", `${batch.requests - shown.length} more requests`));
+  }
+  return parts;
+}
+
+// Instances x slots: the sequence in each, how many of its requests ran, and how long it may stay silent.
+function slotGrid(story, time, live) {
+  const { slots, backlog } = story.slotsAt(time);
+  if (live && story.seen.owners) {
+    for (const [sequence, index, slot, , left] of story.seen.owners) {
+      const key = `${story.instances[index]} ${slot}`;
+      const known = slots.get(key);
+      slots.set(key, { sequence, ran: known?.sequence === sequence ? known.ran : 0, left: left - (time - story.now) });
+    }
+  }
+  const grid = make("div", "tnb-grid");
+  for (const [instance, slot] of lanesOf(story)) {
+    const held = slots.get(`${instance} ${slot}`);
+    const cell = make("div", held ? "tnb-cell tnb-held" : "tnb-cell", make("span", "tnb-note", `${instance} · ${slot}`));
+    if (held) {
+      cell.style.borderColor = sequenceColour(story, held.sequence);
+      const left = Math.max(0, held.left);
+      cell.append(make("b", "", String(held.sequence)), make("span", "", `${held.ran} run`));
+      const bar = make("span", "tnb-bar");
+      bar.style.width = `${Math.min(100, (100 * left) / (story.meta.idle || 1))}%`;
+      bar.title = `idle in ${ms(left)} ms`;
+      cell.append(bar);
+    } else cell.append(make("span", "tnb-note", "free"));
+    grid.append(cell);
+  }
+  const waiting = live && story.seen.backlog ? story.seen.backlog.map(([sequence]) => sequence) : backlog;
+  const words = `backlog: ${waiting.length ? waiting.join(", ") : "empty"}`;
+  return make("div", "", make("p", "tnb-note", `${story.meta.strategy} strategy${story.meta.states?.length ? `; state ${story.meta.states.join(", ")}` : ""}; ${words}`), grid);
+}
+
+function render({ model, el }) {
+  const root = document.createElement("div");
+  el.append(root);
+  const view = new View(model, root);
+  const tick = (told) => view.receive(told);
+  const history = () => view.receive(model.get("history"));
+  const live = () => { if (!model.get("live")) view.liveEnded(); };
+  model.on("msg:custom", tick);
+  model.on("change:history", history);
+  model.on("change:live", live);
+  return () => {
+    view.close();
+    model.off("msg:custom", tick);
+    model.off("change:history", history);
+    model.off("change:live", live);
+  };
+}
+
+export default { render };
+export { Story, SvgSurface, drawStory, heightOf, perfettoTrace };

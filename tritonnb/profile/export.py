@@ -1,0 +1,56 @@
+"""A model with another configuration, as files that Triton loads."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from google.protobuf import text_format
+from tritonclient.grpc import model_config_pb2 as pb
+
+from tritonnb.core.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from tritonnb.model_handle import ModelHandle
+
+
+def export(model: ModelHandle, config: pb.ModelConfig, repository: str | os.PathLike[str]) -> Path:
+    """Write a model into a repository: its files, and *config.pbtxt*.
+
+    What is there already is replaced file by file; other files stay.
+
+    Parameters
+    ----------
+    model : ModelHandle
+    config : ModelConfig
+    repository : path
+        Made if it is not there.
+
+    Returns
+    -------
+    pathlib.Path
+        The model's directory in it.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the model has no files, or the repository is the one that it is served from.
+    """
+    source = model.served.context.directory
+    if not (source / str(model.served.version)).is_dir():
+        raise InvalidArgumentError(
+            f"model '{model.name}' is a Python function of this process and has no files to export: "
+            "write it as a model.py of the python backend"
+        )
+    target = Path(repository).expanduser() / model.name
+    if target.resolve() == source.resolve():
+        raise InvalidArgumentError(
+            f"'{target}' is what is being served: export somewhere else, or edit the configuration there"
+        )
+    shutil.copytree(source, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__", "config.pbtxt"))
+    partial = target / "config.pbtxt.partial"
+    partial.write_text(text_format.MessageToString(config), encoding="utf-8")
+    partial.replace(target / "config.pbtxt")
+    return target
