@@ -233,7 +233,12 @@ class Engine:
     # --- model control ------------------------------------------------------------------------
 
     async def load(
-        self, name: str, parameters: Mapping[str, str | bytes] | None = None, *, trusted: bool = False
+        self,
+        name: str,
+        parameters: Mapping[str, str | bytes] | None = None,
+        *,
+        trusted: bool = False,
+        anew: bool = False,
     ) -> None:
         """Load or reload a model from its repository.
 
@@ -245,6 +250,8 @@ class Engine:
             a file; all of them together replace the model's directory, and need a ``config`` with them.
         trusted : bool
             Files are welcome in any case: who asks is code in this process.
+        anew : bool
+            Load it also if nothing has changed on disk.
 
         Raises
         ------
@@ -263,7 +270,7 @@ class Engine:
                 f"files of model '{name}' cannot be given with the load request: they are code, and the server was "
                 "not started with --allow-file-override=true"
             )
-        await self._repository.load(name, override, files)
+        await self._repository.load(name, override, files, anew=anew)
         self.load_errors.pop(name, None)
 
     async def load_source(self, source: ModelSource) -> None:

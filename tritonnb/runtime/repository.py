@@ -52,7 +52,14 @@ class ModelRepository:
 
     # --- loading ------------------------------------------------------------------------------
 
-    async def load(self, name: str, override: str | None = None, files: Mapping[str, bytes] | None = None) -> None:
+    async def load(
+        self,
+        name: str,
+        override: str | None = None,
+        files: Mapping[str, bytes] | None = None,
+        *,
+        anew: bool = False,
+    ) -> None:
         """Load a model, or load it anew; the old versions answer until the new ones are ready.
 
         Parameters
@@ -62,6 +69,8 @@ class ModelRepository:
             A configuration as JSON that replaces the file's (``config`` load parameter).
         files : mapping of str to bytes, optional
             Files that replace the model's directory (``file:`` load parameters).
+        anew : bool, optional
+            Load it also if nothing has changed.
 
         Raises
         ------
@@ -76,7 +85,8 @@ class ModelRepository:
             await self.load_source(with_config(model.source, override))
             return
         model.tried = await self.loader.in_thread(self.directories.fingerprint, name)
-        if override is None and not files and model.files == model.tried and model.ready_versions():
+        unchanged = override is None and not files and model.files == model.tried
+        if unchanged and not anew and model.ready_versions():
             return
         await self._load_from_files(model, name, override, files)
 
