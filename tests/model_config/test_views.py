@@ -11,7 +11,7 @@ from tritonnb.model_config.diff import changed_fields, only_scheduling_changed
 from tritonnb.model_config.normalized import config_to_json
 from tritonnb.model_config.parse import parse_text
 from tritonnb.model_config.schema import INVALID, ModelSpec
-from tritonnb.model_config.support import check_supported
+from tritonnb.model_config.support import check_batch_tensors
 
 
 def config(text):
@@ -69,26 +69,8 @@ def test_a_running_batcher_can_take_new_settings_but_not_come_or_go():
     assert not only_scheduling_changed(plain, config("dynamic_batching { } max_batch_size: 4"))
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "batch_input { }",
-        "model_metrics { }",
-    ],
-)
-def test_what_is_not_built_yet_is_refused_by_name(text):
-    with pytest.raises(UnsupportedError, match=f"'{text.split()[0]}' of model 'm' is not supported yet"):
-        check_supported(config(f'name: "m" backend: "onnxruntime" {text}'))
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "model_warmup { batch_size: 0 }",
-        "dynamic_batching { priority_levels: 2 }",
-        "sequence_batching { state { use_growable_memory: true } }",
-        "instance_group { rate_limiter { priority: 2 } secondary_devices { device_id: 1 } }",
-    ],
-)
-def test_what_is_built_or_what_triton_ignores_is_taken(text):
-    check_supported(config(f'name: "m" backend: "onnxruntime" {text}'))
+def test_tensors_of_the_batch_are_refused_where_the_backend_does_not_look_at_them():
+    with_batch_input = config('name: "m" backend: "minimal" batch_input { }')
+    check_batch_tensors(with_batch_input, takes_batch_tensors=True)
+    with pytest.raises(UnsupportedError, match="of model 'm' are not supported by the backend 'minimal'"):
+        check_batch_tensors(with_batch_input, takes_batch_tensors=False)

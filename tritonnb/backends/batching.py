@@ -8,7 +8,8 @@ are views of the batch's output.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,9 @@ from tritonnb.model_config.schema import TensorSpec, resolve_reshape
 
 Array = npt.NDArray[Any]
 
+#: Every output has one row for each row of the batch.
+NO_PARTS: Mapping[str, Sequence[tuple[int, ...]]] = MappingProxyType({})
+
 
 def input_of(request: InferRequest, name: str) -> Array | None:
     """An input of a request, or the implicit state of that name; None where it has neither."""
@@ -30,8 +34,8 @@ def input_of(request: InferRequest, name: str) -> Array | None:
     return None if tensor is None else tensor.array
 
 
-def gather(execution: Execution, name: str) -> Array | None:
-    """One input of all requests, one below the other.
+def gather(execution: Execution, name: str, ragged: bool = False) -> Array | None:
+    """One input of all requests, one below the other; if it is ragged, one long vector of all elements.
 
     A request that lacks the input while others have it is answered with an error, and its rows
     are zeros, so that the rows of the others stay where they are.
@@ -42,6 +46,9 @@ def gather(execution: Execution, name: str) -> Array | None:
         None if no request has the input. The array may be a client's own: it is not to be written.
     """
     requests = execution.requests
+    if ragged:
+        vectors = [array.ravel() for each in requests if (array := input_of(each, name)) is not None]
+        return np.concatenate(vectors) if vectors else None
     if len(requests) == 1:
         return input_of(requests[0], name)
     parts = [input_of(request, name) for request in requests]
@@ -61,7 +68,12 @@ def gather(execution: Execution, name: str) -> Array | None:
     return np.concatenate(parts)  # type: ignore[arg-type]
 
 
-def scatter(execution: Execution, outputs: Mapping[str, tuple[TensorSpec, Array]], batching: bool) -> None:
+def scatter(
+    execution: Execution,
+    outputs: Mapping[str, tuple[TensorSpec, Array]],
+    batching: bool,
+    parts: Mapping[str, Sequence[tuple[int, ...]]] = NO_PARTS,
+) -> None:
     """Answer every request that has no answer yet with its rows of the batch's outputs.
 
     Parameters
@@ -71,14 +83,19 @@ def scatter(execution: Execution, outputs: Mapping[str, tuple[TensorSpec, Array]
         The outputs of the whole batch, batch dimension first where the model batches.
     batching : bool
         False where the model does not batch: the one request gets everything.
+    parts : mapping of str to sequence of shapes
+        Outputs that are vectors over all requests, and the shape of each request's part of them.
     """
+    divided = {name: _divide(name, outputs[name][1], shapes) for name, shapes in parts.items() if name in outputs}
     row = 0
     for index, request in enumerate(execution.requests):
         rows = request.batch_size
         if execution.responses[index] is None:
             try:
                 tensors = [
-                    output_tensor(spec, _rows(name, array, row, rows) if batching else array, batching)
+                    output_tensor(spec, divided[name][index], batching)
+                    if name in divided
+                    else output_tensor(spec, _rows(name, array, row, rows) if batching else array, batching)
                     for name, (spec, array) in outputs.items()
                     if request.requested_outputs is None or name in request.requested_outputs
                 ]
@@ -131,6 +148,17 @@ def publish_states(execution: Execution, states: Mapping[str, Array], batching: 
                 part = _rows(name, array, row, rows) if batching else array
                 request.states.update(name, part.copy())
         row += rows
+
+
+def _divide(name: str, array: Array, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
+    sizes = [math.prod(shape) for shape in shapes]
+    if sum(sizes) != array.size:
+        raise UnsupportedError(
+            f"failed to split the output tensor '{name}' in responses: expected {sum(sizes)} elements in model output, "
+            f"got {array.size}"
+        )
+    ends = np.cumsum(sizes)[:-1]
+    return [part.reshape(shape) for part, shape in zip(np.split(array.ravel(), ends), shapes, strict=True)]
 
 
 def _rows(name: str, array: Array, row: int, rows: int) -> Array:

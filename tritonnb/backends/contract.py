@@ -282,6 +282,9 @@ class Backend(ABC):
     #: Name in ``backend:`` of *config.pbtxt* and in the entry point group ``tritonnb.backends``.
     name: ClassVar[str]
 
+    #: Whether it makes sense of ``batch_input`` and ``batch_output``.
+    takes_batch_tensors: ClassVar[bool] = False
+
     def initialize(self, settings: Mapping[str, str]) -> None:
         """Called once, before the first model, with the ``--backend-config`` settings."""
 

@@ -26,6 +26,7 @@ from tritonnb.backends.contract import (
     InstanceSpec,
     ModelContext,
 )
+from tritonnb.backends.ragged import BatchTensors
 from tritonnb.core.datatypes import BY_NUMBER, BYTES, DataType
 from tritonnb.core.errors import InternalError, InvalidArgumentError, NotFoundError, UnsupportedError
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
@@ -65,6 +66,7 @@ class OnnxRuntimeBackend(Backend):
     """Runs *model.onnx* files."""
 
     name = "onnxruntime"
+    takes_batch_tensors = True
 
     def default_instance_count(self, kind: str) -> int:
         """Two on the CPU, as Triton's."""
@@ -107,6 +109,7 @@ class OnnxModel(BackendModel):
         """Read the options, so that a mistake fails the load before any session is made."""
         self.path = _model_path(self.context)
         self.spec = ModelSpec.from_config(self.context.config)
+        self.batch = BatchTensors(self.context.config)
         self.options = _session_options(self.context)
         self.run_options = _run_options(self.context)
 
@@ -142,7 +145,11 @@ class OnnxInstance(BackendModelInstance):
 
     def execute(self, execution: Execution) -> None:
         """Gather, run, scatter."""
-        feeds = {name: array for name in self._inputs if (array := gather(execution, name)) is not None}
+        batch = self._model.batch
+        feeds = batch.inputs(execution)
+        for name in self._inputs:
+            if name not in feeds and (array := gather(execution, name, name in batch.ragged)) is not None:
+                feeds[name] = array
         for name, array in feeds.items():
             if self._dtypes[name] is BYTES:
                 feeds[name] = _as_text(array)
@@ -161,7 +168,7 @@ class OnnxInstance(BackendModelInstance):
             states = {name: _as_bytes(by_name[name]) for name in self._states}
             publish_states(execution, states, self._batching)
         outputs = {name: (spec, _as_bytes(by_name[name])) for name, spec in self._outputs.items()}
-        scatter(execution, outputs, self._batching)
+        scatter(execution, outputs, self._batching, batch.parts(execution))
 
     def finalize(self) -> None:
         """Free the session."""
@@ -283,7 +290,7 @@ def _check_against(model: OnnxModel, session: ort.InferenceSession, batching: bo
     controls = [each.name for each in config.sequence_batching.control_input]
     inputs = {each.name: each for each in session.get_inputs()}
     outputs = {each.name: each for each in session.get_outputs()}
-    configured = {*model.spec.inputs, *controls, *(each.input_name for each in states)}
+    configured = {*model.spec.inputs, *model.batch.input_names, *controls, *(each.input_name for each in states)}
     if len(configured) != len(inputs):
         raise InvalidArgumentError(
             f"unable to load model '{config.name}', configuration expects {len(configured)} inputs, model "
@@ -294,9 +301,22 @@ def _check_against(model: OnnxModel, session: ort.InferenceSession, batching: bo
     for name in (*model.spec.outputs, *(each.output_name for each in states)):
         _find(name, outputs, "output", config.name)
     for name, spec in model.spec.inputs.items():
-        _check_tensor(spec, inputs[name], "input", config, batching)
+        if name in model.batch.ragged:
+            _check_ragged(name, inputs[name], config)
+        else:
+            _check_tensor(spec, inputs[name], "input", config, batching)
     for name, spec in model.spec.outputs.items():
-        _check_tensor(spec, outputs[name], "output", config, batching)
+        if name not in model.batch.shaped_like:
+            _check_tensor(spec, outputs[name], "output", config, batching)
+
+
+def _check_ragged(name: str, tensor: Any, config: Any) -> None:
+    shape = [dim if isinstance(dim, int) else -1 for dim in tensor.shape]
+    if shape != [-1]:
+        raise InvalidArgumentError(
+            f"unable to load model '{config.name}', configuration expects model provides input with shape [-1] for "
+            f"ragged input '{name}', model provides {_listed(shape)}"
+        )
 
 
 def _find(name: str, tensors: Mapping[str, Any], kind: str, model: str) -> None:

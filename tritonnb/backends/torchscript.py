@@ -25,6 +25,7 @@ from tritonnb.backends.contract import (
     InstanceSpec,
     ModelContext,
 )
+from tritonnb.backends.ragged import BatchTensors
 from tritonnb.backends.torchscript_names import arguments_by_tensor, result_positions
 from tritonnb.core.datatypes import BY_NUMBER
 from tritonnb.core.errors import InternalError, InvalidArgumentError, NotFoundError, TritonError
@@ -54,6 +55,7 @@ class PyTorchBackend(Backend):
     """Runs *model.pt* files."""
 
     name = "pytorch"
+    takes_batch_tensors = True
 
     def __init__(self) -> None:
         self._threads_set = threading.Lock()
@@ -95,6 +97,7 @@ class TorchModel(BackendModel):
         """Check the file and the parameters."""
         context = self.context
         self.spec = ModelSpec.from_config(context.config)
+        self.batch = BatchTensors(context.config)
         self.path = context.version_directory / (context.config.default_model_filename or "model.pt")
         if not self.path.is_file():
             raise NotFoundError(f"unable to find '{self.path}' for model '{context.name}'")
@@ -161,7 +164,11 @@ class TorchInstance(BackendModelInstance):
 
     def execute(self, execution: Execution) -> None:
         """Gather, run, scatter."""
-        arrays = {name: array for name in self._inputs if (array := gather(execution, name)) is not None}
+        batch = self._model.batch
+        arrays = batch.inputs(execution)
+        for name in self._inputs:
+            if (array := gather(execution, name, name in batch.ragged)) is not None:
+                arrays[name] = array
         with self._modes():
             tensors = {name: self._to_device(name, array) for name, array in arrays.items()}
             self._synchronize()
@@ -178,7 +185,7 @@ class TorchInstance(BackendModelInstance):
         if self._states:
             publish_states(execution, {name: produced[name] for name in self._states}, self._batching)
         outputs = {name: (spec, produced[name]) for name, spec in self._model.spec.outputs.items()}
-        scatter(execution, outputs, self._batching)
+        scatter(execution, outputs, self._batching, batch.parts(execution))
         if self._model.clean_cache and self._stream is not None:
             torch.cuda.empty_cache()
 

@@ -51,6 +51,7 @@ def arguments_by_tensor(config: Any, module: Any) -> dict[str, Argument] | None:
     arguments = [Argument(each.name, not each.has_default_value()) for each in declared]
     sequences = config.sequence_batching
     inputs = [each.name for each in config.input]
+    inputs += [name for each in config.batch_input for name in each.target_name]
     states = [each.input_name for each in sequences.state]
     positions = {each.name: _control_index(each.name) for each in sequences.control_input}
     count = len(inputs) + len(positions) + len(states)

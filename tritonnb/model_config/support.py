@@ -1,34 +1,29 @@
-"""What Triton's configuration can say that this server cannot do yet.
+"""What Triton's configuration can say that this server, or a backend of it, cannot do.
 
 Such fields are refused when the model is loaded; none is ignored in silence.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, UnsupportedError
 
-_UNSUPPORTED: dict[str, Callable[[Any], bool]] = {
-    # Triton's Python backend reads these two and passes nothing on to the model.
-    "batch_input": lambda config: bool(config.batch_input) and config.backend != "python",
-    "batch_output": lambda config: bool(config.batch_output) and config.backend != "python",
-    "model_metrics": lambda config: config.HasField("model_metrics"),
-}
 
-
-def check_supported(config: Any) -> None:
-    """Refuse what is not built yet.
+def check_batch_tensors(config: Any, takes_batch_tensors: bool) -> None:
+    """Refuse ``batch_input`` and ``batch_output`` where the backend would not look at them.
 
     Raises
     ------
     UnsupportedError
     """
-    for field, is_used in _UNSUPPORTED.items():
-        if is_used(config):
-            raise UnsupportedError(f"'{field}' of model '{config.name}' is not supported yet")
+    if not takes_batch_tensors and (config.batch_input or config.batch_output):
+        raise UnsupportedError(
+            f"'batch_input' and 'batch_output' of model '{config.name}' are not supported by the backend "
+            f"'{config.backend}'"
+        )
 
 
 def check_batch_strategy(config: Any, directory: Path) -> None:

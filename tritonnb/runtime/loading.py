@@ -22,7 +22,7 @@ from tritonnb.backends.registry import BackendRegistry
 from tritonnb.core.errors import InternalError, TritonError
 from tritonnb.model_config.identity import ENSEMBLE
 from tritonnb.model_config.load import finish_config
-from tritonnb.model_config.support import check_supported
+from tritonnb.model_config.support import check_batch_tensors
 from tritonnb.runtime.devices import cuda_devices
 from tritonnb.runtime.facilities import Facilities
 from tritonnb.runtime.instance import Instance
@@ -146,7 +146,7 @@ class ModelLoader:
                 gpus=cuda_devices(),
                 default_instance_count=backend.default_instance_count,
             )
-            check_supported(config)
+            check_batch_tensors(config, backend.takes_batch_tensors)
             context = dataclasses.replace(context, config=config)
             backend_model = backend.create_model(context)
             backend_model.initialize()

@@ -44,6 +44,7 @@ class PythonBackend(Backend):
     """``backend: "python"``."""
 
     name = "python"
+    takes_batch_tensors = True  # Triton's reads them too, and passes nothing on to the model
 
     def auto_complete(self, context: ModelContext) -> Any:
         """Ask the model's ``auto_complete_config``, if it has one."""
