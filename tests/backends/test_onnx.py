@@ -10,6 +10,8 @@ import pytest
 from onnx import TensorProto, helper, save_model
 
 from tests.backends.models import TENSORS, Loaded, config_of, request, rows, write_identity
+from tritonnb.backends.contract import InstanceSpec, ModelContext
+from tritonnb.backends.onnx_options import providers
 from tritonnb.core.datatypes import datatype_of
 from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
 from tritonnb.core.messages import Tensor
@@ -186,3 +188,75 @@ def test_a_scalar_of_each_row_is_answered_in_the_dims_of_the_configuration(tmp_p
     loaded = Loaded(config_of("onnxruntime", tensors="", max_batch_size=0), tmp_path)
     (answer,) = loaded.run(request(A=np.array([1, 2], np.float32)))
     assert answer.outputs[0].array.tolist() == [[1], [2]]
+
+
+def chosen_providers(monkeypatch: pytest.MonkeyPatch, kind: str, extra: str) -> list:
+    everything = ["CUDAExecutionProvider", "TensorrtExecutionProvider", "OpenVINOExecutionProvider"]
+    monkeypatch.setattr(ort, "get_available_providers", lambda: everything)
+    context = ModelContext("m", 1, config_of("onnxruntime", extra=extra), Path())
+    return providers(context, InstanceSpec("m_0", 0, kind, 1))
+
+
+def accelerator(name: str, device: str = "gpu", **parameters: str) -> str:
+    given = "".join(f'parameters {{ key: "{key}" value: "{value}" }}' for key, value in parameters.items())
+    kind = f"{device}_execution_accelerator"
+    return f'optimization {{ execution_accelerators {{ {kind} {{ name: "{name}" {given} }} }} }}'
+
+
+def parameters(**given: str) -> str:
+    return "".join(f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}' for key, value in given.items())
+
+
+def test_the_parameters_of_a_model_reach_cuda(monkeypatch: pytest.MonkeyPatch):
+    given = parameters(gpu_mem_limit="1000", arena_extend_strategy="1", cudnn_conv_algo_search="1", other="x")
+    assert chosen_providers(monkeypatch, "KIND_GPU", given) == [
+        (
+            "CUDAExecutionProvider",
+            {
+                "gpu_mem_limit": "1000",
+                "arena_extend_strategy": "kSameAsRequested",
+                "cudnn_conv_algo_search": "HEURISTIC",
+                "device_id": "1",
+            },
+        ),
+        "CPUExecutionProvider",
+    ]
+    assert chosen_providers(monkeypatch, "KIND_CPU", given) == ["CPUExecutionProvider"]
+
+
+def test_accelerators_come_before_cuda_with_their_parameters_translated(monkeypatch: pytest.MonkeyPatch):
+    extra = accelerator("tensorrt", precision_mode="FP16", max_workspace_size_bytes="5", trt_engine_cache_enable="1")
+    (tensorrt, _), (cuda, _), _ = found = chosen_providers(monkeypatch, "KIND_GPU", extra)
+    assert (tensorrt, cuda) == ("TensorrtExecutionProvider", "CUDAExecutionProvider")
+    assert found[0][1] == {
+        "trt_fp16_enable": "1",
+        "trt_max_workspace_size": "5",
+        "trt_engine_cache_enable": "1",
+        "device_id": "1",
+    }
+    assert chosen_providers(monkeypatch, "KIND_CPU", accelerator("openvino", "cpu", num_of_threads="2"))[0] == (
+        "OpenVINOExecutionProvider",
+        {"num_of_threads": "2"},
+    )
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        (accelerator("nosuch"), "unknown Execution Accelerator 'nosuch' is requested"),
+        (accelerator("openvino"), "unknown Execution Accelerator 'openvino' is requested"),
+        (accelerator("tensorrt", precision_mode="FP8"), "unsupported precision mode 'FP8' is requested"),
+        (accelerator("tensorrt", typo="1"), "unknown parameter 'typo' is provided for TensorRT"),
+    ],
+)
+def test_what_an_accelerator_does_not_know_is_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch, extra: str, message: str
+):
+    with pytest.raises(InvalidArgumentError, match=message):
+        chosen_providers(monkeypatch, "KIND_GPU", extra)
+
+
+def test_a_thread_pool_for_the_whole_process_is_refused(tmp_path: Path):
+    write_identity("onnxruntime", tmp_path)
+    with pytest.raises(UnsupportedError, match="enable-global-threadpool would bind every session of this process"):
+        completed(tmp_path, {"enable-global-threadpool": "1"})

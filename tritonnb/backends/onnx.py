@@ -26,6 +26,7 @@ from tritonnb.backends.contract import (
     InstanceSpec,
     ModelContext,
 )
+from tritonnb.backends.onnx_options import check_settings, providers, run_options, session_options
 from tritonnb.backends.ragged import BatchTensors
 from tritonnb.core.datatypes import BY_NUMBER, BYTES, DataType
 from tritonnb.core.errors import InternalError, InvalidArgumentError, NotFoundError, UnsupportedError
@@ -49,17 +50,6 @@ _TYPES = {
     "tensor(string)": "TYPE_STRING",
     "tensor(bfloat16)": "TYPE_BF16",
 }
-#: ``optimization.graph.level`` to ONNX Runtime's levels; everything is on by default.
-_GRAPH_LEVELS = {
-    -1: ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
-    1: ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
-    2: ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
-}
-_ACCELERATORS = {
-    "cuda": "CUDAExecutionProvider",
-    "tensorrt": "TensorrtExecutionProvider",
-    "openvino": "OpenVINOExecutionProvider",
-}
 
 
 class OnnxRuntimeBackend(Backend):
@@ -67,6 +57,10 @@ class OnnxRuntimeBackend(Backend):
 
     name = "onnxruntime"
     takes_batch_tensors = True
+
+    def initialize(self, settings: Mapping[str, str]) -> None:
+        """Check the settings."""
+        check_settings(settings)
 
     def default_instance_count(self, kind: str) -> int:
         """Two on the CPU, as Triton's."""
@@ -110,8 +104,8 @@ class OnnxModel(BackendModel):
         self.path = _model_path(self.context)
         self.spec = ModelSpec.from_config(self.context.config)
         self.batch = BatchTensors(self.context.config)
-        self.options = _session_options(self.context)
-        self.run_options = _run_options(self.context)
+        self.options = session_options(self.context)
+        self.run_options = run_options(self.context)
 
     def create_instance(self, spec: InstanceSpec) -> BackendModelInstance:
         """An instance with a session of its own."""
@@ -130,9 +124,9 @@ class OnnxInstance(BackendModelInstance):
     def initialize(self) -> None:
         """Create the session and check that the configuration fits it."""
         model, spec = self._model, self._spec
-        providers = _providers(model.context.config, spec)
+        chosen = providers(model.context, spec)
         try:
-            self._session = ort.InferenceSession(str(model.path), model.options, providers=providers)
+            self._session = ort.InferenceSession(str(model.path), model.options, providers=chosen)
         except Exception as error:
             raise InternalError(f"onnx runtime error: {error}") from error
         self._on_cuda = spec.kind == "KIND_GPU"
@@ -214,70 +208,6 @@ def _type_name(tensor: Any) -> str:
 
 def _datatype(tensor: Any) -> DataType:
     return BY_NUMBER[pb.DataType.Value(_type_name(tensor))]
-
-
-# --- options ------------------------------------------------------------------------------------
-
-
-def _session_options(context: ModelContext) -> ort.SessionOptions:
-    options = ort.SessionOptions()
-    options.log_severity_level = 3
-    level = context.config.optimization.graph.level
-    options.graph_optimization_level = _GRAPH_LEVELS.get(level, ort.GraphOptimizationLevel.ORT_ENABLE_ALL)
-    parameters = context.parameters
-    options.intra_op_num_threads = _integer(context, "intra_op_thread_count", 0)
-    options.inter_op_num_threads = _integer(context, "inter_op_thread_count", 0)
-    if _integer(context, "execution_mode", 0):
-        options.execution_mode = ort.ExecutionMode.ORT_PARALLEL
-    options.enable_cpu_mem_arena = bool(_integer(context, "enable_mem_arena", 1))
-    options.enable_mem_pattern = bool(_integer(context, "enable_mem_pattern", 1))
-    for name, value in parameters.items():
-        if name.startswith("session."):
-            options.add_session_config_entry(name, value)
-    return options
-
-
-def _run_options(context: ModelContext) -> ort.RunOptions:
-    options = ort.RunOptions()
-    shrinkage = context.parameters.get("memory.enable_memory_arena_shrinkage")
-    if shrinkage is not None:
-        options.add_run_config_entry("memory.enable_memory_arena_shrinkage", shrinkage)
-    return options
-
-
-def _integer(context: ModelContext, name: str, default: int) -> int:
-    text = context.parameters.get(name)
-    if text is None:
-        return default
-    try:
-        return int(text)
-    except ValueError:
-        raise InvalidArgumentError(
-            f"parameter '{name}' of model '{context.name}' must be an integer, got '{text}'"
-        ) from None
-
-
-def _providers(config: Any, spec: InstanceSpec) -> list[Any]:
-    on_gpu = spec.kind == "KIND_GPU"
-    accelerators = config.optimization.execution_accelerators
-    chosen: list[Any] = []
-    for each in accelerators.gpu_execution_accelerator if on_gpu else accelerators.cpu_execution_accelerator:
-        provider = _ACCELERATORS.get(each.name)
-        if provider is None:
-            raise InvalidArgumentError(f"unknown Execution Accelerator '{each.name}' is requested")
-        chosen.append((provider, dict(each.parameters)))
-    if on_gpu and "CUDAExecutionProvider" not in [name for name, _ in chosen]:
-        chosen.append(("CUDAExecutionProvider", {}))
-    available = ort.get_available_providers()
-    for name, options in chosen:
-        if name not in available:
-            raise UnsupportedError(
-                f"model '{config.name}' asks for {name}, which this onnxruntime does not have: "
-                'pip install "tritonnb[gpu]"'
-            )
-        if on_gpu:
-            options["device_id"] = str(spec.device_id)
-    return [*chosen, "CPUExecutionProvider"]
 
 
 # --- checks -------------------------------------------------------------------------------------
