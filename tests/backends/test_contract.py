@@ -53,3 +53,23 @@ def test_a_null_request_takes_its_rows_and_disturbs_nobody(identity: Loaded):
 def test_a_missing_model_file_fails_the_load_by_name(backend: str, tmp_path: Path):
     with pytest.raises(Exception, match=r"unable to find '.*1/model.*' for model 'm'"):
         Loaded(config_of(backend), tmp_path)
+
+
+def test_torchscript_tells_what_its_weights_take(tmp_path: Path):
+    import torch
+
+    (tmp_path / "1").mkdir()
+    torch.jit.script(torch.nn.Linear(3, 5)).save(str(tmp_path / "1" / "model.pt"))
+    tensors = """
+        input { name: "input" data_type: TYPE_FP32 dims: 3 }
+        output { name: "OUT" data_type: TYPE_FP32 dims: 5 }
+    """
+    loaded = Loaded(config_of("pytorch", tensors=tensors), tmp_path)
+    assert loaded.instance.memory_usage() == {("CPU", 0): (3 * 5 + 5) * 4}
+
+
+def test_onnx_runtime_tells_what_the_process_grew_by(tmp_path: Path):
+    write_identity("onnxruntime", tmp_path)
+    ((place, size),) = Loaded(config_of("onnxruntime"), tmp_path).instance.memory_usage().items()
+    assert place == ("CPU", 0)
+    assert size >= 0

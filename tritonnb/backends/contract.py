@@ -129,6 +129,9 @@ class InstanceSpec:
     priority: int = 0
 
 
+#: Where memory is: ``CPU``, ``CPU_PINNED`` or ``GPU``, and the number of the device.
+MemoryPlace = tuple[str, int]
+
 Deliver = Callable[[InferRequest, InferResponse], None]
 
 
@@ -254,6 +257,10 @@ class BackendModelInstance(ABC):
     @abstractmethod
     def execute(self, execution: Execution) -> None:
         """Run the batch and answer each of its requests exactly once."""
+
+    def memory_usage(self) -> Mapping[MemoryPlace, int]:
+        """Bytes that the instance took when it was initialised, as far as the backend can tell."""
+        return {}
 
     def finalize(self) -> None:
         """Free what `initialize` took; join threads that the instance started."""

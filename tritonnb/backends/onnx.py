@@ -8,6 +8,7 @@ copied back once; on the CPU arrays go in and out as they are.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,10 @@ from tritonnb.backends.contract import (
     BackendModelInstance,
     Execution,
     InstanceSpec,
+    MemoryPlace,
     ModelContext,
 )
+from tritonnb.backends.memory import resident_bytes
 from tritonnb.backends.onnx_options import check_settings, providers, run_options, session_options
 from tritonnb.backends.ragged import BatchTensors
 from tritonnb.core.datatypes import BY_NUMBER, BYTES, DataType
@@ -33,6 +36,8 @@ from tritonnb.core.errors import InternalError, InvalidArgumentError, NotFoundEr
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
 
 DEFAULT_MAX_BATCH_SIZE = 4
+#: Sessions are made one after the other, so that what the process grows by is the session's.
+_measuring = threading.Lock()
 
 _TYPES = {
     "tensor(bool)": "TYPE_BOOL",
@@ -125,10 +130,13 @@ class OnnxInstance(BackendModelInstance):
         """Create the session and check that the configuration fits it."""
         model, spec = self._model, self._spec
         chosen = providers(model.context, spec)
-        try:
-            self._session = ort.InferenceSession(str(model.path), model.options, providers=chosen)
-        except Exception as error:
-            raise InternalError(f"onnx runtime error: {error}") from error
+        with _measuring:
+            before = resident_bytes()
+            try:
+                self._session = ort.InferenceSession(str(model.path), model.options, providers=chosen)
+            except Exception as error:
+                raise InternalError(f"onnx runtime error: {error}") from error
+            self._taken = max(0, resident_bytes() - before)
         self._on_cuda = spec.kind == "KIND_GPU"
         _check_against(model, self._session, self._batching)
         self._inputs = [each.name for each in self._session.get_inputs()]
@@ -163,6 +171,10 @@ class OnnxInstance(BackendModelInstance):
             publish_states(execution, states, self._batching)
         outputs = {name: (spec, _as_bytes(by_name[name])) for name, spec in self._outputs.items()}
         scatter(execution, outputs, self._batching, batch.parts(execution))
+
+    def memory_usage(self) -> Mapping[MemoryPlace, int]:
+        """What the process grew by when the session was made."""
+        return {("CPU", 0): self._taken}
 
     def finalize(self) -> None:
         """Free the session."""

@@ -23,6 +23,7 @@ from tritonnb.backends.contract import (
     BackendModelInstance,
     Execution,
     InstanceSpec,
+    MemoryPlace,
     ModelContext,
 )
 from tritonnb.backends.ragged import BatchTensors
@@ -113,6 +114,7 @@ class TorchModel(BackendModel):
         self.datatypes = _datatypes(context.config)
         self._shared: dict[str, Any] = {}
         self._sharing = threading.Lock()
+        self._counted: set[int] = set()
 
     def module(self, device: torch.device) -> Any:
         """The module on a device; one for all its instances if weights are shared."""
@@ -123,6 +125,12 @@ class TorchModel(BackendModel):
             if key not in self._shared:
                 self._shared[key] = self._load(device)
             return self._shared[key]
+
+    def counts(self, module: Any) -> bool:
+        """Whether nobody asked for this module before."""
+        known = id(module) in self._counted
+        self._counted.add(id(module))
+        return not known
 
     def create_instance(self, spec: InstanceSpec) -> BackendModelInstance:
         """An instance."""
@@ -188,6 +196,14 @@ class TorchInstance(BackendModelInstance):
         scatter(execution, outputs, self._batching, batch.parts(execution))
         if self._model.clean_cache and self._stream is not None:
             torch.cuda.empty_cache()
+
+    def memory_usage(self) -> Mapping[MemoryPlace, int]:
+        """What the module's parameters and buffers take; once if instances share them."""
+        if not self._model.counts(self._module):
+            return {}
+        tensors = (*self._module.parameters(), *self._module.buffers())
+        place = ("GPU", self._spec.device_id) if self._stream is not None else ("CPU", 0)
+        return {place: sum(each.numel() * each.element_size() for each in tensors)}
 
     def finalize(self) -> None:
         """Free the module."""

@@ -163,6 +163,9 @@ class ServedModel(Served):
     def begin(self, instances: list[Instance]) -> None:
         """Take the initialised instances and make the scheduler that feeds them."""
         self.instances = instances
+        for instance in instances:
+            for place, size in instance.backend_instance.memory_usage().items():
+                self.statistics.memory_usage[place] = self.statistics.memory_usage.get(place, 0) + size
         self.scheduler = make_scheduler(self.config, len(instances), os.environ)
         now = time.monotonic_ns()
         for instance in instances:

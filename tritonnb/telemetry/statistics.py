@@ -114,6 +114,7 @@ class ModelStatistics:
         self.fail_reasons = {"REJECTED": 0, "CANCELED": 0, "BACKEND": 0, "OTHER": 0}
         self.batches: dict[int, _Compute] = {}
         self.responses: dict[int, _Responses] = {}
+        self.memory_usage: dict[tuple[str, int], int] = {}
         self._folds: dict[type, Callable[[Any], None]] = {
             BatchExecuted: self._batch_executed,
             RequestRefused: self._request_refused,
@@ -148,7 +149,10 @@ class ModelStatistics:
             },
             "response_stats": {str(index): self.responses[index].to_dict() for index in sorted(self.responses)},
             "batch_stats": [{"batch_size": size, **self.batches[size].to_dict()} for size in sorted(self.batches)],
-            "memory_usage": [],
+            "memory_usage": [
+                {"type": kind, "id": device, "byte_size": size}
+                for (kind, device), size in sorted(self.memory_usage.items())
+            ],
         }
 
     def _batch_executed(self, event: BatchExecuted) -> None:
