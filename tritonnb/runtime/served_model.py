@@ -216,18 +216,19 @@ class ServedModel(Served):
         failures = self._complete_answers(instance, execution, raised)
         self._emit_executed(instance, execution, failures, now)
         scheduler = self.scheduler
-        for index, request in enumerate(execution.requests):
-            decisions = (
-                self._reschedule(execution, index, now)
-                if index in execution.rescheduled
-                else scheduler.released(request, now)
-            )
-            if decisions:
-                self._carry_out(decisions, now)
+        if execution.rescheduled or scheduler.heeds_release:
+            self._release(execution, now)
         self._carry_out(scheduler.instance_idle(instance.spec.index, now), now)
         for request, response in zip(execution.requests, execution.responses, strict=True):
             if response is not None and not request.is_null:
                 self._answer(request, response)
+
+    def _release(self, execution: Execution, now: int) -> None:
+        for index, request in enumerate(execution.requests):
+            if index in execution.rescheduled:
+                self._carry_out(self._reschedule(execution, index, now), now)
+            else:
+                self._carry_out(self.scheduler.released(request, now), now)
 
     def _reschedule(self, execution: Execution, index: int, now: int) -> Sequence[Decision]:
         request = execution.requests[index]
