@@ -20,6 +20,7 @@ from tritonnb.endpoints.grpc.endpoint import COMPRESSION_LEVELS, PROTOCOLS, Grpc
 from tritonnb.endpoints.http.endpoint import HttpOptions
 from tritonnb.endpoints.listening import DEFAULT_PORT
 from tritonnb.endpoints.metrics.families import MetricsOptions
+from tritonnb.scheduling.rate_limiter import Resource
 from tritonnb.server import Server
 from tritonnb.telemetry.log_settings import FORMATS, LogHandler, LogSettings
 from tritonnb.telemetry.perfetto import to_perfetto
@@ -67,6 +68,9 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
     add("--exit-on-error", type=_boolean, default=True)
     add("--exit-timeout-secs", type=int, default=30)
     add("--backend-config", action="append", default=[], type=_backend_setting)
+    add("--rate-limit", choices=["off", "execution_count"], default="off")
+    add("--rate-limit-resource", action="append", default=[], type=_resource, metavar="NAME:COUNT[:DEVICE]")
+    add("--cache-config", action="append", default=[], type=_backend_setting, metavar="local,size=BYTES")
     add("--http-address", default="127.0.0.1")
     add("--http-port", type=int, default=DEFAULT_PORT)
     add("--http-max-input-size", type=int, default=HttpOptions().max_input_size)
@@ -99,9 +103,6 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
 
 def _serve(options: argparse.Namespace) -> int:
     log = _set_up_logging(options)
-    settings: dict[str, dict[str, str]] = {}
-    for backend, name, value in options.backend_config:
-        settings.setdefault(backend, {})[name] = value
     stopped = threading.Event()
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -130,7 +131,10 @@ def _serve(options: argparse.Namespace) -> int:
             model_config_name=options.model_config_name,
             auto_complete_config=not options.disable_auto_complete_config,
             strict_readiness=options.strict_readiness,
-            backend_config=settings,
+            backend_config=_grouped(options.backend_config),
+            cache_config=_grouped(options.cache_config),
+            rate_limit=options.rate_limit,
+            rate_limit_resources=options.rate_limit_resource,
             exit_timeout=options.exit_timeout_secs,
             trace=_trace_options(options.trace_config),
             log=log,
@@ -254,6 +258,21 @@ def _setting(text: str) -> tuple[str, str]:
     if not equals or not name:
         raise argparse.ArgumentTypeError(f"expected <setting>=<value>, got '{text}'")
     return name, value
+
+
+def _grouped(settings: Sequence[tuple[str, str, str]]) -> dict[str, dict[str, str]]:
+    grouped: dict[str, dict[str, str]] = {}
+    for group, name, value in settings:
+        grouped.setdefault(group, {})[name] = value
+    return grouped
+
+
+def _resource(text: str) -> Resource:
+    """``<name>:<count>[:<device>]``."""
+    name, *numbers = text.split(":")
+    if not name or len(numbers) not in (1, 2) or not all(each.isdigit() for each in numbers):
+        raise argparse.ArgumentTypeError(f"expected <name>:<count>[:<device>], got '{text}'")
+    return Resource(name, *map(int, numbers))
 
 
 def _backend_setting(text: str) -> tuple[str, str, str]:

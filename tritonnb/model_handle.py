@@ -145,7 +145,7 @@ class ModelHandle:
 
     def reload(self) -> None:
         """Load the model anew from its files; the old one answers until the new one is ready."""
-        self._server.load(self.name)
+        self._server.load(self.name, anew=True)
 
     def unload(self) -> None:
         """Stop taking requests for the model, and free it when the accepted ones are answered."""

@@ -188,21 +188,23 @@ class Server:
         """Names of the models that are ready."""
         return iter(dict.fromkeys(each.name for each in self.call(self.engine.models)))
 
-    def load(self, name: str, config: str | None = None) -> ModelHandle:
-        """Load a model, or load it anew, from the repository.
+    def load(self, name: str, config: str | None = None, *, anew: bool = False) -> ModelHandle:
+        """Load a model from the repository, or load it anew if its files have changed.
 
         Parameters
         ----------
         name : str
         config : str, optional
             Configuration as JSON instead of the file's.
+        anew : bool, optional
+            Load it also if nothing has changed.
 
         Raises
         ------
         TritonError
             As Triton's load API; what served before goes on serving.
         """
-        self.run(self.engine.load(name, None if config is None else {"config": config}))
+        self.run(self.engine.load(name, None if config is None else {"config": config}, anew=anew))
         return self[name]
 
     def model(self, function: Function | None = None, **fields: Any) -> Any:

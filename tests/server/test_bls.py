@@ -292,3 +292,80 @@ return counter.value()
     gone = threading.Event()
     while server.engine.custom_metrics.snapshot() and not gone.wait(0.01):
         pass
+
+
+ASYNC = """
+import asyncio
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    async def execute(self, requests):
+        async def one(request):
+            x = request.inputs()[0]
+            asked = pb_utils.InferenceRequest(model_name="double", requested_output_names=["Y"], inputs=[x])
+            answer = await asked.async_exec()
+            return pb_utils.InferenceResponse([pb_utils.Tensor("Y", answer.output_tensors()[0].as_numpy())])
+        return await asyncio.gather(*map(one, requests))
+"""
+
+ASYNC_DECOUPLED = """
+import asyncio
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.waiting = []
+
+    async def execute(self, requests):
+        for request in requests:
+            x = float(request.inputs()[0].as_numpy()[0, 0])
+            if x < 0:
+                raise ValueError("negative")
+            sender = request.get_response_sender()
+            if x == 0:
+                self.event = asyncio.Event()
+                await self.event.wait()
+            else:
+                self.event.set()
+            sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("Y", np.full((1, 1), x, np.float32))]))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+
+
+def test_execute_may_be_a_coroutine(server: Server, write_model: Write):
+    write_model("coroutine", ASYNC)
+    server.load("coroutine")
+    assert server["coroutine"](X=np.array([[2]], np.float32))["Y"].item() == 4
+
+
+def test_a_decoupled_coroutine_serves_others_while_it_waits(server: Server, write_model: Write):
+    write_model("coroutine", ASYNC_DECOUPLED, "model_transaction_policy { decoupled: true }")
+    server.load("coroutine")
+    handle = server["coroutine"]
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(handle.infer_all, X=np.array([[0]], np.float32))
+        while not server.stats("coroutine")["model_stats"][0]["execution_count"]:
+            pass
+        assert [each["Y"].item() for each in handle.infer_all(X=np.array([[5]], np.float32))] == [5]
+        assert [each["Y"].item() for each in first.result(timeout=10)] == [0]
+
+
+def test_what_a_decoupled_coroutine_raises_is_the_answer(server: Server, write_model: Write):
+    write_model("coroutine", ASYNC_DECOUPLED, "model_transaction_policy { decoupled: true }")
+    server.load("coroutine")
+    with pytest.raises(TritonError, match="ValueError: negative"):
+        list(server["coroutine"].infer_all(X=np.array([[-1]], np.float32)))
+
+
+def test_a_reshape_of_the_configuration_is_undone_for_every_response(server: Server, write_model: Write):
+    repository = write_model("count2", COUNTING.replace("np.full((1, 1)", "np.full((1,)"))
+    config = repository / "count2" / "config.pbtxt"
+    text = config.read_text().replace(
+        '"Y" data_type: TYPE_FP32 dims: 1', '"Y" data_type: TYPE_FP32 dims: 1 reshape { }'
+    )
+    config.write_text(text + " model_transaction_policy { decoupled: true }")
+    server.load("count2")
+    shapes = [each["Y"].shape for each in server["count2"].infer_all(X=np.array([[2]], np.float32)) if each]
+    assert shapes == [(1, 1), (1, 1)]

@@ -32,6 +32,7 @@ from typing import Any, ClassVar, Protocol
 
 from tritonnb.core.errors import InternalError, TritonError
 from tritonnb.core.messages import InferRequest, InferResponse, ParameterValue, Tensor
+from tritonnb.scheduling.rate_limiter import Resource
 from tritonnb.telemetry.custom_metrics import CustomMetrics
 
 
@@ -116,12 +117,16 @@ class InstanceSpec:
         ``KIND_CPU``, ``KIND_GPU`` or ``KIND_MODEL``.
     device_id : int
         CUDA device of a ``KIND_GPU`` instance, else 0.
+    resources, priority : tuple of Resource, int
+        What the ``rate_limiter`` of its group says.
     """
 
     name: str
     index: int
     kind: str
     device_id: int = 0
+    resources: tuple[Resource, ...] = ()
+    priority: int = 0
 
 
 Deliver = Callable[[InferRequest, InferResponse], None]

@@ -124,6 +124,29 @@ class ResponseSent:
 
 
 @dataclass(slots=True)
+class CacheHit:
+    """A request was answered from the response cache; it did not run."""
+
+    time_ns: int
+    model: str
+    version: int
+    serial: int
+    received_ns: int
+    lookup_ns: int
+
+
+@dataclass(slots=True)
+class CacheMiss:
+    """The answer to a request was put into the response cache; ``elapsed_ns`` is what looking and keeping took."""
+
+    time_ns: int
+    model: str
+    version: int
+    serial: int
+    elapsed_ns: int
+
+
+@dataclass(slots=True)
 class StepSent:
     """A request of an ensemble sent one of its own, ``step_serial``, to the model of a step.
 
@@ -181,6 +204,8 @@ Event = (
     | BatchSent
     | BatchExecuted
     | ResponseSent
+    | CacheHit
+    | CacheMiss
     | StepSent
     | EnsembleExecuted
     | ModelStateChanged

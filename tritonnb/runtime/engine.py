@@ -21,13 +21,16 @@ from tritonnb.core.errors import (
 )
 from tritonnb.core.messages import InferRequest
 from tritonnb.core.version import TRITON_VERSION
+from tritonnb.runtime.facilities import Facilities
 from tritonnb.runtime.loading import ModelSource
 from tritonnb.runtime.model_calls import ModelCalls
 from tritonnb.runtime.options import EngineOptions
 from tritonnb.runtime.reconfiguration import Reconfiguration
 from tritonnb.runtime.repository import ModelRepository
+from tritonnb.runtime.response_cache import ResponseCache
 from tritonnb.runtime.served import Served
 from tritonnb.runtime.shared_memory import SharedMemory
+from tritonnb.scheduling.rate_limiter import RateLimiter
 from tritonnb.telemetry.stream import EventStream
 from tritonnb.telemetry.tracing import Tracer
 
@@ -61,6 +64,7 @@ class Engine:
         Everything that happens, as events.
     load_errors : dict of str to TritonError
         Models that should have been loaded at start and were not.
+    cache : ResponseCache or None
     custom_metrics : CustomMetrics
         What models measure themselves.
     shared_memory : SharedMemory
@@ -77,7 +81,10 @@ class Engine:
         self.tracer = Tracer(self.stream, options.trace)
         self._calls = ModelCalls(self)
         self.custom_metrics = self._calls.metrics
-        self._repository = ModelRepository(options, self.stream, self._calls)
+        self.cache = ResponseCache(options.cache_size) if options.cache_size else None
+        limiter = RateLimiter(options.rate_limit_resources) if options.rate_limit == "execution_count" else None
+        facilities = Facilities(self.stream, self._calls, self.cache, limiter)
+        self._repository = ModelRepository(options, facilities)
         self._table = self._repository.table
         self._reconfiguration = Reconfiguration(self._repository, options)
         self._started = self._stopping = False
@@ -226,7 +233,12 @@ class Engine:
     # --- model control ------------------------------------------------------------------------
 
     async def load(
-        self, name: str, parameters: Mapping[str, str | bytes] | None = None, *, trusted: bool = False
+        self,
+        name: str,
+        parameters: Mapping[str, str | bytes] | None = None,
+        *,
+        trusted: bool = False,
+        anew: bool = False,
     ) -> None:
         """Load or reload a model from its repository.
 
@@ -238,6 +250,8 @@ class Engine:
             a file; all of them together replace the model's directory, and need a ``config`` with them.
         trusted : bool
             Files are welcome in any case: who asks is code in this process.
+        anew : bool
+            Load it also if nothing has changed on disk.
 
         Raises
         ------
@@ -256,7 +270,7 @@ class Engine:
                 f"files of model '{name}' cannot be given with the load request: they are code, and the server was "
                 "not started with --allow-file-override=true"
             )
-        await self._repository.load(name, override, files)
+        await self._repository.load(name, override, files, anew=anew)
         self.load_errors.pop(name, None)
 
     async def load_source(self, source: ModelSource) -> None:

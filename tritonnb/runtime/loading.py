@@ -11,26 +11,28 @@ import asyncio
 import dataclasses
 import functools
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tritonnb.backends.contract import Backend, BackendModel, InstanceSpec, ModelContext, ServerCalls
+from tritonnb.backends.contract import Backend, BackendModel, InstanceSpec, ModelContext
 from tritonnb.backends.registry import BackendRegistry
 from tritonnb.core.errors import InternalError, TritonError
 from tritonnb.model_config.identity import ENSEMBLE
 from tritonnb.model_config.load import finish_config
 from tritonnb.model_config.support import check_supported
 from tritonnb.runtime.devices import cuda_devices
+from tritonnb.runtime.facilities import Facilities
 from tritonnb.runtime.instance import Instance
 from tritonnb.runtime.loop import in_thread
+from tritonnb.runtime.options import EngineOptions
 from tritonnb.runtime.served import Served
 from tritonnb.runtime.served_ensemble import Find, ServedEnsemble
 from tritonnb.runtime.served_model import ServedModel
 from tritonnb.runtime.warmup import warmup_samples
-from tritonnb.telemetry.stream import EventStream
+from tritonnb.scheduling.rate_limiter import Resource
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -66,22 +68,12 @@ class ModelSource:
 class ModelLoader:
     """Makes `Served` objects; slow work happens on a pool of threads, the rest on the loop."""
 
-    def __init__(
-        self,
-        stream: EventStream,
-        settings_of: Callable[[str], Mapping[str, str]],
-        auto_complete: bool,
-        threads: int,
-        find: Find,
-        server: ServerCalls,
-    ) -> None:
-        self._stream = stream
-        self._settings_of = settings_of
-        self._auto_complete = auto_complete
+    def __init__(self, options: EngineOptions, facilities: Facilities, find: Find) -> None:
+        self._options = options
+        self._facilities = facilities
         self._find = find
-        self._server = server
-        self._backends = BackendRegistry(settings_of)
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="tritonnb load")
+        self._backends = BackendRegistry(options.settings_of)
+        self._pool = ThreadPoolExecutor(options.model_load_threads, thread_name_prefix="tritonnb load")
 
     async def create(self, source: ModelSource, version: int) -> Served:
         """One version of a model with all its instances initialised.
@@ -92,25 +84,33 @@ class ModelLoader:
             Whatever was wrong; nothing is left behind.
         """
         loop = asyncio.get_running_loop()
+        shared = self._facilities
         if source.config.platform == ENSEMBLE:
             context = await self.in_thread(self._ensemble_context, source, version)
-            return ServedEnsemble(context, self._find, self._stream, loop)
+            ensemble = ServedEnsemble(context, self._find, shared.stream, loop)
+            ensemble.use_cache(shared.cache)
+            return ensemble
         context, backend_model = await self.in_thread(self._create_backend_model, source, version)
         instances: list[Instance] = []
+        served: ServedModel | None = None
         try:
-            served = ServedModel(context, backend_model, self._stream, loop)
+            served = ServedModel(context, backend_model, shared.stream, loop)
             samples = await self.in_thread(warmup_samples, context)
             for spec in instance_specs(context.config):
+                served.limit(spec, shared.rate_limiter)
                 backend_instance = await self.in_thread(backend_model.create_instance, spec)
                 instance = Instance(spec, backend_instance, loop, served.executed)
                 await _reported(instance.start())
                 instances.append(instance)
                 await served.warm_up(instance, samples)
         except BaseException:
+            if served is not None:
+                served.unlimit()
             for instance in instances:
                 await instance.stop()
             await in_thread(backend_model.finalize)
             raise
+        served.use_cache(shared.cache)
         served.begin(instances)
         return served
 
@@ -135,11 +135,11 @@ class ModelLoader:
             version,
             source.config,
             source.directory,
-            self._settings_of(source.config.backend),
-            self._server,
+            self._options.settings_of(source.config.backend),
+            self._facilities.calls,
         )
         with _AsTritonError():
-            config = backend.auto_complete(context) if self._auto_complete else source.config
+            config = backend.auto_complete(context) if self._options.auto_complete_config else source.config
             config = finish_config(
                 config,
                 source.directory,
@@ -162,10 +162,19 @@ def instance_specs(config: Any) -> Iterator[InstanceSpec]:
             continue
         number = 0
         for device in list(group.gpus) or [0]:
+            needs = _resources(group.rate_limiter, device)
             for _ in range(group.count):
-                yield InstanceSpec(f"{group.name}_{number}", index, kind, device)
+                name = f"{group.name}_{number}"
+                yield InstanceSpec(name, index, kind, device, needs, group.rate_limiter.priority)
                 number += 1
                 index += 1
+
+
+def _resources(rate_limiter: Any, device: int) -> tuple[Resource, ...]:
+    # "global" is a word of Python's.
+    return tuple(
+        Resource(each.name, each.count, None if getattr(each, "global") else device) for each in rate_limiter.resources
+    )
 
 
 class _AsTritonError:

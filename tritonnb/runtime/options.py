@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.scheduling.rate_limiter import Resource
 from tritonnb.telemetry.log_settings import LogSettings
 from tritonnb.telemetry.trace_settings import TraceOptions
 
@@ -32,6 +34,12 @@ class EngineOptions:
         ``--model-config-name``: custom configurations in ``configs/``.
     backend_config : mapping of str to mapping of str to str
         ``--backend-config=<backend>,<setting>=<value>``; settings of the backend ``""`` are global.
+    cache_config : mapping of str to mapping of str to str
+        ``--cache-config=<cache>,<setting>=<value>``; there is the cache ``local`` with the setting ``size`` in bytes.
+    rate_limit : str
+        ``"off"`` or ``"execution_count"``.
+    rate_limit_resources : sequence of Resource
+        ``--rate-limit-resource=<name>:<count>[:<device>]``.
     strict_readiness : bool
         Whether the server is ready only when every model is.
     model_load_threads : int
@@ -54,6 +62,9 @@ class EngineOptions:
     auto_complete_config: bool = True
     model_config_name: str = ""
     backend_config: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    cache_config: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    rate_limit: str = "off"
+    rate_limit_resources: Sequence[Resource] = ()
     strict_readiness: bool = True
     model_load_threads: int = 4
     exit_timeout: float = 30.0
@@ -64,3 +75,21 @@ class EngineOptions:
     def settings_of(self, backend: str) -> dict[str, str]:
         """The ``--backend-config`` settings that a backend sees, global ones included."""
         return {**self.backend_config.get("", {}), **self.backend_config.get(backend, {})}
+
+    @property
+    def cache_size(self) -> int:
+        """Bytes of the response cache; 0 where there is none.
+
+        Raises
+        ------
+        InvalidArgumentError
+        """
+        for cache, settings in self.cache_config.items():
+            if cache != "local":
+                raise InvalidArgumentError(f"there is no cache '{cache}', only 'local'")
+            if settings.keys() != {"size"} or not settings["size"].isdigit():
+                raise InvalidArgumentError(
+                    "the cache 'local' needs the setting 'size', a number of bytes, and no other"
+                )
+            return int(settings["size"])
+        return 0

@@ -16,7 +16,6 @@ from collections.abc import Mapping
 
 from tritonclient.grpc import model_config_pb2 as pb
 
-from tritonnb.backends.contract import ServerCalls
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.events import ModelStateChanged
 from tritonnb.model_config.ensemble import StepModel, check_ensemble, check_no_cycle
@@ -24,12 +23,12 @@ from tritonnb.model_config.identity import ENSEMBLE
 from tritonnb.model_config.load import ConfigError
 from tritonnb.model_config.normalize import normalize
 from tritonnb.model_config.parse import parse_json
+from tritonnb.runtime.facilities import Facilities
 from tritonnb.runtime.loading import ModelLoader, ModelSource
 from tritonnb.runtime.model_directories import ModelDirectories
 from tritonnb.runtime.model_table import Model, ModelTable, State, Version
 from tritonnb.runtime.options import EngineOptions
 from tritonnb.runtime.served import Served
-from tritonnb.telemetry.stream import EventStream
 
 logger = logging.getLogger(__name__)
 
@@ -44,23 +43,23 @@ class ModelRepository:
     loader : ModelLoader
     """
 
-    def __init__(self, options: EngineOptions, stream: EventStream, server: ServerCalls) -> None:
+    def __init__(self, options: EngineOptions, facilities: Facilities) -> None:
         self.table = ModelTable()
         self.directories = ModelDirectories(options)
-        self._stream = stream
+        self._stream = facilities.stream
         self._closing: set[asyncio.Task[None]] = set()
-        self.loader = ModelLoader(
-            stream,
-            options.settings_of,
-            options.auto_complete_config,
-            options.model_load_threads,
-            self.table.get,
-            server,
-        )
+        self.loader = ModelLoader(options, facilities, self.table.get)
 
     # --- loading ------------------------------------------------------------------------------
 
-    async def load(self, name: str, override: str | None = None, files: Mapping[str, bytes] | None = None) -> None:
+    async def load(
+        self,
+        name: str,
+        override: str | None = None,
+        files: Mapping[str, bytes] | None = None,
+        *,
+        anew: bool = False,
+    ) -> None:
         """Load a model, or load it anew; the old versions answer until the new ones are ready.
 
         Parameters
@@ -70,6 +69,8 @@ class ModelRepository:
             A configuration as JSON that replaces the file's (``config`` load parameter).
         files : mapping of str to bytes, optional
             Files that replace the model's directory (``file:`` load parameters).
+        anew : bool, optional
+            Load it also if nothing has changed.
 
         Raises
         ------
@@ -84,7 +85,8 @@ class ModelRepository:
             await self.load_source(with_config(model.source, override))
             return
         model.tried = await self.loader.in_thread(self.directories.fingerprint, name)
-        if override is None and not files and model.files == model.tried and model.ready_versions():
+        unchanged = override is None and not files and model.files == model.tried
+        if unchanged and not anew and model.ready_versions():
             return
         await self._load_from_files(model, name, override, files)
 

@@ -13,17 +13,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from tritonnb.backends.contract import ModelContext
-from tritonnb.core.events import Event
-from tritonnb.core.messages import InferRequest, InferResponse
+from tritonnb.core.events import CacheHit, CacheMiss, Event
+from tritonnb.core.messages import InferRequest, InferResponse, Respond
 from tritonnb.model_config.normalized import config_to_json
 from tritonnb.model_config.schema import ModelSpec
 from tritonnb.runtime.description import describe, read_labels
 from tritonnb.runtime.instance import Instance
+from tritonnb.runtime.response_cache import Key, ResponseCache, key_of
 from tritonnb.runtime.validation import RequestValidator
 from tritonnb.telemetry.statistics import ModelStatistics
 from tritonnb.telemetry.stream import EventStream
 
 _serials = itertools.count(1)
+_loads = itertools.count(1)
 
 
 class Served(ABC):
@@ -58,6 +60,8 @@ class Served(ABC):
         self._loop = loop
         self._in_flight = 0
         self._drained: asyncio.Future[None] | None = None
+        self._cache: ResponseCache | None = None
+        self._load = next(_loads)
 
     # --- what the endpoints ask ---------------------------------------------------------------
 
@@ -143,6 +147,44 @@ class Served(ABC):
             request.received_ns = now
         request.serial = next(_serials)
         return now
+
+    def use_cache(self, cache: ResponseCache | None) -> None:
+        """Answer from this response cache, if the configuration asks for one."""
+        if self.config.response_cache.enable:
+            self._cache = cache
+
+    @property
+    def uses_cache(self) -> bool:
+        """Whether it answers from a response cache."""
+        return self._cache is not None
+
+    def _answer_from_cache(self, request: InferRequest) -> bool:
+        """Answer a request if the cache can; else see to it that its answer is kept."""
+        if self._cache is None or (self._in_flight and self.config.dynamic_batching.preserve_ordering):
+            return False
+        began = time.monotonic_ns()
+        key = key_of(self._load, request)
+        answer = self._cache.look_up(key)
+        looked_ns = time.monotonic_ns() - began
+        if answer is None:
+            request.respond = self._keeping(key, looked_ns, request.respond)
+            return False
+        self._emit(CacheHit(began + looked_ns, self.name, self.version, request.serial, request.received_ns, looked_ns))
+        if request.step is not None:
+            request.step.executed(0, 0, 0, 0)
+        request.respond(request, answer)
+        return True
+
+    def _keeping(self, key: Key, looked_ns: int, respond: Respond) -> Respond:
+        def keep_and_respond(request: InferRequest, response: InferResponse) -> None:
+            if response.error is None and self._cache is not None:
+                began = time.monotonic_ns()
+                if self._cache.insert(key, response):
+                    now = time.monotonic_ns()
+                    self._emit(CacheMiss(now, self.name, self.version, request.serial, looked_ns + now - began))
+            respond(request, response)
+
+        return keep_and_respond
 
     def hold(self) -> None:
         """An ensemble is going to send requests: count as busy, and so live on, until `release`."""

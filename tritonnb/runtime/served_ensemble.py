@@ -67,6 +67,8 @@ class ServedEnsemble(Served):
         request.queued_ns = self._receive(request)
         if self._stopping and request.step is None:
             raise UnavailableError(f"{request.id_prefix}{STOPPING}")
+        if self._answer_from_cache(request):
+            return
         models = self._step_models()
         self._in_flight += 1
         self._flights[request] = _Flight(request, models)

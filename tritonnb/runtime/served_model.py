@@ -8,13 +8,14 @@ loop except where said.
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import os
 import time
 from collections.abc import Sequence
 from typing import Any
 
-from tritonnb.backends.contract import BackendModel, Execution, ModelContext
+from tritonnb.backends.contract import BackendModel, Execution, InstanceSpec, ModelContext
 from tritonnb.core.errors import InternalError, TritonError
 from tritonnb.core.events import (
     BatchExecuted,
@@ -32,6 +33,7 @@ from tritonnb.runtime.served import Served
 from tritonnb.runtime.warmup import Sample, failed_sample
 from tritonnb.scheduling.decisions import Decision, Execute, Scheduler
 from tritonnb.scheduling.from_config import make_scheduler, reconfigure_scheduler
+from tritonnb.scheduling.rate_limiter import RateLimiter
 from tritonnb.scheduling.response_order import ResponseOrder
 from tritonnb.telemetry.stream import EventStream
 
@@ -59,6 +61,7 @@ class ServedModel(Served):
         self._sequences = (
             SequenceInputs(context.config, context.directory) if context.config.HasField("sequence_batching") else None
         )
+        self._limiter: RateLimiter | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns = 0
         self._last_ns = 0  # when the scheduler was last told something
@@ -76,6 +79,8 @@ class ServedModel(Served):
             When it is refused at once; nobody calls ``request.respond`` then.
         """
         now = self._receive(request)
+        if self._cache is not None and self._answer_from_cache(request):
+            return
         self._wake_if_due(now)
         self._emit_arrived(request, now)
         try:
@@ -97,6 +102,18 @@ class ServedModel(Served):
     def queue_depth(self) -> int:
         """Requests that wait and do not run yet."""
         return self.scheduler.queue_depth()
+
+    def limit(self, spec: InstanceSpec, limiter: RateLimiter | None) -> None:
+        """From now on this instance runs only when the rate limiter says so, if there is one.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If it never would.
+        """
+        if limiter is not None:
+            limiter.add((self._load, spec.index), spec.resources, spec.priority)
+            self._limiter = limiter
 
     async def warm_up(self, instance: Instance, samples: Sequence[Sample]) -> None:
         """Run the samples on an instance that has just been made; they count in the statistics.
@@ -168,7 +185,13 @@ class ServedModel(Served):
             self._timer.cancel()
         for instance in self.instances:
             await instance.stop()
+        self.unlimit()
         await in_thread(self._backend_model.finalize)
+
+    def unlimit(self) -> None:
+        """Let the rate limiter forget the instances."""
+        if self._limiter is not None:
+            self._limiter.forget(self._load)
 
     # --- decisions ----------------------------------------------------------------------------
 
@@ -183,6 +206,9 @@ class ServedModel(Served):
                 self._answer(request, InferResponse(error=error))
         if self.scheduler.next_wake_ns is not None:
             self._arm(self.scheduler.next_wake_ns)
+        if self._limiter is not None:
+            for run in self._limiter.grant():
+                run()
 
     def _execute(self, decision: Execute, now: int) -> None:
         instance = self.instances[decision.instance]
@@ -207,7 +233,11 @@ class ServedModel(Served):
         if order is not None:
             self._orders.update((each, order) for each in decision.requests if each is not None)
         requests = list(decision.requests) if self._sequences is None else self._sequences.prepare(decision)
-        instance.execute(Execution(requests, decision.size, self._deliver_from_anywhere, number))
+        execution = Execution(requests, decision.size, self._deliver_from_anywhere, number)
+        if self._limiter is None:
+            instance.execute(execution)
+        else:
+            self._limiter.stage((self._load, decision.instance), functools.partial(instance.execute, execution))
 
     def executed(self, instance: Instance, execution: Execution, raised: TritonError | None) -> None:
         """An instance has run a batch: count it, start the next one, then answer."""
@@ -218,6 +248,8 @@ class ServedModel(Served):
         scheduler = self.scheduler
         if execution.rescheduled or scheduler.heeds_release:
             self._release(execution, now)
+        if self._limiter is not None:
+            self._limiter.released((self._load, instance.spec.index))
         self._carry_out(scheduler.instance_idle(instance.spec.index, now), now)
         for request, response in zip(execution.requests, execution.responses, strict=True):
             if response is not None and not request.is_null:

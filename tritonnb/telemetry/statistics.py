@@ -11,7 +11,15 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tritonnb.core.events import BatchExecuted, EnsembleExecuted, Event, RequestRefused, ResponseSent
+from tritonnb.core.events import (
+    BatchExecuted,
+    CacheHit,
+    CacheMiss,
+    EnsembleExecuted,
+    Event,
+    RequestRefused,
+    ResponseSent,
+)
 
 
 class Duration:
@@ -100,6 +108,8 @@ class ModelStatistics:
         self.success = Duration()
         self.queue = Duration()
         self.compute = _Compute()
+        self.cache_hit = Duration()
+        self.cache_miss = Duration()
         self.fail = Duration()
         self.fail_reasons = {"REJECTED": 0, "CANCELED": 0, "BACKEND": 0, "OTHER": 0}
         self.batches: dict[int, _Compute] = {}
@@ -109,6 +119,8 @@ class ModelStatistics:
             RequestRefused: self._request_refused,
             ResponseSent: self._response_sent,
             EnsembleExecuted: self._ensemble_executed,
+            CacheHit: self._cache_hit,
+            CacheMiss: self._cache_miss,
         }
 
     def fold(self, event: Event) -> None:
@@ -119,7 +131,6 @@ class ModelStatistics:
 
     def to_dict(self) -> dict[str, Any]:
         """One entry of ``model_stats``, members in Triton's order."""
-        never = Duration().to_dict()
         compute = self.compute.to_dict()
         return {
             "name": self.name,
@@ -132,8 +143,8 @@ class ModelStatistics:
                 "fail": self.fail.to_dict(),
                 "queue": self.queue.to_dict(),
                 **compute,
-                "cache_hit": never,
-                "cache_miss": never,
+                "cache_hit": self.cache_hit.to_dict(),
+                "cache_miss": self.cache_miss.to_dict(),
             },
             "response_stats": {str(index): self.responses[index].to_dict() for index in sorted(self.responses)},
             "batch_stats": [{"batch_size": size, **self.batches[size].to_dict()} for size in sorted(self.batches)],
@@ -176,6 +187,15 @@ class ModelStatistics:
         if batch is None:
             batch = self.batches[size] = _Compute()
         return batch
+
+    def _cache_hit(self, event: CacheHit) -> None:
+        self.cache_hit.add(event.lookup_ns)
+        self.success.add(event.time_ns - event.received_ns)
+        self.queue.add(event.time_ns - event.lookup_ns - event.received_ns)
+
+    def _cache_miss(self, event: CacheMiss) -> None:
+        self.cache_miss.add(event.elapsed_ns)
+        self.success.ns += event.elapsed_ns
 
     def _request_refused(self, event: RequestRefused) -> None:
         if event.counted_as:

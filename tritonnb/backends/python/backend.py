@@ -7,8 +7,9 @@ process, here a thread. Beyond Triton, implicit state works here too.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +23,17 @@ from tritonnb.backends.contract import (
     Execution,
     InstanceSpec,
     ModelContext,
+    ResponseSender,
 )
 from tritonnb.backends.python import modules, pb_utils
+from tritonnb.backends.python.coroutines import Coroutines
 from tritonnb.backends.python.host import Host
 from tritonnb.backends.python.model_config import ModelConfig
 from tritonnb.backends.python.request import TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
 from tritonnb.backends.python.response import InferenceResponse, to_core
 from tritonnb.backends.python.tensor import to_core_tensor
 from tritonnb.core.errors import InternalError, UnsupportedError
-from tritonnb.core.messages import InferRequest, Tensor
+from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.model_config.normalized import config_to_dict, config_to_json
 from tritonnb.model_config.schema import ModelSpec
 
@@ -97,6 +100,7 @@ class PythonInstance(BackendModelInstance):
         self._batching = model.max_batch_size > 0
         self._states = tuple(each.output_name for each in context.config.sequence_batching.state)
         self._decoupled = bool(context.config.model_transaction_policy.decoupled)
+        self._coroutines = Coroutines()
 
     def initialize(self) -> None:
         """Import the file, make the object, and call its ``initialize``."""
@@ -118,13 +122,15 @@ class PythonInstance(BackendModelInstance):
             self._received(
                 request,
                 request.requested_outputs if request.requested_outputs is not None else self._outputs,
-                execution.sender(index) if self._decoupled else None,
+                self._sender(execution, index) if self._decoupled else None,
             )
             for index, request in enumerate(execution.requests)
         ]
         execution.compute_started()
         try:
             responses = self._model.execute(requests)
+            if inspect.iscoroutine(responses):
+                responses = self._run(responses, execution)
         except BaseException as error:
             raise self._failed(self._describe(error)) from error
         execution.compute_ended()
@@ -148,6 +154,24 @@ class PythonInstance(BackendModelInstance):
             except BaseException:
                 logger.exception("finalize of model instance '%s' failed", self._spec.name)
         del self._model  # its metrics go with it
+        self._coroutines.close()
+
+    def _run(self, coroutine: Coroutine[Any, Any, Any], execution: Execution) -> Any:
+        if not self._decoupled:
+            return self._coroutines.run(coroutine)
+
+        def failed(error: BaseException) -> None:
+            answer = InferResponse(error=self._failed(modules.describe(error)))
+            for sender in execution.senders.values():
+                if not sender.closed:
+                    sender.send(answer)
+
+        self._coroutines.start(coroutine, failed)
+        return None
+
+    def _sender(self, execution: Execution, index: int) -> ResponseSender:
+        sender = execution.sender(index)
+        return sender if not self._reshaped else _ConfiguredSender(sender, self._configure)
 
     def _answer(self, execution: Execution, responses: Any) -> None:
         if not isinstance(responses, list):
@@ -171,9 +195,12 @@ class PythonInstance(BackendModelInstance):
             if self._states and not response.has_error():
                 self._publish_states(request, response)
             wanted = request.requested_outputs if request.requested_outputs is not None else self._outputs
-            answer = execution.responses[index] = to_core(response, wanted)
-            if self._reshaped:
-                answer.outputs = [self._as_configured(each) for each in answer.outputs]
+            execution.responses[index] = self._configure(to_core(response, wanted))
+
+    def _configure(self, answer: InferResponse) -> InferResponse:
+        if self._reshaped:
+            answer.outputs = [self._as_configured(each) for each in answer.outputs]
+        return answer
 
     def _as_configured(self, tensor: Tensor) -> Tensor:
         spec = self._reshaped.get(tensor.name)
@@ -205,6 +232,19 @@ class PythonInstance(BackendModelInstance):
 
     def _failed(self, message: str) -> InternalError:
         return InternalError(f"Failed to process the request(s) for model '{self._spec.name}', message: {message}")
+
+
+class _ConfiguredSender(ResponseSender):
+    """Undoes a ``reshape`` of the outputs."""
+
+    def __init__(self, sender: ResponseSender, configure: Callable[[InferResponse], InferResponse]) -> None:
+        self._sender = sender
+        self._configure = configure
+        self.closed = False
+
+    def send(self, response: InferResponse) -> None:
+        self._sender.send(self._configure(response))
+        self.closed = self._sender.closed
 
 
 def _model_path(context: ModelContext) -> Path:

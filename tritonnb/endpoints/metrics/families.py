@@ -18,6 +18,7 @@ from prometheus_client import Metric
 from prometheus_client.registry import Collector
 
 from tritonnb.core.errors import TritonError
+from tritonnb.endpoints.metrics.cache import cache_families, cached_model_families
 from tritonnb.endpoints.metrics.custom import custom_families
 from tritonnb.endpoints.metrics.exposition import number_text
 from tritonnb.endpoints.metrics.system import Cpu, Gpus
@@ -42,16 +43,6 @@ _SUMMARIES = {
     "request": "Summary of inference request duration in microseconds (includes cached requests)",
     "queue": "Summary of inference queuing duration in microseconds (includes cached requests)",
     **{name: _DURATIONS[name] for name in ("compute_input", "compute_infer", "compute_output")},
-}
-_CACHE = {
-    "nv_cache_util": "Cache utilization [0.0 - 1.0]",
-    "nv_cache_num_entries": "Number of responses stored in response cache",
-    "nv_cache_num_hits": "Number of cache hits in response cache",
-    "nv_cache_num_misses": "Number of cache misses in response cache",
-    "nv_cache_num_lookups": "Number of cache lookups in response cache",
-    "nv_cache_num_evictions": "Number of cache evictions in response cache",
-    "nv_cache_lookup_duration": "Total cache lookup duration (hit and miss), in microseconds",
-    "nv_cache_insertion_duration": "Total cache insertion duration, in microseconds",
 }
 _GPU = {
     "nv_gpu_utilization": "GPU utilization rate [0.0 - 1.0)",
@@ -110,6 +101,7 @@ class Families(Collector):
         yield from _counts(models)
         if self._options.counter_latencies:
             yield from _durations(models)
+        yield from cached_model_families(models)
         yield _family(
             "nv_inference_pending_request_count",
             "Instantaneous number of pending requests awaiting execution per-model.",
@@ -121,8 +113,7 @@ class Families(Collector):
         if self._options.histogram_latencies:
             yield self._first_responses(models)
         yield from self._system()
-        for name, documentation in _CACHE.items():
-            yield _family(name, documentation, "gauge", [({}, 0)])
+        yield from cache_families(self._engine.cache)
         yield from custom_families(self._engine.custom_metrics.snapshot())
 
     # --- models ---------------------------------------------------------------------------------

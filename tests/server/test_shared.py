@@ -1,0 +1,198 @@
+"""What the models of a server share: the response cache and the rate limiter's resources."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tritonclient.http as httpclient
+
+from tests.server.conftest import python_model
+from tritonnb.core.errors import InvalidArgumentError, TritonError
+from tritonnb.scheduling.rate_limiter import Resource
+from tritonnb.server import Server
+
+Write = Callable[..., Path]
+CACHED = "response_cache { enable: true }"
+CACHE = {"local": {"size": "1000000"}}
+COUNTING = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.count = 0
+
+    def execute(self, requests):
+        self.count += 1
+        answers = []
+        for request in requests:
+            x = request.inputs()[0].as_numpy()
+            if (x < 0).any():
+                error = pb_utils.TritonError("negative", pb_utils.TritonError.INVALID_ARG)
+                answers.append(pb_utils.InferenceResponse(error=error))
+            else:
+                y = np.full(x.shape, self.count, np.float32)
+                answers.append(pb_utils.InferenceResponse([pb_utils.Tensor("Y", y)]))
+        return answers
+"""
+
+
+def ask(server: Server, *rows: float, model: str = "m", **options) -> list[float]:
+    return server[model](X=np.array(rows, np.float32).reshape(-1, 1), **options)["Y"].ravel().tolist()
+
+
+def stats(server: Server, model: str = "m") -> tuple[dict, dict]:
+    (found,) = server.stats(model)["model_stats"]
+    return found, {name: each["count"] for name, each in found["inference_stats"].items()}
+
+
+def test_what_was_asked_before_is_answered_from_the_cache(write_model: Write):
+    with Server(write_model("m", COUNTING, CACHED), port=0, cache_config=CACHE) as server:
+        assert [ask(server, 3), ask(server, 3), ask(server, 4), ask(server, 3)] == [[1], [1], [2], [1]]
+        found, counts = stats(server)
+        assert (found["inference_count"], found["execution_count"]) == (2, 2)
+        assert (counts["success"], counts["queue"], counts["compute_infer"]) == (4, 4, 2)
+        assert (counts["cache_hit"], counts["cache_miss"]) == (2, 2)
+
+
+def test_a_cached_answer_arrives_over_http(write_model: Write):
+    with Server(write_model("m", COUNTING, CACHED), port=0, cache_config=CACHE) as server:
+        client = httpclient.InferenceServerClient(f"127.0.0.1:{server.port}")
+        x = httpclient.InferInput("X", [1, 1], "FP32")
+        x.set_data_from_numpy(np.ones((1, 1), np.float32))
+        answers = [client.infer("m", [x], request_id=str(number)) for number in range(2)]
+        assert [each.get_response()["id"] for each in answers] == ["0", "1"]
+        assert [each.as_numpy("Y").item() for each in answers] == [1.0, 1.0]
+        assert stats(server)[1]["cache_hit"] == 1
+
+
+def test_equal_bytes_of_another_shape_are_another_question(write_model: Write):
+    with Server(write_model("m", COUNTING, CACHED), port=0, cache_config=CACHE) as server:
+        assert ask(server, 3, 3) == [1, 1]
+        assert ask(server, 3) == [2]
+
+
+def test_parameters_belong_to_the_question(write_model: Write):
+    with Server(write_model("m", COUNTING, CACHED), port=0, cache_config=CACHE) as server:
+        assert ask(server, 3) == [1]
+        assert ask(server, 3, parameters={"p": 1}) == [2]
+
+
+def test_errors_are_not_kept(write_model: Write):
+    with Server(write_model("m", COUNTING, CACHED), port=0, cache_config=CACHE) as server:
+        for _ in range(2):
+            with pytest.raises(TritonError, match="negative"):
+                ask(server, -1)
+        assert stats(server)[0]["execution_count"] == 2
+
+
+def test_a_model_that_is_loaded_anew_gives_its_own_answers(write_model: Write):
+    with Server(write_model("m", COUNTING, CACHED), port=0, cache_config=CACHE) as server:
+        ask(server, 3)
+        write_model("m", python_model("x * 0 + 77"), CACHED)
+        server.load("m")
+        assert ask(server, 3) == [77]
+
+
+def test_what_is_done_to_an_answer_does_not_change_the_cache(write_model: Write):
+    with Server(write_model("m", COUNTING, CACHED), port=0, cache_config=CACHE) as server:
+        for _ in range(3):
+            answer = server["m"](X=np.ones((1, 1), np.float32))["Y"]
+            assert answer.item() == 1
+            if answer.flags.writeable:
+                answer[:] = 9
+
+
+def test_the_least_recently_used_answer_goes_first(write_model: Write):
+    with Server(write_model("m", COUNTING, CACHED), port=0, cache_config={"local": {"size": "10"}}) as server:
+        assert [ask(server, each) for each in (1, 2, 1, 3)] == [[1], [2], [1], [3]]
+        assert [ask(server, each) for each in (1, 2)] == [[1], [4]]
+        assert server.engine.cache.counts.evictions == 2
+        assert server.engine.cache.used <= 10
+
+
+def test_an_ensemble_and_its_steps_are_cached(write_model: Write):
+    repository = write_model("m", COUNTING, CACHED)
+    (repository / "e" / "1").mkdir(parents=True)
+    tensors = 'input { name: "X" data_type: TYPE_FP32 dims: 1 } output { name: "Y" data_type: TYPE_FP32 dims: 1 }'
+    step = 'model_name: "m" model_version: -1 input_map { key: "X" value: "X" } output_map { key: "Y" value: "Y" }'
+    config = f'platform: "ensemble" max_batch_size: 8 {tensors} ensemble_scheduling {{ step {{ {step} }} }}'
+    (repository / "e" / "config.pbtxt").write_text(config)
+    with Server(repository, port=0, cache_config=CACHE) as server:
+        assert [ask(server, 5, model="e"), ask(server, 5, model="e")] == [[1], [1]]
+        assert stats(server)[1]["cache_hit"] == 1
+        assert stats(server, "e")[0]["inference_count"] == 2
+
+
+def test_without_a_cache_the_switch_does_nothing(write_model: Write):
+    with Server(write_model("m", COUNTING, CACHED), port=0) as server:
+        assert [ask(server, 3), ask(server, 3)] == [[1], [2]]
+
+
+@pytest.mark.parametrize("config", [{"redis": {}}, {"local": {}}, {"local": {"size": "many"}}])
+def test_a_cache_that_does_not_exist_is_refused(config: dict):
+    with pytest.raises(InvalidArgumentError, match="cache"):
+        Server(port=0, cache_config=config)
+
+
+BLOCKING = """
+import triton_python_backend_utils as pb_utils
+import {gate} as gate
+
+class TritonPythonModel:
+    def execute(self, requests):
+        gate.enter()
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", each.inputs()[0].as_numpy())]) for each in requests]
+"""
+
+
+class Crowd:
+    """How many executions were under way at once; each waits until the test lets all of them go on."""
+
+    def __init__(self) -> None:
+        self.most = self._now = 0
+        self._lock = threading.Lock()
+        self.go_on = threading.Event()
+
+    def enter(self) -> None:
+        with self._lock:
+            self._now += 1
+            self.most = max(self.most, self._now)
+        self.go_on.wait(10)
+        with self._lock:
+            self._now -= 1
+
+
+@pytest.mark.parametrize(("limit", "most"), [("execution_count", 1), ("off", 2)])
+def test_instances_that_share_a_resource_take_turns(write_model: Write, monkeypatch, limit: str, most: int):
+    crowd = Crowd()
+    monkeypatch.setitem(__import__("sys").modules, "tests_crowd", crowd)
+    group = "instance_group { kind: KIND_CPU rate_limiter { resources { name: 'R' global: true count: 1 } } }"
+    for name in ("one", "two"):
+        repository = write_model(name, BLOCKING.format(gate="tests_crowd"), group.replace("'", '"'))
+    with Server(repository, port=0, rate_limit=limit) as server:
+        threads = [
+            threading.Thread(target=ask, args=(server, 1), kwargs={"model": name}) for name in ("one", "two")
+        ] * 1
+        for each in threads:
+            each.start()
+        while crowd.most < most:
+            pass
+        crowd.go_on.set()
+        for each in threads:
+            each.join()
+        assert crowd.most == most
+
+
+def test_a_model_that_needs_more_than_there_is_does_not_load(write_model: Write):
+    group = 'instance_group { rate_limiter { resources { name: "R" count: 2 } } }'
+    repository = write_model("m", COUNTING, group)
+    options = {"rate_limit": "execution_count", "rate_limit_resources": [Resource("R", 1)]}
+    with Server(repository, port=0, **options) as server:
+        assert 'Resource count for "R" is limited to 1' in str(server.load_errors["m"])
+    with Server(repository, port=0, rate_limit_resources=[Resource("R", 1)]) as server:
+        assert ask(server, 1) == [1]

@@ -1,0 +1,121 @@
+"""The response cache: answers to requests that were asked before (``response_cache { enable: true }``).
+
+Least recently used answers go first when the cache is full. The key is made of everything that an answer can
+depend on: the model as it is loaded now, its inputs with their datatypes and shapes, the outputs
+that are wanted, and the request parameters. Only successful answers are kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+
+from tritonnb.core.datatypes import encode_bytes
+from tritonnb.core.messages import InferRequest, InferResponse, Tensor
+
+Key = bytes
+
+
+@dataclass(slots=True)
+class CacheCounts:
+    """What the cache has done so far; durations in ns."""
+
+    hits: int = 0
+    misses: int = 0
+    evictions: int = 0
+    lookup_ns: int = 0
+    insertion_ns: int = 0
+
+
+class ResponseCache:
+    """Answers by key, in so many bytes; used on the server's loop.
+
+    Parameters
+    ----------
+    size : int
+        In bytes.
+
+    Attributes
+    ----------
+    counts : CacheCounts
+    used : int
+        Bytes of what is kept.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.used = 0
+        self.counts = CacheCounts()
+        self._answers: OrderedDict[Key, tuple[InferResponse, int]] = OrderedDict()
+
+    def __len__(self) -> int:
+        """How many answers are kept."""
+        return len(self._answers)
+
+    def look_up(self, key: Key) -> InferResponse | None:
+        """The answer to a request; whoever gets it may keep it and write to it."""
+        began = time.monotonic_ns()
+        found = self._answers.get(key)
+        if found is None:
+            self.counts.misses += 1
+        else:
+            self.counts.hits += 1
+            self._answers.move_to_end(key)
+        answer = None if found is None else _copy(found[0])
+        self.counts.lookup_ns += time.monotonic_ns() - began
+        return answer
+
+    def insert(self, key: Key, response: InferResponse) -> bool:
+        """Keep an answer; False if it was there already or is too large."""
+        size = sum(_size(each.array) + len(each.name) for each in response.outputs)
+        if key in self._answers or size > self.size:
+            return False
+        began = time.monotonic_ns()
+        while self.used + size > self.size:
+            _, (_, freed) = self._answers.popitem(last=False)
+            self.used -= freed
+            self.counts.evictions += 1
+        self._answers[key] = (_copy(response), size)
+        self.used += size
+        self.counts.insertion_ns += time.monotonic_ns() - began
+        return True
+
+
+def key_of(model: int, request: InferRequest) -> Key:
+    """What an answer can depend on, as a digest.
+
+    Parameters
+    ----------
+    model : int
+        Number of the model version as it is loaded now: one that is loaded anew gives other answers.
+    request : InferRequest
+        Checked, so that its tensors are decoded.
+    """
+    digest = hashlib.blake2b(digest_size=20)
+    outputs = None if request.requested_outputs is None else sorted(request.requested_outputs)
+    digest.update(repr((model, outputs, sorted(request.parameters.items()))).encode())
+    for name in sorted(request.inputs):
+        tensor = request.inputs[name]
+        digest.update(repr((name, tensor.datatype.name, tensor.shape)).encode())
+        digest.update(_bytes(tensor))
+    return digest.digest()
+
+
+def _bytes(tensor: Tensor) -> bytes:
+    return encode_bytes(tensor.array) if tensor.array.dtype.kind == "O" else tensor.array.tobytes()
+
+
+def _size(array: npt.NDArray[Any]) -> int:
+    if array.dtype.kind == "O":
+        return sum(len(each) + 4 for each in array.ravel())
+    return int(array.nbytes)
+
+
+def _copy(response: InferResponse) -> InferResponse:
+    outputs = [Tensor(each.name, each.datatype, each.array.copy()) for each in response.outputs]
+    return InferResponse(outputs, parameters=response.parameters)
