@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tritonnb.backends.functions import Function, FunctionBackend, config_of
 from tritonnb.core.errors import TritonError
 from tritonnb.core.events import Packed, unpack
-from tritonnb.endpoints.grpc.endpoint import GrpcOptions
+from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.http.endpoint import HttpOptions
 from tritonnb.endpoints.listening import Endpoints, ListenOptions
 from tritonnb.endpoints.metrics.families import MetricsOptions
