@@ -11,7 +11,7 @@ import asyncio
 import dataclasses
 import functools
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ from tritonnb.model_config.load import finish_config
 from tritonnb.model_config.support import check_supported
 from tritonnb.runtime.devices import cuda_devices
 from tritonnb.runtime.instance import Instance
+from tritonnb.runtime.instance_pool import instance_specs
 from tritonnb.runtime.loop import in_thread
 from tritonnb.runtime.served import Served
 from tritonnb.runtime.served_ensemble import Find, ServedEnsemble
@@ -96,12 +97,29 @@ class ModelLoader:
             context = await self.in_thread(self._ensemble_context, source, version)
             return ServedEnsemble(context, self._find, self._stream, loop)
         context, backend_model = await self.in_thread(self._create_backend_model, source, version)
-        instances: list[Instance] = []
         try:
             served = ServedModel(context, backend_model, self._stream, loop)
-            samples = await self.in_thread(warmup_samples, context)
-            for spec in instance_specs(context.config):
-                backend_instance = await self.in_thread(backend_model.create_instance, spec)
+            instances = await self.create_instances(served, list(instance_specs(context.config)))
+        except BaseException:
+            await in_thread(backend_model.finalize)
+            raise
+        served.begin(instances)
+        return served
+
+    async def create_instances(self, served: ServedModel, specs: Sequence[InstanceSpec]) -> list[Instance]:
+        """Instances of a model version, initialised and warmed up.
+
+        Raises
+        ------
+        TritonError
+            Whatever was wrong; nothing is left behind.
+        """
+        loop = asyncio.get_running_loop()
+        samples = await self.in_thread(warmup_samples, served.context)
+        instances: list[Instance] = []
+        try:
+            for spec in specs:
+                backend_instance = await self.in_thread(served.backend_model.create_instance, spec)
                 instance = Instance(spec, backend_instance, loop, served.executed)
                 await _reported(instance.start())
                 instances.append(instance)
@@ -109,10 +127,8 @@ class ModelLoader:
         except BaseException:
             for instance in instances:
                 await instance.stop()
-            await in_thread(backend_model.finalize)
             raise
-        served.begin(instances)
-        return served
+        return instances
 
     async def in_thread(self, function: Callable[..., T], *args: Any) -> T:
         """Run something slow off the loop."""
@@ -151,21 +167,6 @@ class ModelLoader:
             backend_model = backend.create_model(context)
             backend_model.initialize()
         return context, backend_model
-
-
-def instance_specs(config: Any) -> Iterator[InstanceSpec]:
-    """The instances that a normalised ``instance_group`` asks for, passive ones left out."""
-    index = 0
-    for group in config.instance_group:
-        kind = type(group).Kind.Name(group.kind)
-        if group.passive:
-            continue
-        number = 0
-        for device in list(group.gpus) or [0]:
-            for _ in range(group.count):
-                yield InstanceSpec(f"{group.name}_{number}", index, kind, device)
-                number += 1
-                index += 1
 
 
 class _AsTritonError:

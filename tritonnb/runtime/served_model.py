@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from tritonnb.backends.contract import BackendModel, Execution, ModelContext
+from tritonnb.backends.contract import BackendModel, Execution, InstanceSpec, ModelContext
 from tritonnb.core.errors import InternalError, TritonError
 from tritonnb.core.events import (
     BatchExecuted,
@@ -26,6 +26,7 @@ from tritonnb.core.events import (
 )
 from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.runtime.instance import Instance
+from tritonnb.runtime.instance_pool import InstancePool
 from tritonnb.runtime.loop import in_thread
 from tritonnb.runtime.sequences import SequenceInputs
 from tritonnb.runtime.served import Served
@@ -44,6 +45,7 @@ class ServedModel(Served):
     Attributes
     ----------
     scheduler : Scheduler
+    backend_model : BackendModel
     """
 
     def __init__(
@@ -55,7 +57,8 @@ class ServedModel(Served):
     ) -> None:
         super().__init__(context, stream, loop)
         self.scheduler: Scheduler
-        self._backend_model = backend_model
+        self.backend_model = backend_model
+        self._pool = InstancePool()
         self._sequences = (
             SequenceInputs(context.config, context.directory) if context.config.HasField("sequence_batching") else None
         )
@@ -145,17 +148,34 @@ class ServedModel(Served):
 
     def begin(self, instances: list[Instance]) -> None:
         """Take the initialised instances and make the scheduler that feeds them."""
+        self._pool = InstancePool(instances)
         self.instances = instances
         self.scheduler = make_scheduler(self.config, len(instances), os.environ)
         now = time.monotonic_ns()
         for instance in instances:
             self._carry_out(self.scheduler.instance_idle(instance.spec.index, now), now)
 
-    def reconfigure(self, config: Any) -> None:
-        """Go on under other scheduling settings; no waiting request is lost."""
+    def missing_instances(self, config: Any) -> list[InstanceSpec]:
+        """The instances that a configuration asks for, beyond those that there are."""
+        return self._pool.missing(config)
+
+    def reconfigure(self, config: Any, added: Sequence[Instance] = ()) -> None:
+        """Go on under other scheduling settings, and with more or fewer instances; no waiting request is lost.
+
+        Parameters
+        ----------
+        config : inference.ModelConfig
+        added : sequence of Instance
+            Initialised ones, for all `missing_instances`.
+        """
         now = time.monotonic_ns()
-        decisions = reconfigure_scheduler(self.scheduler, config, now)
+        decisions = list(reconfigure_scheduler(self.scheduler, config, now))
         self.config = config
+        self._pool.change(config, added)
+        self.instances = list(self._pool)
+        decisions += self.scheduler.set_instances(self._pool.members, now)
+        for instance in added:
+            decisions += self.scheduler.instance_idle(instance.spec.index, now)
         self._carry_out(decisions, now)
 
     def stop(self) -> None:
@@ -166,9 +186,8 @@ class ServedModel(Served):
         """Free instances and model now; nothing may be in flight on them."""
         if self._timer is not None:
             self._timer.cancel()
-        for instance in self.instances:
-            await instance.stop()
-        await in_thread(self._backend_model.finalize)
+        await self._pool.close()
+        await in_thread(self.backend_model.finalize)
 
     # --- decisions ----------------------------------------------------------------------------
 
@@ -181,11 +200,13 @@ class ServedModel(Served):
                 counted_as = decision.counted_as  # type: ignore[union-attr]
                 self._emit(self._refused(request, now, error.message, counted_as))
                 self._answer(request, InferResponse(error=error))
+        if self._pool.is_shrinking and self._pool.free(self.scheduler.uses):
+            self.instances = list(self._pool)
         if self.scheduler.next_wake_ns is not None:
             self._arm(self.scheduler.next_wake_ns)
 
     def _execute(self, decision: Execute, now: int) -> None:
-        instance = self.instances[decision.instance]
+        instance = self._pool[decision.instance]
         number = next(_batch_numbers)
         members = tuple([None if each is None else each.serial for each in decision.requests])
         self._emit(
@@ -224,7 +245,9 @@ class ServedModel(Served):
             )
             if decisions:
                 self._carry_out(decisions, now)
-        self._carry_out(scheduler.instance_idle(instance.spec.index, now), now)
+        decisions = scheduler.instance_idle(instance.spec.index, now)
+        instance.busy = False
+        self._carry_out(decisions, now)
         for request, response in zip(execution.requests, execution.responses, strict=True):
             if response is not None and not request.is_null:
                 self._answer(request, response)
