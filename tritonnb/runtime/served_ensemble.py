@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tritonnb.backends.contract import ModelContext
-from tritonnb.core.errors import TritonError, UnavailableError, UnsupportedError
+from tritonnb.core.errors import TritonError, UnavailableError
 from tritonnb.core.events import EnsembleExecuted, StepSent
 from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.runtime import ensemble_tensors
@@ -95,15 +95,6 @@ class ServedEnsemble(Served):
     def stop(self) -> None:
         """Admit no new work, but for ensembles that this one is a step of."""
         self._stopping = True
-
-    def reconfigure(self, config: Any) -> None:
-        """There is nothing that could change while it runs.
-
-        Raises
-        ------
-        UnsupportedError
-        """
-        raise UnsupportedError(f"ensemble '{self.name}' has no scheduling settings: load it anew")
 
     async def close(self) -> None:
         """There is nothing to free."""
