@@ -1,19 +1,20 @@
-"""The parts of `ocr` read what was drawn."""
+"""The ensemble `ocr` reads what was drawn, and so do its parts one by one."""
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tritonclient import http
 
 from tritonnb.model_zoo import materialize, ocr
 from tritonnb.server import Server
 
 EXAMPLES = Path(__file__).parents[2] / "model_repository"
-PARTS = ["ocr_detection", "ocr_crop", "ocr_recognition", "ocr_text"]
 LINES = ["The quick brown fox", "jumps over 13 lazy dogs"]
 
 pytestmark = pytest.mark.skipif(
@@ -24,12 +25,20 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     materialize(EXAMPLES)
-    with Server(EXAMPLES, port=0, model_control_mode="explicit", load_models=PARTS) as server:
+    with Server(EXAMPLES, port=0, model_control_mode="explicit", load_models=["ocr"]) as server:
+        assert not server.load_errors
         yield server
 
 
 def read(server: Server, image: np.ndarray) -> tuple[list[str], np.ndarray]:
-    """The text and the boxes, step by step."""
+    """The text and the boxes."""
+    said = server["ocr"](IMAGE=image)
+    assert len(said["SCORE"]) == len(said["TEXT"])
+    return [each.decode() for each in said["TEXT"]], said["BOXES"]
+
+
+def read_step_by_step(server: Server, image: np.ndarray) -> tuple[list[str], np.ndarray]:
+    """The same, from the parts."""
     text_map = server["ocr_detection"](IMAGE=image[np.newaxis])["TEXT_MAP"][0]
     cut = server["ocr_crop"](IMAGE=image, TEXT_MAP=text_map)
     (probabilities,) = server["ocr_recognition"](x=cut["CROPS"]).values()
@@ -42,6 +51,36 @@ def test_lines_are_read_from_top_to_bottom(server: Server):
     assert text == LINES
     assert (boxes[0, [0, 1]] < boxes[0, [2, 3]]).all()
     assert boxes[0, 3] <= boxes[1, 1]
+
+
+def test_the_ensemble_says_what_its_parts_say(server: Server):
+    image = ocr.draw(LINES)
+    text, boxes = read(server, image)
+    text_by_steps, boxes_by_steps = read_step_by_step(server, image)
+    assert text == text_by_steps
+    assert (boxes == boxes_by_steps).all()
+
+
+def test_a_client_over_http_gets_the_text(server: Server):
+    image = ocr.draw(LINES)
+    given = http.InferInput("IMAGE", list(image.shape), "UINT8").set_data_from_numpy(image)
+    answer = http.InferenceServerClient(server.url.removeprefix("http://")).infer("ocr", [given])
+    assert [each.decode() for each in answer.as_numpy("TEXT")] == LINES
+
+
+def test_a_batch_of_a_step_may_hold_the_lines_of_several_images(server: Server):
+    images = [ocr.draw([f"page {number}", "of four"]) for number in range(1, 5)]
+
+    async def together() -> list[dict[str, np.ndarray]]:
+        return await asyncio.gather(*(server["ocr"].infer_async(IMAGE=each) for each in images))
+
+    with server.record() as rec:
+        answers = asyncio.run(together())
+    assert [answer["TEXT"].tolist() for answer in answers] == [
+        [f"page {number}".encode(), b"of four"] for number in range(1, 5)
+    ]
+    rows = sum(batch.size for batch in rec.batches if batch.model == "ocr_recognition")
+    assert rows == 2 * len(images)
 
 
 def test_the_box_of_a_line_holds_its_letters(server: Server):
