@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from tritonclient import http
 
+from tritonnb.core.errors import TritonError
 from tritonnb.model_zoo import materialize, ocr
 from tritonnb.server import Server
 
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     materialize(EXAMPLES)
-    with Server(EXAMPLES, port=0, model_control_mode="explicit", load_models=["ocr"]) as server:
+    with Server(EXAMPLES, port=0, model_control_mode="explicit", load_models=["ocr", "ocr_upright"]) as server:
         assert not server.load_errors
         yield server
 
@@ -107,3 +108,23 @@ def test_images_of_one_size_are_detected_in_one_batch(server: Server):
     together = server["ocr_detection"](IMAGE=images)["TEXT_MAP"]
     alone = [server["ocr_detection"](IMAGE=each[np.newaxis])["TEXT_MAP"][0] for each in images]
     np.testing.assert_allclose(together, alone, atol=1e-5)
+
+
+@pytest.mark.parametrize("quarter_turns", [0, 1, 2, 3])
+def test_an_image_is_turned_until_it_can_be_read(server: Server, quarter_turns: int):
+    lying = np.ascontiguousarray(np.rot90(ocr.draw(LINES), -quarter_turns))
+    said = server["ocr_upright"](IMAGE=lying)
+    assert [each.decode() for each in said["TEXT"]] == LINES
+    assert said["QUARTER_TURNS"].tolist() == [quarter_turns]
+
+
+def test_without_text_every_way_up_is_tried(server: Server):
+    before = server["ocr"].stats()["inference_count"]
+    said = server["ocr_upright"](IMAGE=np.full((40, 40, 3), 255, np.uint8))
+    assert (said["TEXT"].tolist(), said["QUARTER_TURNS"].tolist()) == ([], [0])
+    assert server["ocr"].stats()["inference_count"] == before + 4
+
+
+def test_an_error_of_the_ensemble_is_the_answer(server: Server):
+    with pytest.raises(TritonError, match="in ensemble 'ocr'"):
+        server["ocr_upright"](IMAGE=np.zeros((0, 40, 3), np.uint8))
