@@ -24,6 +24,7 @@ from tritonnb.recording.batches import Batch, RequestRecord, batches_of
 from tritonnb.recording.comparison import Comparison
 from tritonnb.recording.diagnoses import Diagnosis, diagnose
 from tritonnb.recording.instances import instances_of, natural
+from tritonnb.recording.journeys import Journey, journeys
 from tritonnb.recording.quantiles import quantile
 from tritonnb.recording.sequences import Stay, slot_count, stays
 from tritonnb.simulation.arrivals import Arrival
@@ -62,7 +63,7 @@ class Recording:
         """Make this the recording of these events; a recording in progress is empty until it ends."""
         self.events = list(events)
         self.configs = dict(configs)
-        for derived in ("_executed", "stays"):
+        for derived in ("_executed", "journeys", "stays"):
             self.__dict__.pop(derived, None)
 
     @property
@@ -90,9 +91,14 @@ class Recording:
         """Sequences in the slots of their instances; empty without a stateful model."""
         return stays(batches_of(self.events), self.configs, self.span_ns[1])
 
+    @cached_property
+    def journeys(self) -> list[Journey]:
+        """Requests of ensembles on their way through the steps."""
+        return journeys(self.events)
+
     @property
     def plot(self) -> Plot:
-        """Still figures: ``rec.plot.timeline()``, ``slots``, ``batch_sizes``, ``latency``, ``queue``."""
+        """Still figures: ``rec.plot.timeline()``, ``slots``, ``steps``, ``batch_sizes``, ``latency``, ``queue``."""
         from tritonnb.recording.figures.plot import Plot  # matplotlib takes a while to import
 
         return Plot(self)
