@@ -25,7 +25,7 @@ for count in (1, 4, 16, 64):
 def page(notebook) -> NotebookPage:
     page = notebook(SERVE, "server.dashboard('digits')", "server", "server['digits']")
     page.run_all()
-    page.output(1).locator(".tnb-dashboard .tnb-config-editor").wait_for()
+    page.output(1).locator(".tnb-dashboard .tnb-batch-view").wait_for()
     return page
 
 

@@ -11,11 +11,12 @@ import html
 import queue
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import ipywidgets as widgets
 
 from tritonnb.core.errors import TritonError
+from tritonnb.notebook.batch_view import LiveBatchView
 from tritonnb.notebook.cards import model_card, server_card
 from tritonnb.notebook.config_editor import ConfigEditor, edit_config, is_open
 from tritonnb.notebook.last_state import LIVE, KeepsLastState
@@ -46,7 +47,7 @@ class Dashboard(KeepsLastState, widgets.VBox):  # type: ignore[misc]
         self._model: ModelHandle | None = None
         self._editor: ConfigEditor | None = None
         self._own: list[ConfigEditor] = []
-        self._view: Any = None
+        self._view: LiveBatchView | None = None
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         super().__init__([self._card, self._choice, self._tabs])
         self.add_class(LIVE)
@@ -115,10 +116,8 @@ class Dashboard(KeepsLastState, widgets.VBox):  # type: ignore[misc]
         if not shared:
             self._own.append(self._editor)
         tabs = {"Configuration": self._editor, "Statistics": self._statistics}
-        watch = getattr(model, "watch", None)
-        if watch is not None:
-            self._view = watch()
-            tabs = {"Live": self._view, **tabs}
+        self._view = LiveBatchView(model)
+        tabs = {"Live": self._view, **tabs}
         self._tabs.children = tuple(tabs.values())
         self._tabs.titles = tuple(tabs)
         self._tabs.selected_index = 0
