@@ -96,6 +96,9 @@ class BatchView(KeepsLastState, anywidget.AnyWidget):
         super().__init__(history=history, **traits)
         self.add_class(LIVE)
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of '{self.history['meta']['model']}'>"
+
     def recording(self) -> Recording | None:
         """What is shown, as a recording; None if that is nothing yet."""
         return self._recording

@@ -106,7 +106,7 @@ def _cost_curve(ax: Axes, found: list[SizeCost], places: list[int]) -> None:
         place = found.index(best)
         curve.plot(place, best.row_ms, marker="*", markersize=14, color=GREEN, markeredgecolor="white")
         curve.annotate(
-            f"sweet spot: {best.size} rows",
+            f"sweet spot: {best.size} {'row' if best.size == 1 else 'rows'}",
             (place, best.row_ms),
             xytext=(0, 10),
             textcoords="offset points",
