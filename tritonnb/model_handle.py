@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tritonnb.notebook.batch_view import LiveBatchView
     from tritonnb.notebook.config_editor import ConfigEditor
     from tritonnb.notebook.traffic import Traffic
+    from tritonnb.recording.figures.statistics import StatisticsPlot
     from tritonnb.server import Server
 
 
@@ -101,6 +102,13 @@ class ModelHandle:
         found = self._server.call(self._server.engine.statistics, self.name, self.version)
         entry: dict[str, Any] = found["model_stats"][-1]
         return entry
+
+    @property
+    def plot(self) -> StatisticsPlot:
+        """Figures of the statistics: ``plot.batch_sizes()``, ``plot.parts()``, each also ``since`` earlier ones."""
+        from tritonnb.recording.figures.statistics import StatisticsPlot  # matplotlib takes a while to import
+
+        return StatisticsPlot(self.stats())
 
     @property
     def config(self) -> ConfigHandle:
