@@ -26,6 +26,7 @@ from tritonnb.endpoints.listening import Endpoints, ListenOptions
 from tritonnb.endpoints.metrics.families import MetricsOptions
 from tritonnb.inference import Submitter
 from tritonnb.model_handle import ModelHandle
+from tritonnb.notebook.busy_cells import share_interpreter
 from tritonnb.recording.recording import Recording
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.loading import ModelSource
@@ -46,7 +47,8 @@ def serve(model_repository: StrPath | Sequence[StrPath] = (), *, port: int | Non
     """Start an inference server in this process.
 
     Running the same cell again replaces the server of the same repositories; its port is free again
-    before the new one starts.
+    before the new one starts. From then on, cells that keep Python busy let the server's threads in
+    more often (``sys.setswitchinterval``).
 
     Parameters
     ----------
@@ -76,6 +78,7 @@ def serve(model_repository: StrPath | Sequence[StrPath] = (), *, port: int | Non
         previous.stop()
     server = Server(repositories, port=port, **options)
     _running[key] = server
+    share_interpreter()
     if port is None and server.port != listening.DEFAULT_PORT:
         print(f"port {listening.DEFAULT_PORT} is taken: serving on {server.url}")
     for name, error in server.load_errors.items():
