@@ -116,16 +116,16 @@ class ModelHandle:
         return ConfigHandle(self._server, self.name)
 
     def traffic(self, **options: Any) -> Traffic:
-        """A panel that starts and stops traffic on the model.
+        """A panel that starts and stops traffic on the model; the same one as long as it is not closed.
 
         Parameters
         ----------
         **options
-            Of `tritonnb.load`, such as ``inputs`` and ``shapes``.
+            Of `tritonnb.load`, such as ``inputs`` and ``shapes``; they hold from the next start on.
         """
-        from tritonnb.notebook.traffic import Traffic
+        from tritonnb.notebook.traffic import open_traffic
 
-        return Traffic(self, **options)
+        return open_traffic(self, **options)
 
     def edit(self) -> ConfigEditor:
         """A live editor of the configuration: text and form, checked while one types.

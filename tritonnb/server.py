@@ -208,11 +208,6 @@ class Server:
         """Server metadata of the v2 protocol."""
         return self.call(self.engine.metadata)
 
-    @property
-    def running(self) -> bool:
-        """Whether it has not been stopped."""
-        return self._background.alive
-
     def ready(self) -> bool:
         """Whether the server, and every model it should serve, is ready."""
         return self._background.alive and self.call(self.engine.is_ready)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tritonnb.endpoints import listening
+from tritonnb.notebook.busy_cells import share_interpreter
 from tritonnb.server import Server, StrPath, paths_of
 
 #: The servers that `serve` started and that still run, by what they serve.
@@ -17,7 +18,8 @@ def serve(model_repository: StrPath | Sequence[StrPath] = (), *, port: int | Non
     """Start an inference server in this process.
 
     Running the same cell again replaces the server of the same repositories; its port is free again
-    before the new one starts.
+    before the new one starts. From then on, cells that keep Python busy let the server's threads in
+    more often (``sys.setswitchinterval``).
 
     Parameters
     ----------
@@ -47,6 +49,7 @@ def serve(model_repository: StrPath | Sequence[StrPath] = (), *, port: int | Non
         previous.stop()
     server = Server(repositories, port=port, **options)
     _running[key] = server
+    share_interpreter()
     if port is None and server.port != listening.DEFAULT_PORT:
         print(f"port {listening.DEFAULT_PORT} is taken: serving on {server.url}")
     for name, error in server.load_errors.items():

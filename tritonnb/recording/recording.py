@@ -6,11 +6,13 @@ Everything here is derived from the events, which stay available as they came.
 from __future__ import annotations
 
 import html
+import json
 import os
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritonclient.grpc import model_config_pb2 as pb
@@ -168,6 +170,19 @@ class Recording:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the recording to a file, one event a line (JSON)."""
         files.write(path, self.events, self.configs)
+
+    def to_perfetto(self, path: str | os.PathLike[str]) -> None:
+        """Write the recording as a timeline, to be opened in https://ui.perfetto.dev.
+
+        Parameters
+        ----------
+        path : path
+            Of the file (JSON, Chrome's trace event format).
+        """
+        from tritonnb.recording.perfetto import trace_events
+
+        content = json.dumps({"traceEvents": trace_events(self), "displayTimeUnit": "ms"})
+        Path(path).write_text(content, encoding="utf-8")
 
     def of(self, model: str) -> Recording:
         """Only what concerns one model."""
