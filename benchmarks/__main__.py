@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu import gpu
-from benchmarks.http import image, small
+from benchmarks.http import ensemble, image, small
 from benchmarks.inprocess import inprocess
 from benchmarks.kernel import kernel
 from benchmarks.memory import memory
@@ -21,6 +21,7 @@ from benchmarks.sequences import accumulator, streams
 WHAT = {
     "http": small,
     "image": image,
+    "ensemble": ensemble,
     "inprocess": inprocess,
     "models": models,
     "accumulator": accumulator,

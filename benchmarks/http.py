@@ -37,6 +37,44 @@ def image(scratch: Path, seconds: int, rounds: int) -> dict[str, Any]:
     return _compare("1x3x224x224 FP32 identity", starts, request, array, (1, 8), seconds, rounds, scratch)
 
 
+def ensemble(scratch: Path, seconds: int, rounds: int) -> dict[str, Any]:
+    """An ensemble of two identities, 1x16 FP32: target 1.2x Triton."""
+    repository = scratch / "ensemble"
+    source = servers.ROOT / "model_repository" / "identity_fp32"
+    for name in ("first", "second"):
+        shutil.copytree(source, repository / name)
+        config = repository / name / "config.pbtxt"
+        config.write_text(config.read_text().replace("identity_fp32", name).replace("dims: [ -1 ]", "dims: [ 16 ]"))
+    (repository / "two_steps" / "1").mkdir(parents=True)
+    (repository / "two_steps" / "config.pbtxt").write_text(_TWO_STEPS)
+    starts: dict[str, Start] = {
+        "triton": lambda: servers.triton(repository, scratch, "two_steps"),
+        "tritonnb": lambda: servers.tritonnb(repository, "two_steps"),
+    }
+    array = np.arange(16, dtype=np.float32).reshape(1, 16)
+    request = Request.of("two_steps", "INPUT0", array, "OUTPUT0")
+    return _compare(
+        "ensemble of two 1x16 FP32 identities", starts, request, array, (1, 8, 32), seconds, rounds, scratch
+    )
+
+
+_TWO_STEPS = """
+platform: "ensemble" max_batch_size: 64
+input { name: "INPUT0" data_type: TYPE_FP32 dims: [ 16 ] }
+output { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ 16 ] }
+ensemble_scheduling {
+  step {
+    model_name: "first" model_version: -1
+    input_map { key: "INPUT0" value: "INPUT0" } output_map { key: "OUTPUT0" value: "between" }
+  }
+  step {
+    model_name: "second" model_version: -1
+    input_map { key: "INPUT0" value: "between" } output_map { key: "OUTPUT0" value: "OUTPUT0" }
+  }
+}
+"""
+
+
 def _both(scratch: Path, width: int) -> dict[str, Start]:
     """The identity model, its dims fixed, on a real Triton and on ours."""
     repository = scratch / f"identity-{width}"

@@ -34,7 +34,8 @@ from tritonnb.profile.sweep import Sweep, sweep
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.simulate import simulate
 from tritonnb.recording.worksheet import Worksheet, worksheet
-from tritonnb.server import Server, serve
+from tritonnb.server import Server
+from tritonnb.serving import serve
 from tritonnb.simulation import (
     Arrival,
     ClosedLoop,

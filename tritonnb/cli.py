@@ -16,7 +16,8 @@ from typing import Any
 from tritonnb.core.errors import InvalidArgumentError, TritonError, UnsupportedError
 from tritonnb.core.version import VERSION
 from tritonnb.doctor import doctor
-from tritonnb.endpoints.grpc.endpoint import COMPRESSION_LEVELS, PROTOCOLS, GrpcOptions
+from tritonnb.endpoints.grpc.options import COMPRESSION_LEVELS, GrpcOptions
+from tritonnb.endpoints.grpc.rpcs import PROTOCOLS
 from tritonnb.endpoints.http.endpoint import HttpOptions
 from tritonnb.endpoints.listening import DEFAULT_PORT
 from tritonnb.endpoints.metrics.families import MetricsOptions

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tritonnb.notebook.batch_view import LiveBatchView
     from tritonnb.notebook.config_editor import ConfigEditor
     from tritonnb.notebook.traffic import Traffic
+    from tritonnb.recording.figures.statistics import StatisticsPlot
     from tritonnb.server import Server
 
 
@@ -103,21 +104,28 @@ class ModelHandle:
         return entry
 
     @property
+    def plot(self) -> StatisticsPlot:
+        """Figures of the statistics: ``plot.batch_sizes()``, ``plot.parts()``, each also ``since`` earlier ones."""
+        from tritonnb.recording.figures.statistics import StatisticsPlot  # matplotlib takes a while to import
+
+        return StatisticsPlot(self.stats())
+
+    @property
     def config(self) -> ConfigHandle:
         """The model's configuration, to read, change, and apply."""
         return ConfigHandle(self._server, self.name)
 
     def traffic(self, **options: Any) -> Traffic:
-        """A panel that starts and stops traffic on the model.
+        """A panel that starts and stops traffic on the model; the same one as long as it is not closed.
 
         Parameters
         ----------
         **options
-            Of `tritonnb.load`, such as ``inputs`` and ``shapes``.
+            Of `tritonnb.load`, such as ``inputs`` and ``shapes``; they hold from the next start on.
         """
-        from tritonnb.notebook.traffic import Traffic
+        from tritonnb.notebook.traffic import open_traffic
 
-        return Traffic(self, **options)
+        return open_traffic(self, **options)
 
     def edit(self) -> ConfigEditor:
         """A live editor of the configuration: text and form, checked while one types.

@@ -1,4 +1,4 @@
-"""The server inside the kernel: `serve` starts one, `Server` is what a user holds.
+"""The server inside the kernel: `Server` is what a user holds.
 
 It runs on a thread and an event loop of its own, so cells, scripts, and user event loops go on
 beside it, and interrupting a cell leaves it serving.
@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tritonnb.backends.functions import Function, FunctionBackend, config_of
 from tritonnb.core.errors import TritonError
 from tritonnb.core.events import Packed, unpack
-from tritonnb.endpoints import listening
-from tritonnb.endpoints.grpc.endpoint import GrpcOptions
+from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.http.endpoint import HttpOptions
 from tritonnb.endpoints.listening import Endpoints, ListenOptions
 from tritonnb.endpoints.metrics.families import MetricsOptions
@@ -37,50 +36,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 StrPath = str | PathLike[str]
-
-#: The servers that `serve` started and that still run, by what they serve.
-_running: weakref.WeakValueDictionary[tuple[str, ...], Server] = weakref.WeakValueDictionary()
-
-
-def serve(model_repository: StrPath | Sequence[StrPath] = (), *, port: int | None = None, **options: Any) -> Server:
-    """Start an inference server in this process.
-
-    Running the same cell again replaces the server of the same repositories; its port is free again
-    before the new one starts.
-
-    Parameters
-    ----------
-    model_repository : path or sequence of paths, optional
-        Directories in Triton's repository layout. None at all makes a server for Python functions
-        (`Server.model`).
-    port : int, optional
-        HTTP port; 0 for any free one. By default 8000, or the next free one, said aloud.
-    **options
-        Other arguments of `Server`.
-
-    Returns
-    -------
-    Server
-
-    Raises
-    ------
-    UnavailableError
-        If the port that was asked for is taken.
-    InvalidArgumentError
-        If a model repository does not exist.
-    """
-    repositories = _paths(model_repository)
-    key = tuple(str(each.resolve()) for each in repositories)
-    previous = _running.pop(key, None)
-    if previous is not None:
-        previous.stop()
-    server = Server(repositories, port=port, **options)
-    _running[key] = server
-    if port is None and server.port != listening.DEFAULT_PORT:
-        print(f"port {listening.DEFAULT_PORT} is taken: serving on {server.url}")
-    for name, error in server.load_errors.items():
-        print(f"model '{name}' is not served: {error}")
-    return server
 
 
 class Server:
@@ -148,7 +103,7 @@ class Server:
         metrics: MetricsOptions | None = None,
         **engine_options: Any,
     ) -> None:
-        options = EngineOptions(model_repositories=_paths(model_repository), **engine_options)
+        options = EngineOptions(model_repositories=paths_of(model_repository), **engine_options)
         self._background = BackgroundLoop()
         self.engine = Engine(options)
         self.submitter = Submitter(self.engine, self._background.loop)
@@ -252,11 +207,6 @@ class Server:
     def metadata(self) -> dict[str, Any]:
         """Server metadata of the v2 protocol."""
         return self.call(self.engine.metadata)
-
-    @property
-    def running(self) -> bool:
-        """Whether it has not been stopped."""
-        return self._background.alive
 
     def ready(self) -> bool:
         """Whether the server, and every model it should serve, is ready."""
@@ -411,7 +361,8 @@ def _stop(background: BackgroundLoop, engine: Engine, endpoints: Endpoints) -> N
         background.stop()
 
 
-def _paths(given: StrPath | Sequence[StrPath]) -> tuple[Path, ...]:
+def paths_of(given: StrPath | Sequence[StrPath]) -> tuple[Path, ...]:
+    """One path or several."""
     if isinstance(given, (str, PathLike)):
         given = [given]
     return tuple(Path(each).expanduser() for each in given)

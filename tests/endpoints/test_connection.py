@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tornado import httputil
 
 from tritonnb.endpoints.http import connection
+from tritonnb.endpoints.http.heads import KnownHeads
 
 pytestmark = pytest.mark.skipif(not connection.AVAILABLE, reason="httptools is not installed")
 
@@ -53,6 +54,7 @@ class Server(httputil.HTTPServerConnectionDelegate):
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.delegate = self
+        self.heads = KnownHeads()
         self.max_body_size = 1000
         self.connections: set[connection.Connection] = set()
         self.loop = loop
@@ -172,6 +174,37 @@ def test_a_request_may_be_cut_anywhere(loop: Loop, request_: bytes):
     peer = Peer(loop)
     peer.feed(*(bytes([each]) for each in stream))
     assert peer.wire.sent == ANSWER * 2
+
+
+def test_a_head_that_was_seen_before_is_not_parsed_again(peer: Peer):
+    peer.feed(REQUEST)
+    peer.connection._parser = None
+    peer.feed(REQUEST, REQUEST)
+    assert [(each.line.path, each.body) for each in peer.messages] == [("/one", b"abc")] * 3
+    assert peer.messages[0].line == peer.messages[2].line
+    assert peer.wire.sent == ANSWER * 3
+
+
+@pytest.mark.parametrize(
+    "other",
+    [REQUEST + REQUEST, REQUEST.replace(b"abc", b"xyz") + CHUNKED, REQUEST.replace(b"3", b"2", 1)[:-1], REQUEST[:-1]],
+    ids=["two", "and another", "another length", "the end is missing"],
+)
+def test_what_is_not_one_whole_request_is_parsed_also_after_a_known_head(loop: Loop, other: bytes):
+    fresh, knowing = Peer(loop), Peer(loop)
+    knowing.feed(REQUEST)
+    fresh.feed(other, b"c")
+    knowing.feed(other, b"c")
+    seen = [[(each.line.path, each.body) for each in peer.messages] for peer in (fresh, knowing)]
+    assert seen[1] == [("/one", b"abc"), *seen[0]]
+    assert knowing.wire.sent == ANSWER + fresh.wire.sent
+    assert knowing.wire.state == fresh.wire.state
+
+
+@pytest.mark.parametrize("header", [b"Connection: close", b"Expect: 100-continue", b"Upgrade: h2c"])
+def test_heads_that_say_more_than_what_is_wanted_are_not_remembered(peer: Peer, header: bytes):
+    peer.feed(REQUEST.replace(b"Host: h", b"Host: h\r\n" + header))
+    assert not peer.server.heads._known
 
 
 @given(st.lists(st.sampled_from([REQUEST, CHUNKED]), min_size=1, max_size=6), st.data())

@@ -20,7 +20,7 @@ from tritonclient.utils import InferenceServerException
 
 from tests.server.conftest import python_model
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
-from tritonnb.endpoints.grpc.endpoint import GrpcOptions
+from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.server import Server
 
 MODELS = Path(__file__).parents[1] / "models"

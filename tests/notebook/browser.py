@@ -157,6 +157,14 @@ class NotebookPage:
         return [each for each in self.messages if each.startswith("error") and "favicon" not in each]
 
 
+def write_notebook(lab: Lab, name: str, *cells: str) -> str:
+    """A notebook of code cells in the server's root; its file name."""
+    made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(each) for each in cells])
+    made.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    nbformat.write(made, lab.root / f"{name}.ipynb")
+    return f"{name}.ipynb"
+
+
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """A JupyterLab."""
@@ -185,16 +193,10 @@ def notebook(lab: Lab, browser: Any) -> Iterator[Callable[..., NotebookPage]]:
     Opening takes seconds: tests that can share a page should.
     """
     contexts = []
-    opened = 0
 
     def open_notebook(*cells: str, file: str = "", **context_options: Any) -> NotebookPage:
-        nonlocal opened
         if not file:
-            opened += 1
-            file = f"test-{os.getpid()}-{time.monotonic_ns()}.ipynb"
-            made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(each) for each in cells])
-            made.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
-            nbformat.write(made, lab.root / file)
+            file = write_notebook(lab, f"test-{time.monotonic_ns()}", *cells)
         context = browser.new_context(viewport=VIEWPORT, **context_options)
         context.set_default_timeout(30_000)
         contexts.append(context)

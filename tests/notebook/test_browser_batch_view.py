@@ -158,3 +158,18 @@ def test_slots_show_sequences_null_rows_and_controls(page: NotebookPage, slots: 
 
 def test_nothing_complains(page: NotebookPage):
     assert page.errors == []
+
+
+def test_opened_again_without_its_kernel_it_shows_what_it_showed_last(page: NotebookPage, notebook):
+    page.execute("server.stop()")
+    page.browser_page.wait_for_function("() => document.querySelectorAll('.tnb-last-state img').length === 2")
+    assert not page.output(1).locator(".tnb-last-state").is_visible()
+    page.save()
+    page.browser_page.evaluate("() => window.jupyterapp.shell.currentWidget.context.sessionContext.shutdown()")
+    again = notebook(file=page.file)
+    for number, words in ((1, "Timeline of"), (3, "6 sequences in 4 slots of 2 instances")):
+        picture = again.output(number).locator(".tnb-last-state img")
+        picture.wait_for()
+        assert words in picture.get_attribute("alt")
+        assert not again.output(number).get_by_text("Error displaying widget").is_visible()
+    again.screenshots("batch-view-without-kernel", again.output(3))

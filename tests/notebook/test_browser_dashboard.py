@@ -25,16 +25,17 @@ for count in (1, 4, 16, 64):
 def page(notebook) -> NotebookPage:
     page = notebook(SERVE, "server.dashboard('digits')", "server", "server['digits']")
     page.run_all()
-    page.output(1).locator(".tnb-dashboard .tnb-config-editor").wait_for()
+    page.output(1).locator(".tnb-dashboard").wait_for()
     return page
 
 
 def test_it_goes_on_while_requests_come(page: NotebookPage):
     dashboard = page.output(1).locator(".tnb-dashboard")
-    dashboard.get_by_role("tab", name="Statistics").click()
     page.execute(ASK)
+    page.screenshots("dashboard-batches", dashboard)
+    dashboard.get_by_role("tab", name="Statistics").click()
     dashboard.get_by_text("85 rows of 85 requests").wait_for()
-    page.screenshots("dashboard", dashboard)
+    page.screenshots("dashboard-statistics", dashboard)
     dashboard.get_by_role("tab", name="Configuration").click()
     page.screenshots("dashboard-configuration", dashboard)
     assert page.errors == []

@@ -89,10 +89,10 @@ def test_what_cannot_be_sent_is_said(server: Server):
     panel.running.value = True
     assert not panel.running.value
     assert "variable dimensions" in panel.status.value
-    told = server["words"].traffic(shapes={"X": [3]})
-    told.running.value = True
-    answered(told.load, server)
-    told.close()
+    assert server["words"].traffic(shapes={"X": [3]}) is panel
+    panel.running.value = True
+    answered(panel.load, server)
+    panel.close()
 
 
 def test_sequences_are_sent_to_a_stateful_model(server: Server):
@@ -109,11 +109,16 @@ def test_a_closed_panel_sends_nothing(panel: Traffic, server: Server):
     assert load.wait(20).requests == load.sent
 
 
-def test_a_second_panel_replaces_the_first(panel: Traffic, server: Server):
-    panel.running.value = True
-    load = answered(panel.load, server)
+def test_there_is_one_panel_for_a_model_until_it_is_closed(panel: Traffic, server: Server):
+    assert server["held"].traffic() is panel
+    panel.close()
+    assert server["held"].traffic() is not panel
     server["held"].traffic().close()
-    assert load.wait(20).requests == load.sent
+
+
+def test_the_last_figures_are_kept_as_plain_html(panel: Traffic):
+    assert "Traffic on 'held'" in panel.last_state()
+    assert "No traffic." in panel.last_state()
 
 
 def test_traffic_of_a_server_that_stopped_ends(panel: Traffic, server: Server):

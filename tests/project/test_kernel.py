@@ -106,3 +106,11 @@ def test_nested_loops_lose_no_cell(kernel: Kernel):
         if reply["parent_header"]["msg_id"] in messages:
             assert reply["content"]["status"] == "ok"
             replies.add(reply["parent_header"]["msg_id"])
+
+
+def test_a_busy_cell_lets_the_server_in_more_often(kernel: Kernel):
+    interval = "print(round(sys.getswitchinterval() * 1e6))"
+    kernel.run(SERVE.format(port=0) + "import sys")
+    assert kernel.run(interval) == "500\n"
+    assert kernel.run(f"get_ipython().run_cell({interval!r}); {interval}") == "500\n500\n"
+    assert kernel.run("1 / 0") == "ZeroDivisionError"

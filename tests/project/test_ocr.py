@@ -1,19 +1,21 @@
-"""The parts of `ocr` read what was drawn."""
+"""The ensemble `ocr` reads what was drawn, and so do its parts one by one."""
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tritonclient import http
 
+from tritonnb.core.errors import TritonError
 from tritonnb.model_zoo import materialize, ocr
 from tritonnb.server import Server
 
 EXAMPLES = Path(__file__).parents[2] / "model_repository"
-PARTS = ["ocr_detection", "ocr_crop", "ocr_recognition", "ocr_text"]
 LINES = ["The quick brown fox", "jumps over 13 lazy dogs"]
 
 pytestmark = pytest.mark.skipif(
@@ -24,12 +26,20 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     materialize(EXAMPLES)
-    with Server(EXAMPLES, port=0, model_control_mode="explicit", load_models=PARTS) as server:
+    with Server(EXAMPLES, port=0, model_control_mode="explicit", load_models=["ocr", "ocr_upright"]) as server:
+        assert not server.load_errors
         yield server
 
 
 def read(server: Server, image: np.ndarray) -> tuple[list[str], np.ndarray]:
-    """The text and the boxes, step by step."""
+    """The text and the boxes."""
+    said = server["ocr"](IMAGE=image)
+    assert len(said["SCORE"]) == len(said["TEXT"])
+    return [each.decode() for each in said["TEXT"]], said["BOXES"]
+
+
+def read_step_by_step(server: Server, image: np.ndarray) -> tuple[list[str], np.ndarray]:
+    """The same, from the parts."""
     text_map = server["ocr_detection"](IMAGE=image[np.newaxis])["TEXT_MAP"][0]
     cut = server["ocr_crop"](IMAGE=image, TEXT_MAP=text_map)
     (probabilities,) = server["ocr_recognition"](x=cut["CROPS"]).values()
@@ -42,6 +52,36 @@ def test_lines_are_read_from_top_to_bottom(server: Server):
     assert text == LINES
     assert (boxes[0, [0, 1]] < boxes[0, [2, 3]]).all()
     assert boxes[0, 3] <= boxes[1, 1]
+
+
+def test_the_ensemble_says_what_its_parts_say(server: Server):
+    image = ocr.draw(LINES)
+    text, boxes = read(server, image)
+    text_by_steps, boxes_by_steps = read_step_by_step(server, image)
+    assert text == text_by_steps
+    assert (boxes == boxes_by_steps).all()
+
+
+def test_a_client_over_http_gets_the_text(server: Server):
+    image = ocr.draw(LINES)
+    given = http.InferInput("IMAGE", list(image.shape), "UINT8").set_data_from_numpy(image)
+    answer = http.InferenceServerClient(server.url.removeprefix("http://")).infer("ocr", [given])
+    assert [each.decode() for each in answer.as_numpy("TEXT")] == LINES
+
+
+def test_a_batch_of_a_step_may_hold_the_lines_of_several_images(server: Server):
+    images = [ocr.draw([f"page {number}", "of four"]) for number in range(1, 5)]
+
+    async def together() -> list[dict[str, np.ndarray]]:
+        return await asyncio.gather(*(server["ocr"].infer_async(IMAGE=each) for each in images))
+
+    with server.record() as rec:
+        answers = asyncio.run(together())
+    assert [answer["TEXT"].tolist() for answer in answers] == [
+        [f"page {number}".encode(), b"of four"] for number in range(1, 5)
+    ]
+    rows = sum(batch.size for batch in rec.batches if batch.model == "ocr_recognition")
+    assert rows == 2 * len(images)
 
 
 def test_the_box_of_a_line_holds_its_letters(server: Server):
@@ -68,3 +108,23 @@ def test_images_of_one_size_are_detected_in_one_batch(server: Server):
     together = server["ocr_detection"](IMAGE=images)["TEXT_MAP"]
     alone = [server["ocr_detection"](IMAGE=each[np.newaxis])["TEXT_MAP"][0] for each in images]
     np.testing.assert_allclose(together, alone, atol=1e-5)
+
+
+@pytest.mark.parametrize("quarter_turns", [0, 1, 2, 3])
+def test_an_image_is_turned_until_it_can_be_read(server: Server, quarter_turns: int):
+    lying = np.ascontiguousarray(np.rot90(ocr.draw(LINES), -quarter_turns))
+    said = server["ocr_upright"](IMAGE=lying)
+    assert [each.decode() for each in said["TEXT"]] == LINES
+    assert said["QUARTER_TURNS"].tolist() == [quarter_turns]
+
+
+def test_without_text_every_way_up_is_tried(server: Server):
+    before = server["ocr"].stats()["inference_count"]
+    said = server["ocr_upright"](IMAGE=np.full((40, 40, 3), 255, np.uint8))
+    assert (said["TEXT"].tolist(), said["QUARTER_TURNS"].tolist()) == ([], [0])
+    assert server["ocr"].stats()["inference_count"] == before + 4
+
+
+def test_an_error_of_the_ensemble_is_the_answer(server: Server):
+    with pytest.raises(TritonError, match="in ensemble 'ocr'"):
+        server["ocr_upright"](IMAGE=np.zeros((0, 40, 3), np.uint8))

@@ -39,6 +39,7 @@ def test_the_wheel_holds_the_models_and_nothing_made_on_the_spot(wheel: Path):
     names = zipfile.ZipFile(wheel).namelist()
     assert "tritonnb/model_zoo/repository/digits/1/model.pt" in names
     assert "tritonnb/model_zoo/repository/magika/config.pbtxt" in names
+    assert "tritonnb/model_zoo/repository/ocr/1/.gitkeep" in names  # a version directory is never empty in a wheel
     assert "tritonnb/py.typed" in names
     models = [name.split("/")[3] for name in names if name.endswith(".onnx")]
     assert models == ["accumulator_onnx"]

@@ -93,5 +93,5 @@ def test_a_resource_belongs_to_the_server_or_to_devices():
     limiter.add(A, [R], 0)
     with pytest.raises(InvalidArgumentError, match='"R" is present as both global and device-specific'):
         limiter.add(B, [Resource("R", 1, 0)], 0)
-    limiter.forget(A[0])
+    limiter.forget([A])
     limiter.add(B, [Resource("R", 1, 0)], 0)

@@ -29,12 +29,15 @@ class TritonPythonModel:
 """
 
 
+FREE_PORTS = ["--http-port", "0", "--grpc-port", "0", "--metrics-port", "0"]
+
+
 class Process:
     """A running ``tritonnb serve``."""
 
     def __init__(self, *arguments: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tritonnb", "serve", "--http-port", "0", *arguments],
+            [sys.executable, "-m", "tritonnb", "serve", *FREE_PORTS, *arguments],
             stderr=subprocess.PIPE,
             text=True,
         )

@@ -16,9 +16,9 @@ import numpy.typing as npt
 from tritonnb.core.errors import InvalidArgumentError
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class DataType:
-    """One datatype.
+    """One datatype; there is one object of each, so they compare and hash as fast as objects do.
 
     Attributes
     ----------

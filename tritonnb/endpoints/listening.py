@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
-from tritonnb.endpoints.grpc.endpoint import GrpcEndpoint, GrpcOptions
+from tritonnb.endpoints.grpc.endpoint import GrpcEndpoint
+from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.http.endpoint import HttpEndpoint, HttpOptions
 from tritonnb.endpoints.metrics.endpoint import MetricsEndpoint
 from tritonnb.endpoints.metrics.families import MetricsOptions

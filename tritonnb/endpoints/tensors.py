@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -35,7 +36,7 @@ class OutputFormat:
     region: memoryview | None = None
 
 
-@dataclass(slots=True)
+@dataclass
 class AnswerFormat:
     """How a client wants its answer.
 
@@ -48,6 +49,12 @@ class AnswerFormat:
 
     binary: bool = False
     outputs: dict[str, OutputFormat] = field(default_factory=dict)
+
+    @cached_property
+    def only_bytes(self) -> bool:
+        """Whether every output goes as it is, as bytes, into the body."""
+        formats = self.outputs.values()
+        return all(each == OutputFormat(binary=True) for each in formats) if formats else self.binary
 
 
 def binary_tensor(

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-#: Fields whose change needs no new copy of the model.
-_SCHEDULING = {"dynamic_batching"}
+from tritonnb.model_config.identity import ENSEMBLE
+
+#: Fields of which some changes need no new copy of the model.
+_SCHEDULING = {"dynamic_batching", "sequence_batching", "instance_group"}
+#: What a running sequence batcher can take over: the others decide on slots, or on what the model is told.
+_OF_SEQUENCES = (
+    ("max_sequence_idle_microseconds",),
+    ("direct", "max_queue_delay_microseconds"),
+    ("direct", "minimum_slot_utilization"),
+    ("oldest", "preferred_batch_size"),
+    ("oldest", "max_queue_delay_microseconds"),
+    ("oldest", "preserve_ordering"),
+)
 
 
 def changed_fields(old: Any, new: Any) -> set[str]:
@@ -19,9 +30,29 @@ def changed_fields(old: Any, new: Any) -> set[str]:
 
 
 def only_scheduling_changed(old: Any, new: Any) -> bool:
-    """Whether a running scheduler can take the new settings over in place."""
-    both_batch = old.HasField("dynamic_batching") and new.HasField("dynamic_batching")
-    return both_batch and changed_fields(old, new) <= _SCHEDULING
+    """Whether a running model can take the new settings over in place."""
+    changed = changed_fields(old, new)
+    if not changed <= _SCHEDULING or old.platform == ENSEMBLE:
+        return False
+    return not changed_fields(_without_adjustable(old), _without_adjustable(new))
+
+
+def _without_adjustable(config: Any) -> Any:
+    """A configuration without what can be changed while it runs; the kind of scheduler stays visible."""
+    result = type(config)()
+    result.CopyFrom(config)
+    if result.HasField("dynamic_batching"):
+        result.dynamic_batching.Clear()
+        result.dynamic_batching.SetInParent()
+    for *parents, name in _OF_SEQUENCES:
+        message = result.sequence_batching if result.HasField("sequence_batching") else None
+        for each in parents:
+            message = getattr(message, each) if message is not None and message.HasField(each) else None
+        if message is not None:
+            message.ClearField(name)
+    for group in result.instance_group:
+        group.count = 0
+    return result
 
 
 def effect_of(running: Any, wanted: Any) -> str:

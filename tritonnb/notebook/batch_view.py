@@ -8,6 +8,9 @@ or without a kernel, is the trait ``history``.
 
 from __future__ import annotations
 
+import atexit
+import base64
+import html
 import threading
 import time
 import weakref
@@ -22,6 +25,7 @@ from tritonclient.grpc import model_config_pb2 as pb
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.events import BatchSent, Packed, RequestArrived, unpack
 from tritonnb.notebook.feed import Feed, Json
+from tritonnb.notebook.last_state import LIVE, KeepsLastState
 from tritonnb.runtime.served_model import ServedModel
 from tritonnb.scheduling.sequence_batcher import SequenceBatcher
 
@@ -33,6 +37,7 @@ _STATIC = Path(__file__).parent / "static"
 #: Joined to one module: a widget's module can import nothing that lies beside it.
 _PARTS = ("story", "surface", "lanes", "export", "view")
 _TICK_S, _HISTORY_S = 0.1, 2.0
+_REST_NS = 1_000_000_000
 #: Batches of a recording that are shown at most.
 _LONGEST = 5000
 
@@ -70,7 +75,7 @@ def view(recording: Recording) -> BatchView:
     return BatchView(feed.history(end), one)
 
 
-class BatchView(anywidget.AnyWidget):
+class BatchView(KeepsLastState, anywidget.AnyWidget):
     """A widget that shows batches, or slots, over time.
 
     Attributes
@@ -89,6 +94,10 @@ class BatchView(anywidget.AnyWidget):
     def __init__(self, history: Json, recording: Recording | None = None, **traits: Any) -> None:
         self._recording = recording
         super().__init__(history=history, **traits)
+        self.add_class(LIVE)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of '{self.history['meta']['model']}'>"
 
     def recording(self) -> Recording | None:
         """What is shown, as a recording; None if that is nothing yet."""
@@ -101,14 +110,14 @@ class BatchView(anywidget.AnyWidget):
             return ""
         return recording.plot.svg(self._figure(recording))
 
-    def _repr_mimebundle_(self, **options: Any) -> Any:
-        shown = super()._repr_mimebundle_(**options)
-        data, metadata = shown if isinstance(shown, tuple) else (shown or {}, {})
+    def last_state(self) -> str:
+        """The still twin with its description, as HTML."""
         recording = self.recording()
-        if recording is not None and recording.batches:
-            alt = recording.plot.alt(self._figure(recording))
-            data = {**data, "image/svg+xml": self.svg(), "text/plain": alt}
-        return data, metadata
+        if recording is None or not recording.batches:
+            return f"<p>{html.escape(self.history['meta']['model'])}: no batch was seen yet.</p>"
+        alt = html.escape(recording.plot.alt(self._figure(recording)), quote=True)
+        data = base64.b64encode(self.svg().encode()).decode()
+        return f'<img alt="{alt}" style="max-width: 100%" src="data:image/svg+xml;base64,{data}">'
 
     def _figure(self, recording: Recording) -> str:
         return "slots" if recording.stays else "timeline"
@@ -141,11 +150,15 @@ class LiveBatchView(BatchView):
 
         return Recording(map(unpack, list(self._recent)), {self._name: self._feed.config})
 
-    def close(self) -> None:
-        """Watch no more."""
+    def stop(self) -> None:
+        """Watch no more; what was seen stays in sight."""
         self._stop.set()
         if threading.current_thread() is not self._thread:
             self._thread.join()
+
+    def close(self) -> None:
+        """Watch no more, and take the view away."""
+        self.stop()
         super().close()
 
     # --- on the server's loop -----------------------------------------------------------------
@@ -181,7 +194,8 @@ class LiveBatchView(BatchView):
 
     def _update(self) -> None:
         told = time.monotonic()
-        stale, now = False, time.monotonic_ns()
+        stale = unkept = False
+        now = time.monotonic_ns()
         while not self._stop.wait(_TICK_S):
             try:
                 seen = self._server.call(self._look)
@@ -191,7 +205,10 @@ class LiveBatchView(BatchView):
             if not self._feed.quiet:
                 now = time.monotonic_ns()
                 self.send({**self._feed.flush(now), "meta": self._feed.meta(), "seen": seen})
-                stale = True
+                stale = unkept = True
+            elif unkept and time.monotonic_ns() - now > _REST_NS:  # a figure is drawn when there is time for it
+                self.keep_last_state(at_once=True)
+                unkept = False
             if stale and time.monotonic() - told > _HISTORY_S:
                 self.history = {**self._feed.history(now), "seen": seen}
                 told, stale = time.monotonic(), False
@@ -211,4 +228,13 @@ class LiveBatchView(BatchView):
         self.send(self._feed.flush(now))
         self.history = self._feed.history(now)
         self.live = False
+        self.keep_last_state(at_once=True)
         self.ended.set()
+
+
+@atexit.register
+def _stop_all() -> None:
+    """A kernel that ends closes its sockets: nothing may be sent any more."""
+    for views in _open.values():
+        for each in views.values():
+            each.stop()

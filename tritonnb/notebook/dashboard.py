@@ -11,14 +11,17 @@ import html
 import queue
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import ipywidgets as widgets
 
 from tritonnb.core.errors import TritonError
+from tritonnb.notebook.batch_view import LiveBatchView
 from tritonnb.notebook.cards import model_card, server_card
 from tritonnb.notebook.config_editor import ConfigEditor, edit_config, is_open
 from tritonnb.notebook.last_state import LIVE, KeepsLastState
+from tritonnb.notebook.traffic import Traffic, open_traffic
+from tritonnb.notebook.traffic import is_open as has_traffic
 
 if TYPE_CHECKING:
     from tritonnb.model_handle import ModelHandle
@@ -45,8 +48,8 @@ class Dashboard(KeepsLastState, widgets.VBox):  # type: ignore[misc]
         self._tabs = widgets.Tab()
         self._model: ModelHandle | None = None
         self._editor: ConfigEditor | None = None
-        self._own: list[ConfigEditor] = []
-        self._view: Any = None
+        self._own: list[ConfigEditor | Traffic] = []
+        self._view: LiveBatchView | None = None
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         super().__init__([self._card, self._choice, self._tabs])
         self.add_class(LIVE)
@@ -110,22 +113,21 @@ class Dashboard(KeepsLastState, widgets.VBox):  # type: ignore[misc]
         self._close_view()
         model = self._model = self._server[name]
         self._statistics.value = model_card(model)
-        shared = is_open(model)
-        self._editor = edit_config(model)
-        if not shared:
-            self._own.append(self._editor)
-        tabs = {"Configuration": self._editor, "Statistics": self._statistics}
-        watch = getattr(model, "watch", None)
-        if watch is not None:
-            self._view = watch()
-            tabs = {"Live": self._view, **tabs}
+        shared = is_open(model), has_traffic(model)
+        self._editor, traffic = edit_config(model), open_traffic(model)
+        opened: tuple[ConfigEditor | Traffic, ...] = (self._editor, traffic)
+        self._own += [each for each, already in zip(opened, shared, strict=True) if not already]
+        tabs = {"Traffic": traffic, "Configuration": self._editor, "Statistics": self._statistics}
+        if not model.config.HasField("ensemble_scheduling"):  # which has no batches of its own
+            self._view = LiveBatchView(model)
+            tabs = {"Batches": self._view, **tabs}
         self._tabs.children = tuple(tabs.values())
         self._tabs.titles = tuple(tabs)
         self._tabs.selected_index = 0
         self.keep_last_state(at_once=True)
 
     def _close_view(self) -> None:
-        """Configurations stay open, with what was edited in them."""
+        """Configurations stay open, with what was edited in them, and traffic goes on."""
         view, self._view = self._view, None
         self._tabs.children = ()
         if view is not None:

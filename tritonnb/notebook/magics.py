@@ -19,7 +19,8 @@ from IPython.display import display
 from tritonnb.core.errors import TritonError
 from tritonnb.model_config.diagnose import Problem, diagnose
 from tritonnb.model_config.write import write_text
-from tritonnb.server import Server, serve
+from tritonnb.server import Server
+from tritonnb.serving import serve
 
 _DONE = {
     "unchanged": "is what runs already",

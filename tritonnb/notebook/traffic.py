@@ -16,6 +16,7 @@ import ipywidgets
 import numpy as np
 
 from tritonnb.core.errors import TritonError
+from tritonnb.notebook.last_state import LIVE, KeepsLastState
 from tritonnb.profile.load import Load, load
 from tritonnb.profile.result import ANSWERED, ERROR, INTENDED
 
@@ -27,35 +28,45 @@ if TYPE_CHECKING:
 _EVERY_S, _WINDOW_S = 0.2, 2.0
 _OPEN, _CLOSED = "open loop", "closed loop"
 _IDLE = "No traffic."
+_NARROW = {"width": "11em"}
 
-#: The panel of each model, by server.
-_panels: WeakKeyDictionary[Server, dict[str, Traffic]] = WeakKeyDictionary()
+#: The panels that are open, by server and model: showing one twice shows the same.
+_open: WeakKeyDictionary[Server, dict[str, Traffic]] = WeakKeyDictionary()
 
 
-class Traffic(ipywidgets.VBox):  # type: ignore[misc]
+def open_traffic(model: ModelHandle, **options: Any) -> Traffic:
+    """The panel of a model; the same one as long as it is not closed."""
+    panels = _open.setdefault(model.server, {})
+    if model.name not in panels:
+        panels[model.name] = Traffic(model)
+    panels[model.name].options |= options
+    return panels[model.name]
+
+
+def is_open(model: ModelHandle) -> bool:
+    """Whether the model has a panel."""
+    return model.name in _open.get(model.server, {})
+
+
+class Traffic(KeepsLastState, ipywidgets.VBox):  # type: ignore[misc]
     """Controls of the traffic on a model.
 
     Parameters
     ----------
     model : ModelHandle
-        A panel that it had before is closed, as when a cell runs again.
-    **options
-        Of `tritonnb.load`, for what the panel has no control for.
 
     Attributes
     ----------
     load : Load or None
         The traffic that is under way, or was last.
+    options : dict of str to Any
+        Of `tritonnb.load`, for what the panel has no control for.
     """
 
-    def __init__(self, model: ModelHandle, **options: Any) -> None:
-        previous = _panels.setdefault(model.server, {}).get(model.name)
-        if previous is not None:
-            previous.close()
-        _panels[model.server][model.name] = self
+    def __init__(self, model: ModelHandle) -> None:
         self.load: Load | None = None
+        self.options: dict[str, Any] = {}
         self._model = model
-        self._options = options
         self._sequences = bool(model.served.config.HasField("sequence_batching"))
         self.running = ipywidgets.ToggleButton(
             description="Send", icon="play", tooltip="Start or stop the traffic", layout={"width": "8em"}
@@ -69,15 +80,19 @@ class Traffic(ipywidgets.VBox):  # type: ignore[misc]
         self.rate = ipywidgets.FloatLogSlider(
             200, min=0, max=4, step=0.05, description="requests/s", readout_format=".0f", continuous_update=False
         )
-        self.burst = ipywidgets.BoundedIntText(8, min=1, max=1000, description="per burst")
+        self.burst = ipywidgets.BoundedIntText(8, min=1, max=1000, description="per burst", layout=_NARROW)
         self.clients = ipywidgets.IntSlider(8, min=1, max=128, description="clients", continuous_update=False)
         self.size = ipywidgets.BoundedIntText(
-            1, min=1, max=max(1, model.served.spec.max_batch_size), description="rows each"
+            1, min=1, max=max(1, model.served.spec.max_batch_size), description="rows each", layout=_NARROW
         )
-        self.sequence_length = ipywidgets.BoundedIntText(10, min=1, max=100_000, description="per sequence")
+        self.sequence_length = ipywidgets.BoundedIntText(
+            10, min=1, max=100_000, description="per sequence", layout=_NARROW
+        )
         self.http = ipywidgets.Checkbox(False, description="over HTTP", indent=False)
         self.status = ipywidgets.HTML(_IDLE)
         super().__init__([ipywidgets.HBox([self.running, self.loop]), ipywidgets.HBox(), self.status])
+        self.add_class(LIVE)
+        self.add_class("tnb-traffic")
         self._arrange()
         self.running.observe(self._switch, "value")
         for each in (self.loop, self.arrivals):
@@ -87,9 +102,16 @@ class Traffic(ipywidgets.VBox):  # type: ignore[misc]
 
     def close(self) -> None:
         """Stop the traffic and free the widgets."""
+        _open.get(self._model.server, {}).pop(self._model.name, None)
         if self.load is not None:
             self.load.stop()
+        for each in (self.running, self.loop, self.status, *self._settings(), *self.children):
+            each.close()
         super().close()
+
+    def last_state(self) -> str:
+        """The figures as they were last."""
+        return f"<p><b>Traffic on '{html.escape(self._model.name)}'</b></p><p>{self.status.value}</p>"
 
     def _settings(self) -> list[ipywidgets.Widget]:
         return [self.arrivals, self.rate, self.burst, self.clients, self.size, self.sequence_length, self.http]
@@ -123,7 +145,7 @@ class Traffic(ipywidgets.VBox):  # type: ignore[misc]
 
     def _start(self) -> None:
         try:
-            self.load = load(self._model, **self._asked(), **self._options)
+            self.load = load(self._model, **self._asked(), **self.options)
         except (TritonError, RuntimeError) as error:
             self.running.value = False
             self.status.value = f"<b>Not sent:</b> {html.escape(str(error))}"
@@ -145,6 +167,7 @@ class Traffic(ipywidgets.VBox):  # type: ignore[misc]
     def _follow(self, followed: Load) -> None:
         while not followed.done and followed is self.load:
             self.status.value = describe(followed)
+            self.keep_last_state()
             try:
                 followed.wait(_EVERY_S)
             except TimeoutError:
@@ -155,6 +178,7 @@ class Traffic(ipywidgets.VBox):  # type: ignore[misc]
         if followed is self.load:
             self.running.value = False
             self.status.value = f"{_IDLE} Last: {html.escape(followed.result.verdict())}"
+            self.keep_last_state(at_once=True)
 
 
 def describe(followed: Load) -> str:

@@ -270,7 +270,7 @@ class Load:
             with server.record() as recording:
                 yield recording
         except RuntimeError:
-            if server.running:
+            if server.alive:
                 raise
 
     def _open_loop(self, asked: OpenLoop) -> None:

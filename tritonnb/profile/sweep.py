@@ -60,8 +60,9 @@ def sweep(
     of those that obey the constraint answers soonest (an open loop: lowest p99) or most (a closed one).
     With a constraint alone, the best is the one that obeys it at the highest rate of Poisson arrivals.
 
-    Virtual time assumes that instances do not slow each other down, as they do where they share cores:
-    look at the best ones again with ``live=True``.
+    Virtual time knows executions alone: not what the server itself takes for a request, which small models
+    feel, nor that instances slow each other down where they share cores. Look at the best ones again with
+    ``live=True``.
 
     Parameters
     ----------

@@ -102,7 +102,7 @@ class InProcess:
     @property
     def alive(self) -> bool:
         """Whether the server runs."""
-        return self._server.running
+        return self._server.alive
 
     def send(self, shot: Shot) -> None:
         """Hand the request to the server's loop."""

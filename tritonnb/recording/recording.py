@@ -6,11 +6,13 @@ Everything here is derived from the events, which stay available as they came.
 from __future__ import annotations
 
 import html
+import json
 import os
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritonclient.grpc import model_config_pb2 as pb
@@ -24,6 +26,7 @@ from tritonnb.recording.batches import Batch, RequestRecord, batches_of
 from tritonnb.recording.comparison import Comparison
 from tritonnb.recording.diagnoses import Diagnosis, diagnose
 from tritonnb.recording.instances import instances_of, natural
+from tritonnb.recording.journeys import Journey, journeys
 from tritonnb.recording.quantiles import quantile
 from tritonnb.recording.sequences import Stay, slot_count, stays
 from tritonnb.simulation.arrivals import Arrival
@@ -62,7 +65,7 @@ class Recording:
         """Make this the recording of these events; a recording in progress is empty until it ends."""
         self.events = list(events)
         self.configs = dict(configs)
-        for derived in ("_executed", "stays"):
+        for derived in ("_executed", "journeys", "stays"):
             self.__dict__.pop(derived, None)
 
     @property
@@ -90,9 +93,14 @@ class Recording:
         """Sequences in the slots of their instances; empty without a stateful model."""
         return stays(batches_of(self.events), self.configs, self.span_ns[1])
 
+    @cached_property
+    def journeys(self) -> list[Journey]:
+        """Requests of ensembles on their way through the steps."""
+        return journeys(self.events)
+
     @property
     def plot(self) -> Plot:
-        """Still figures: ``rec.plot.timeline()``, ``slots``, ``batch_sizes``, ``latency``, ``queue``."""
+        """Still figures: ``rec.plot.timeline()``, ``slots``, ``steps``, ``batch_sizes``, ``latency``, ``queue``."""
         from tritonnb.recording.figures.plot import Plot  # matplotlib takes a while to import
 
         return Plot(self)
@@ -162,6 +170,19 @@ class Recording:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the recording to a file, one event a line (JSON)."""
         files.write(path, self.events, self.configs)
+
+    def to_perfetto(self, path: str | os.PathLike[str]) -> None:
+        """Write the recording as a timeline, to be opened in https://ui.perfetto.dev.
+
+        Parameters
+        ----------
+        path : path
+            Of the file (JSON, Chrome's trace event format).
+        """
+        from tritonnb.recording.perfetto import trace_events
+
+        content = json.dumps({"traceEvents": trace_events(self), "displayTimeUnit": "ms"})
+        Path(path).write_text(content, encoding="utf-8")
 
     def of(self, model: str) -> Recording:
         """Only what concerns one model."""

@@ -34,6 +34,11 @@ class Instance:
     done : callable
         ``done(instance, execution, error)`` is called on the loop after every execution; ``error``
         is what ``execute`` raised.
+
+    Attributes
+    ----------
+    busy : bool
+        Whether it has work that is not done; its user says when it is.
     """
 
     def __init__(
@@ -45,6 +50,7 @@ class Instance:
     ) -> None:
         self.spec = spec
         self.backend_instance = backend_instance
+        self.busy = False
         self._loop = loop
         self._done = done
         self._work: SimpleQueue[Execution | None] = SimpleQueue()
@@ -65,6 +71,7 @@ class Instance:
 
     def execute(self, execution: Execution) -> None:
         """Hand a batch to the idle instance."""
+        self.busy = True
         self._work.put(execution)
 
     async def execute_alone(self, execution: Execution) -> TritonError | None:

@@ -11,7 +11,7 @@ import asyncio
 import dataclasses
 import functools
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,13 +26,13 @@ from tritonnb.model_config.support import check_batch_tensors
 from tritonnb.runtime.devices import cuda_devices
 from tritonnb.runtime.facilities import Facilities
 from tritonnb.runtime.instance import Instance
+from tritonnb.runtime.instance_pool import instance_specs
 from tritonnb.runtime.loop import in_thread
 from tritonnb.runtime.options import EngineOptions
 from tritonnb.runtime.served import Served
 from tritonnb.runtime.served_ensemble import Find, ServedEnsemble
 from tritonnb.runtime.served_model import ServedModel
 from tritonnb.runtime.warmup import warmup_samples
-from tritonnb.scheduling.rate_limiter import Resource
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -91,28 +91,42 @@ class ModelLoader:
             ensemble.use_cache(shared.cache)
             return ensemble
         context, backend_model = await self.in_thread(self._create_backend_model, source, version)
-        instances: list[Instance] = []
         served: ServedModel | None = None
         try:
             served = ServedModel(context, backend_model, shared.stream, loop)
-            samples = await self.in_thread(warmup_samples, context)
-            for spec in instance_specs(context.config):
-                served.limit(spec, shared.rate_limiter)
-                backend_instance = await self.in_thread(backend_model.create_instance, spec)
-                instance = Instance(spec, backend_instance, loop, served.executed)
-                await _reported(instance.start())
-                instances.append(instance)
-                await served.warm_up(instance, samples)
+            instances = await self.create_instances(served, list(instance_specs(context.config)))
         except BaseException:
-            if served is not None:
-                served.unlimit()
-            for instance in instances:
-                await instance.stop()
             await in_thread(backend_model.finalize)
             raise
         served.use_cache(shared.cache)
         served.begin(instances)
         return served
+
+    async def create_instances(self, served: ServedModel, specs: Sequence[InstanceSpec]) -> list[Instance]:
+        """Instances of a model version, initialised and warmed up.
+
+        Raises
+        ------
+        TritonError
+            Whatever was wrong; nothing is left behind.
+        """
+        loop = asyncio.get_running_loop()
+        samples = await self.in_thread(warmup_samples, served.context)
+        instances: list[Instance] = []
+        try:
+            for spec in specs:
+                served.limit(spec, self._facilities.rate_limiter)
+                backend_instance = await self.in_thread(served.backend_model.create_instance, spec)
+                instance = Instance(spec, backend_instance, loop, served.executed)
+                await _reported(instance.start())
+                instances.append(instance)
+                await served.warm_up(instance, samples)
+        except BaseException:
+            for instance in instances:
+                await instance.stop()
+            served.unlimit(spec.index for spec in specs)
+            raise
+        return instances
 
     async def in_thread(self, function: Callable[..., T], *args: Any) -> T:
         """Run something slow off the loop."""
@@ -151,30 +165,6 @@ class ModelLoader:
             backend_model = backend.create_model(context)
             backend_model.initialize()
         return context, backend_model
-
-
-def instance_specs(config: Any) -> Iterator[InstanceSpec]:
-    """The instances that a normalised ``instance_group`` asks for, passive ones left out."""
-    index = 0
-    for group in config.instance_group:
-        kind = type(group).Kind.Name(group.kind)
-        if group.passive:
-            continue
-        number = 0
-        for device in list(group.gpus) or [0]:
-            needs = _resources(group.rate_limiter, device)
-            for _ in range(group.count):
-                name = f"{group.name}_{number}"
-                yield InstanceSpec(name, index, kind, device, needs, group.rate_limiter.priority)
-                number += 1
-                index += 1
-
-
-def _resources(rate_limiter: Any, device: int) -> tuple[Resource, ...]:
-    # "global" is a word of Python's.
-    return tuple(
-        Resource(each.name, each.count, None if getattr(each, "global") else device) for each in rate_limiter.resources
-    )
 
 
 class _AsTritonError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ from tritonnb.model_config.diff import completed, effect_of, with_scheduling_of
 from tritonnb.model_config.load import ConfigError, config_path, finish_config
 from tritonnb.model_config.normalize import normalize
 from tritonnb.runtime.devices import cuda_devices
+from tritonnb.runtime.instance import Instance
 from tritonnb.runtime.loading import ModelSource
 from tritonnb.runtime.options import EngineOptions
 from tritonnb.runtime.repository import ModelRepository, with_config
+from tritonnb.runtime.served_model import ServedModel
 
 
 class Reconfiguration:
@@ -101,12 +104,22 @@ class Reconfiguration:
         return effect
 
     async def _reconfigure(self, name: str, config: Any) -> None:
-        """Change the scheduling of a model that runs, without loading it again."""
-        model = self._table.models[name]
+        """Change the scheduling, or the instances, of a model that runs, without loading it again."""
+        model, loader = self._table.models[name], self._repository.loader
         async with model.lock:
             source = self._source(name)
-            for version in self._table.ready_versions(name):
-                self._table.get(name, version).reconfigure(config)
+            versions = [self._table.get(name, each) for each in self._table.ready_versions(name)]
+            added: dict[ServedModel, list[Instance]] = {}
+            try:
+                for served in versions:
+                    assert isinstance(served, ServedModel)
+                    added[served] = await loader.create_instances(served, served.missing_instances(config))
+            except BaseException:
+                for instance in itertools.chain.from_iterable(added.values()):
+                    await instance.stop()
+                raise
+            for served, instances in added.items():
+                served.reconfigure(config, instances)
             model.source = dataclasses.replace(source, config=with_scheduling_of(source.config, config))
             model.files = frozenset()  # a plain load goes back to the file
 

@@ -121,10 +121,6 @@ class Served(ABC):
         """The server is stopping: admit no new work."""
 
     @abstractmethod
-    def reconfigure(self, config: Any) -> None:
-        """Go on under other scheduling settings; no waiting request is lost."""
-
-    @abstractmethod
     async def close(self) -> None:
         """Free everything now; nothing may be in flight."""
 

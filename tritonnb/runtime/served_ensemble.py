@@ -9,15 +9,14 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tritonnb.backends.contract import ModelContext
-from tritonnb.core.errors import TritonError, UnavailableError, UnsupportedError
+from tritonnb.core.errors import TritonError, UnavailableError
 from tritonnb.core.events import EnsembleExecuted, StepSent
 from tritonnb.core.messages import InferRequest, InferResponse
-from tritonnb.runtime import ensemble_tensors
-from tritonnb.runtime.ensemble_tensors import EnsembleTensor
+from tritonnb.runtime.ensemble_tensors import NO_SEQUENCE, EnsembleTensor, Sequence
 from tritonnb.runtime.served import Served
 from tritonnb.scheduling.decisions import STOPPING
 from tritonnb.scheduling.ensemble import (
@@ -72,12 +71,12 @@ class ServedEnsemble(Served):
         models = self._step_models()
         self._in_flight += 1
         self._flights[request] = _Flight(request, models)
-        sequence = ensemble_tensors.Sequence(request.correlation_id, request.flags)
+        sequence = Sequence.of(request)
         rows = request.batch_size if self.spec.max_batch_size > 0 else 0
         inputs = {name: EnsembleTensor(tensor, rows, sequence) for name, tensor in request.inputs.items()}
         self._carry_out(self._scheduler.begin(request, inputs, request.requested_outputs))
 
-    def needed_models(self) -> Sequence[Served]:
+    def needed_models(self) -> list[Served]:
         """The models of the steps."""
         return self._step_models()
 
@@ -95,15 +94,6 @@ class ServedEnsemble(Served):
     def stop(self) -> None:
         """Admit no new work, but for ensembles that this one is a step of."""
         self._stopping = True
-
-    def reconfigure(self, config: Any) -> None:
-        """There is nothing that could change while it runs.
-
-        Raises
-        ------
-        UnsupportedError
-        """
-        raise UnsupportedError(f"ensemble '{self.name}' has no scheduling settings: load it anew")
 
     async def close(self) -> None:
         """There is nothing to free."""
@@ -184,7 +174,7 @@ class ServedEnsemble(Served):
             if value is not None
         ]
         last = next((each for each in reversed(decision.outputs.values()) if each is not None), None)
-        sequence = last.sequence if last is not None else ensemble_tensors.Sequence()
+        sequence = last.sequence if last is not None else NO_SEQUENCE
         response = InferResponse(outputs, final=decision.final, parameters=sequence.as_parameters())
         if decision.final:
             self._end(flight, "")
@@ -226,7 +216,7 @@ class ServedEnsemble(Served):
 class _Flight:
     """One request of an ensemble and the requests that it sent to the models of its steps."""
 
-    def __init__(self, request: InferRequest, models: Sequence[Served]) -> None:
+    def __init__(self, request: InferRequest, models: list[Served]) -> None:
         self.request = request
         self.models = models
         self.run: EnsembleRun | None = None
@@ -243,12 +233,13 @@ class _Flight:
     def request_for(self, decision: RunStep, model: Served) -> InferRequest:
         """The request of a step; whoever sends it sets ``respond``."""
         request, batching = self.request, model.spec.max_batch_size > 0
-        given = {name: value for name, value in decision.inputs.items() if value is not None}
-        sequence = ensemble_tensors.Sequence(request.correlation_id, request.flags)
-        inputs = {}
-        for name, value in given.items():
-            inputs[name] = value.renamed(name, model.spec.inputs[name].dims, batching)
-            sequence = value.sequence
+        sequence, inputs = None, {}
+        for name, value in decision.inputs.items():
+            if value is not None:
+                inputs[name] = value.renamed(name, model.spec.inputs[name].dims, batching)
+                sequence = value.sequence
+        if sequence is None:
+            sequence = Sequence.of(request)
         step_request = InferRequest(
             model.name,
             inputs,
@@ -268,7 +259,7 @@ class _Flight:
     def tensors_of(self, step: Step, request: InferRequest, response: InferResponse) -> dict[str, EnsembleTensor]:
         """What a step gave, by the names of its model."""
         model = self.models[step.index]
-        sequence = ensemble_tensors.Sequence(request.correlation_id, request.flags).overridden(response.parameters)
+        sequence = Sequence.of(request).overridden(response.parameters)
         rows = request.batch_size if model.spec.max_batch_size > 0 else 0
         return {each.name: EnsembleTensor(each, rows, sequence) for each in response.outputs}
 
@@ -319,12 +310,16 @@ class _Flight:
             step.permits.release()
 
 
+#: Of the steps that are not limited: making a semaphore takes a while.
+_NO_PERMITS = threading.Semaphore(0)
+
+
 class _StepRequest:
     """What a step request tells of itself (`EnsembleStepRequest`)."""
 
     def __init__(self, flight: _Flight, request: InferRequest, limit: int) -> None:
         self.limited = limit > 0
-        self.permits = threading.Semaphore(limit)
+        self.permits = threading.Semaphore(limit) if limit else _NO_PERMITS
         self._flight = flight
         self._request = request
 

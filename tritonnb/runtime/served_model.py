@@ -12,7 +12,7 @@ import functools
 import itertools
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tritonnb.backends.contract import BackendModel, Execution, InstanceSpec, ModelContext
@@ -27,6 +27,7 @@ from tritonnb.core.events import (
 )
 from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.runtime.instance import Instance
+from tritonnb.runtime.instance_pool import InstancePool
 from tritonnb.runtime.loop import in_thread
 from tritonnb.runtime.sequences import SequenceInputs
 from tritonnb.runtime.served import Served
@@ -46,6 +47,7 @@ class ServedModel(Served):
     Attributes
     ----------
     scheduler : Scheduler
+    backend_model : BackendModel
     """
 
     def __init__(
@@ -57,7 +59,8 @@ class ServedModel(Served):
     ) -> None:
         super().__init__(context, stream, loop)
         self.scheduler: Scheduler
-        self._backend_model = backend_model
+        self.backend_model = backend_model
+        self._pool = InstancePool()
         self._sequences = (
             SequenceInputs(context.config, context.directory) if context.config.HasField("sequence_batching") else None
         )
@@ -162,6 +165,7 @@ class ServedModel(Served):
 
     def begin(self, instances: list[Instance]) -> None:
         """Take the initialised instances and make the scheduler that feeds them."""
+        self._pool = InstancePool(instances)
         self.instances = instances
         for instance in instances:
             for place, size in instance.backend_instance.memory_usage().items():
@@ -171,11 +175,27 @@ class ServedModel(Served):
         for instance in instances:
             self._carry_out(self.scheduler.instance_idle(instance.spec.index, now), now)
 
-    def reconfigure(self, config: Any) -> None:
-        """Go on under other scheduling settings; no waiting request is lost."""
+    def missing_instances(self, config: Any) -> list[InstanceSpec]:
+        """The instances that a configuration asks for, beyond those that there are."""
+        return self._pool.missing(config)
+
+    def reconfigure(self, config: Any, added: Sequence[Instance] = ()) -> None:
+        """Go on under other scheduling settings, and with more or fewer instances; no waiting request is lost.
+
+        Parameters
+        ----------
+        config : inference.ModelConfig
+        added : sequence of Instance
+            Initialised ones, for all `missing_instances`.
+        """
         now = time.monotonic_ns()
-        decisions = reconfigure_scheduler(self.scheduler, config, now)
+        decisions = list(reconfigure_scheduler(self.scheduler, config, now))
         self.config = config
+        self._pool.change(config, added)
+        self.instances = list(self._pool)
+        decisions += self.scheduler.set_instances(self._pool.members, now)
+        for instance in added:
+            decisions += self.scheduler.instance_idle(instance.spec.index, now)
         self._carry_out(decisions, now)
 
     def stop(self) -> None:
@@ -186,15 +206,14 @@ class ServedModel(Served):
         """Free instances and model now; nothing may be in flight on them."""
         if self._timer is not None:
             self._timer.cancel()
-        for instance in self.instances:
-            await instance.stop()
-        self.unlimit()
-        await in_thread(self._backend_model.finalize)
+        await self._pool.close()
+        self.unlimit(each.spec.index for each in self._pool)
+        await in_thread(self.backend_model.finalize)
 
-    def unlimit(self) -> None:
-        """Let the rate limiter forget the instances."""
+    def unlimit(self, numbers: Iterable[int]) -> None:
+        """Let the rate limiter forget instances."""
         if self._limiter is not None:
-            self._limiter.forget(self._load)
+            self._limiter.forget((self._load, each) for each in numbers)
 
     # --- decisions ----------------------------------------------------------------------------
 
@@ -207,6 +226,9 @@ class ServedModel(Served):
                 counted_as = decision.counted_as  # type: ignore[union-attr]
                 self._emit(self._refused(request, now, error.message, counted_as))
                 self._answer(request, InferResponse(error=error))
+        if self._pool.is_shrinking and (freed := self._pool.free(self.scheduler.uses)):
+            self.unlimit(freed)
+            self.instances = list(self._pool)
         if self.scheduler.next_wake_ns is not None:
             self._arm(self.scheduler.next_wake_ns)
         if self._limiter is not None:
@@ -214,7 +236,7 @@ class ServedModel(Served):
                 run()
 
     def _execute(self, decision: Execute, now: int) -> None:
-        instance = self.instances[decision.instance]
+        instance = self._pool[decision.instance]
         number = next(_batch_numbers)
         members = tuple([None if each is None else each.serial for each in decision.requests])
         self._emit(
@@ -249,20 +271,23 @@ class ServedModel(Served):
         failures = self._complete_answers(instance, execution, raised)
         self._emit_executed(instance, execution, failures, now)
         scheduler = self.scheduler
-        for index, request in enumerate(execution.requests):
-            decisions = (
-                self._reschedule(execution, index, now)
-                if index in execution.rescheduled
-                else scheduler.released(request, now)
-            )
-            if decisions:
-                self._carry_out(decisions, now)
+        if execution.rescheduled or scheduler.heeds_release:
+            self._release(execution, now)
         if self._limiter is not None:
             self._limiter.released((self._load, instance.spec.index))
-        self._carry_out(scheduler.instance_idle(instance.spec.index, now), now)
+        decisions = scheduler.instance_idle(instance.spec.index, now)
+        instance.busy = False
+        self._carry_out(decisions, now)
         for request, response in zip(execution.requests, execution.responses, strict=True):
             if response is not None and not request.is_null:
                 self._answer(request, response)
+
+    def _release(self, execution: Execution, now: int) -> None:
+        for index, request in enumerate(execution.requests):
+            if index in execution.rescheduled:
+                self._carry_out(self._reschedule(execution, index, now), now)
+            else:
+                self._carry_out(self.scheduler.released(request, now), now)
 
     def _reschedule(self, execution: Execution, index: int, now: int) -> Sequence[Decision]:
         request = execution.requests[index]

@@ -57,10 +57,11 @@ class RequestValidator:
         ------
         InvalidArgumentError
         """
-        self._check_names(request)
+        inputs = _hash_order(request)
+        self._check_names(request, inputs)
         if self._batching:
-            self._check_batch(request)
-        for name, tensor in _hash_order(request):
+            self._check_batch(request, inputs)
+        for name, tensor in inputs:
             spec = self._spec.inputs[name]
             shape = tensor.shape
             if tensor.datatype is not spec.datatype:
@@ -87,20 +88,20 @@ class RequestValidator:
         if self._keyed:
             request.batch_key = self._key(request)
 
-    def _check_names(self, request: InferRequest) -> None:
+    def _check_names(self, request: InferRequest, inputs: _Inputs) -> None:
         spec = self._spec
         for name in request.requested_outputs or ():
             if name not in spec.outputs:
                 raise InvalidArgumentError(f"unexpected inference output '{name}' for model '{spec.name}'")
         if not self._required <= len(request.inputs) <= len(spec.inputs):
             self._refuse_count(request)
-        for name, _ in _hash_order(request):
+        for name, _ in inputs:
             if name not in spec.inputs:
                 raise InvalidArgumentError(f"unexpected inference input '{name}' for model '{spec.name}'")
 
-    def _check_batch(self, request: InferRequest) -> None:
+    def _check_batch(self, request: InferRequest, inputs: _Inputs) -> None:
         batch = 0
-        for name, tensor in _hash_order(request):
+        for name, tensor in inputs:
             shape = tensor.shape
             if not shape:
                 self._refuse(
@@ -224,11 +225,14 @@ class RequestValidator:
         )
 
 
-def _hash_order(request: InferRequest) -> list[tuple[str, Any]]:
+def _hash_order(request: InferRequest) -> _Inputs:
     """The inputs as Triton walks them: its hash map gives the last one first, short of collisions."""
     items = list(request.inputs.items())
     items.reverse()
     return items
+
+
+_Inputs = list[tuple[str, Any]]
 
 
 def _fits(dims: tuple[int, ...], wanted: tuple[int, ...]) -> bool:

@@ -108,6 +108,8 @@ class Scheduler(Protocol):
     """
 
     next_wake_ns: int | None
+    #: Whether anything depends on `released`; where nothing does, it need not be called.
+    heeds_release: bool
 
     def enqueue(self, request: Any, now: int) -> Sequence[Decision]:
         """A request arrived. Raises a `TritonError` when it is not admitted."""

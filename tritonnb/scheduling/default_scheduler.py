@@ -28,6 +28,8 @@ class DefaultScheduler:
 
     next_wake_ns: int | None = None
 
+    heeds_release = False
+
     def __init__(self, instance_count: int) -> None:
         self.instances = Instances(instance_count)
         self._waiting: deque[Any] = deque()

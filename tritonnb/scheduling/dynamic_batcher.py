@@ -84,6 +84,8 @@ class DynamicBatcher:
     instances : Instances
     """
 
+    heeds_release = False
+
     def __init__(self, settings: DynamicBatcherSettings, instance_count: int) -> None:
         self.next_wake_ns: int | None = None
         self.queue = PriorityQueue(settings.queue)

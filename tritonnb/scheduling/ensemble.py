@@ -73,6 +73,7 @@ class EnsembleGraph:
         self.max_inflight_requests = max_inflight_requests
         self.decoupled = any(each.decoupled for each in steps)
         self._writer = {tensor: step for step in steps for tensor in step.outputs.values()}
+        self._plans: dict[tuple[str, ...], Plan] = {}
 
     def steps_for(self, outputs: Iterable[str]) -> list[Step]:
         """The steps that some of these outputs depend on, in the order of the configuration."""
@@ -83,6 +84,46 @@ class EnsembleGraph:
                 needed.add(step.index)
                 ahead += step.inputs.values()
         return [step for step in self.steps if step.index in needed]
+
+    def plan(self, requested: Sequence[str] | None) -> Plan:
+        """The plan for a request of these outputs, None for all; requests for the same ones share it."""
+        wanted = self.outputs if requested is None else tuple(requested)
+        found = self._plans.get(wanted)
+        if found is None:
+            once = tuple(dict.fromkeys(wanted))
+            found = Plan(self.steps_for(once), once)
+            if len(self._plans) < _MOST_PLANS:
+                self._plans[wanted] = found
+        return found
+
+
+#: Different lists of requested outputs whose plans are kept.
+_MOST_PLANS = 64
+
+
+class Plan:
+    """What has to run for some outputs of an ensemble.
+
+    Attributes
+    ----------
+    wanted : tuple of str
+        The outputs.
+    steps : dict of str to tuple of Step
+        The steps that read a tensor.
+    readers : dict of str to int
+        How many look at a tensor: steps, and the answer.
+    """
+
+    def __init__(self, steps: Iterable[Step], wanted: tuple[str, ...]) -> None:
+        self.wanted = wanted
+        reading: dict[str, list[Step]] = {}
+        for step in steps:
+            for tensor in dict.fromkeys(step.inputs.values()):
+                reading.setdefault(tensor, []).append(step)
+        self.steps = {tensor: tuple(several) for tensor, several in reading.items()}
+        self.readers = {
+            tensor: len(self.steps.get(tensor, ())) + (tensor in wanted) for tensor in (*self.steps, *wanted)
+        }
 
 
 class EnsembleRun:
@@ -102,18 +143,13 @@ class EnsembleRun:
         What the first failing step said.
     """
 
-    __slots__ = ("_iterations", "_left", "_readers", "_values", "error", "held", "request", "responses", "running",
-                 "wanted")  # fmt: skip
+    __slots__ = ("_iterations", "_left", "_plan", "_values", "error", "held", "request", "responses", "running")
 
-    def __init__(self, request: Any, steps: Sequence[Step], wanted: Sequence[str]) -> None:
+    def __init__(self, request: Any, plan: Plan) -> None:
         self.request = request
-        self.wanted = tuple(wanted)
         self.running = self.held = self.responses = 0
         self.error: TritonError | None = None
-        self._readers: dict[str, list[Step]] = {}
-        for step in steps:
-            for tensor in dict.fromkeys(step.inputs.values()):
-                self._readers.setdefault(tensor, []).append(step)
+        self._plan = plan
         self._values: dict[tuple[str, int], Any] = {}
         self._left: dict[tuple[str, int], int] = {}
         self._iterations: dict[int, int] = {}
@@ -122,10 +158,6 @@ class EnsembleRun:
     def over(self) -> bool:
         """Nothing of it runs or waits."""
         return not self.running and not self.held
-
-    def readers(self, tensor: str) -> int:
-        """How many will look at a tensor: steps, and the answer."""
-        return len(self._readers.get(tensor, ())) + (tensor in self.wanted)
 
     def iteration_of(self, step: Step, iteration: int) -> int:
         """The iteration that a response of a step belongs to."""
@@ -137,30 +169,43 @@ class EnsembleRun:
 
     def put(self, tensors: Mapping[str, Any], iteration: int) -> list[Step]:
         """Tensors have come; the steps that can run now."""
+        plan = self._plan
+        reached: dict[int, Step] = {}
         for name, value in tensors.items():
-            if self.readers(name):
+            readers = plan.readers.get(name)
+            if readers:
                 self._values[name, iteration] = value
-                self._left[name, iteration] = self.readers(name)
-        reached = {step.index: step for name in tensors for step in self._readers.get(name, ())}
+                self._left[name, iteration] = readers
+                for step in plan.steps.get(name, ()):
+                    reached[step.index] = step
         return [step for step in reached.values() if self._has(step.inputs.values(), iteration)]
 
     def take(self, tensors: Iterable[str], iteration: int) -> dict[str, Any]:
         """Tensors for one of their readers; the last reader's are forgotten."""
         taken = {}
-        for name in dict.fromkeys(tensors):
+        for name in tensors:
+            if name in taken:
+                continue
             key = (name, iteration)
             taken[name] = self._values[key]
-            self._left[key] -= 1
-            if not self._left[key]:
+            left = self._left[key] - 1
+            if left:
+                self._left[key] = left
+            else:
                 del self._values[key], self._left[key]
         return taken
 
     def answer(self, iteration: int) -> dict[str, Any] | None:
         """The requested outputs of an iteration; None unless all are there."""
-        return self.take(self.wanted, iteration) if self._has(self.wanted, iteration) else None
+        wanted = self._plan.wanted
+        return self.take(wanted, iteration) if self._has(wanted, iteration) else None
 
     def _has(self, tensors: Iterable[str], iteration: int) -> bool:
-        return all((name, iteration) in self._values for name in tensors)
+        values = self._values
+        for name in tensors:  # noqa: SIM110 -- a generator costs more than the rest of it
+            if (name, iteration) not in values:
+                return False
+        return True
 
 
 @dataclass(slots=True)
@@ -209,8 +254,7 @@ class EnsembleScheduler:
 
     def begin(self, request: Any, inputs: Mapping[str, Any], requested: Sequence[str] | None) -> list[EnsembleDecision]:
         """A request arrived; ``requested`` are the outputs it asks for, None for all."""
-        wanted = self.graph.outputs if requested is None else tuple(dict.fromkeys(requested))
-        run = EnsembleRun(request, self.graph.steps_for(wanted), wanted)
+        run = EnsembleRun(request, self.graph.plan(requested))
         given = {name: inputs.get(name) for name in self.graph.inputs}
         return self._advance(run, given, 0)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,9 +89,10 @@ class RateLimiter:
                 )
         self._instances[instance] = _Instance(wanted, priority)
 
-    def forget(self, model: int) -> None:
-        """A model is gone with its instances; nothing of them is staged or runs."""
-        self._instances = {key: each for key, each in self._instances.items() if key[0] != model}
+    def forget(self, instances: Iterable[InstanceKey]) -> None:
+        """Instances are gone; nothing of them is staged or runs. They need not be known."""
+        for each in instances:
+            self._instances.pop(each, None)
 
     def stage(self, instance: InstanceKey, batch: Any) -> None:
         """A batch is ready for an instance that does nothing."""

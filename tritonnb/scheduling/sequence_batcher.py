@@ -79,6 +79,8 @@ class SequenceBatcher:
         Owners of slots, and the backlog.
     """
 
+    heeds_release = True
+
     def __init__(self, settings: SequenceBatcherSettings, instance_count: int) -> None:
         self.next_wake_ns: int | None = None
         self.settings = settings

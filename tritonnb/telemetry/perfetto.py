@@ -85,13 +85,14 @@ def _in_lanes(requests: list[_Request]) -> Iterable[tuple[int, _Request]]:
 
 def _slices(request: _Request, process: int, lane: int) -> Iterable[dict[str, Any]]:
     title = request.identity.get("request_id") or f"request {request.identity.get('id', '')}".rstrip()
-    yield _slice(title, request.begin, request.end, process, lane, request.identity)
+    yield slice_event(title, request.begin, request.end, process, lane, request.identity)
     for name, first, last in STAGES:
         if first in request.stamps and last in request.stamps:
-            yield _slice(name, request.stamps[first], request.stamps[last], process, lane, {})
+            yield slice_event(name, request.stamps[first], request.stamps[last], process, lane, {})
 
 
-def _slice(name: str, begin: int, end: int, process: int, lane: int, arguments: dict[str, Any]) -> dict[str, Any]:
+def slice_event(name: str, begin: int, end: int, process: int, lane: int, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Something that lasted, in the trace event format; times in ns."""
     return {
         "ph": "X",
         "name": name,

@@ -80,16 +80,18 @@ class Inference:
             raise
 
     def message(self, response: InferResponse) -> Any:
-        """The ``ModelInferResponse`` of a response that is no error.
+        """The ``ModelInferResponse`` of a response.
 
         Raises
         ------
         TritonError
-            If it cannot be written the way the client wants it.
+            The error that it is, or why it cannot be written the way the client wants it.
         """
         if self._trace is not None:
             self._trace.stamp("GRPC_SEND_START", time.monotonic_ns())
         try:
+            if response.error is not None:
+                raise response.error
             return response_message(self._served, self.request, response, self._answer, self.given)
         except TritonError:
             raise

@@ -130,22 +130,19 @@ class Stream:
     def _message(self, inference: Inference, response: InferResponse) -> Any:
         """What is sent for a response; None for nothing, an error for the end of the stream."""
         given = inference.given
-        message = pb.ModelStreamInferResponse()
-        error = response.error
         if response.empty:
             if not inference.wants_empty_final:
                 return None
+            message = pb.ModelStreamInferResponse()
             _identify(message.infer_response, given)
-        elif error is None:
+        else:
             try:
                 message = pb.ModelStreamInferResponse(infer_response=inference.message(response))
-            except TritonError as unwritable:
-                error = unwritable
-        if error is not None:
-            if self._errors_end_it:
-                return error
-            message.error_message = error.message
-            _identify(message.infer_response, given)
+            except TritonError as error:
+                if self._errors_end_it:
+                    return error
+                message = pb.ModelStreamInferResponse(error_message=error.message)
+                _identify(message.infer_response, given)
         message.infer_response.parameters[_FINAL].bool_param = response.final
         return message
 

@@ -24,6 +24,7 @@ from tornado import httputil
 from tornado.iostream import StreamClosedError
 
 from tritonnb.endpoints.http.exchange import Context, Exchange, LightHeaders
+from tritonnb.endpoints.http.heads import Head, KnownHeads
 
 try:
     import httptools
@@ -71,6 +72,7 @@ class ConnectionOwner(Protocol):
     """What a connection needs of its server."""
 
     delegate: httputil.HTTPServerConnectionDelegate
+    heads: KnownHeads
     max_body_size: int
     connections: set[Connection]
     loop: asyncio.AbstractEventLoop
@@ -89,8 +91,9 @@ class Connection(asyncio.Protocol):
         self._writable: asyncio.Future[None] | None = None
         self._reading = True
         self._closing = False  # nothing more is read
-        self._in_head = False
+        self._in_head = self._in_message = False
         self._heads = 0  # that came whole
+        self._head: Head | None = None  # the last of them, if its connection stays open
         self._head_size = 0
         self._body_size = 0
         self._chunks = 0
@@ -113,8 +116,12 @@ class Connection(asyncio.Protocol):
         self._active_since = self._server.loop.time()
         if self._closing:
             return
-        in_head, between = self._in_head, not self._in_head and not self._exchanges
+        in_head, between = self._in_head, not self._in_message and not self._exchanges
         heads = self._heads
+        alone = between and not self._held
+        if alone and (known := self._server.heads.find(data)) is not None:
+            self._take(*known)
+            return
         if between:
             data, self._held = self._held + data, b""
             if len(data) < _LONGEST_METHOD and b" " not in data and b"\n" not in data:
@@ -132,7 +139,7 @@ class Connection(asyncio.Protocol):
             method = _UNKNOWN_METHOD.match(data)
             if between and heads == self._heads and method is not None:
                 self._parser = httptools.HttpRequestParser(self)
-                self._in_head = False
+                self._in_head = self._in_message = False
                 self.data_received(_NO_ROUTES_METHOD + data[method.end() :])
             else:
                 self._stop_reading()
@@ -141,11 +148,30 @@ class Connection(asyncio.Protocol):
             self.close()
         except httptools.HttpParserError:
             self._stop_reading()
+        if alone and heads + 1 == self._heads and not self._in_message and self._head is not None:
+            self._server.heads.learn(data, self._head)
         if in_head and self._in_head and heads == self._heads:
             self._head_size += len(data)
             if self._head_size > _MAX_HEAD:
                 self._stop_reading()
         self._balance()
+
+    def _take(self, head: Head, body: bytes) -> None:
+        """One whole request whose head is known."""
+        exchange = Exchange(self, False, True)
+        self._exchanges.append(exchange)
+        try:
+            delegate = exchange.delegate = self._server.delegate.start_request(self, exchange)
+            delegate.headers_received(head.line, head.headers)  # type: ignore[arg-type]
+            if body:
+                delegate.data_received(body)
+            exchange.received = True
+            delegate.finish()
+        except Exception:
+            _log.exception("a request's delegate failed")
+            self.close()
+        if self._exchanges:
+            self._balance()
 
     def eof_received(self) -> bool:
         """The client sends no more, but may still read."""
@@ -188,7 +214,7 @@ class Connection(asyncio.Protocol):
         self._url = b""
         self._headers = {}
         self._body_size = self._chunks = 0
-        self._in_head = True
+        self._in_head = self._in_message = True
         self._head_size = 0
 
     def on_url(self, url: bytes) -> None:
@@ -225,7 +251,9 @@ class Connection(asyncio.Protocol):
             (self._url if self._url[:1] == b"/" else _ORIGIN.sub(b"", self._url)).decode("latin-1"),
             "HTTP/1.0" if http_1_0 else "HTTP/1.1",
         )
-        exchange.delegate.headers_received(line, LightHeaders(headers))  # type: ignore[arg-type]
+        light = LightHeaders(headers)
+        self._head = Head(line, light) if exchange.keep_alive else None
+        exchange.delegate.headers_received(line, light)  # type: ignore[arg-type]
 
     def on_body(self, chunk: bytes) -> None:
         """A part of a request's body."""
@@ -246,6 +274,7 @@ class Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """A request is here whole."""
+        self._in_message = False
         if self._closing or not self._exchanges:
             return
         exchange = self._exchanges[-1]

@@ -150,12 +150,23 @@ class HttpEndpoint(httputil.HTTPServerConnectionDelegate):
         return _Message(self, server_conn, cast(Exchange, request_conn))
 
 
+@dataclass(frozen=True, slots=True)
+class _Inference:
+    """What the head of an inference request says."""
+
+    model: str
+    version: str | None
+    encoding: str | None
+    json_length: str | None
+    accepted: str | None
+
+
 class _Message(httputil.HTTPMessageDelegate):
     """One request: inference is handled here, everything else by the application."""
 
     __slots__ = (
-        "_answer", "_begun_ns", "_chunks", "_endpoint", "_headers", "_model", "_other", "_request", "_served",
-        "_server_connection", "_trace", "_version", "connection",
+        "_answer", "_begun_ns", "_chunks", "_endpoint", "_other", "_request", "_route", "_served",
+        "_server_connection", "_trace", "connection",
     )  # fmt: skip
 
     def __init__(self, endpoint: HttpEndpoint, server_connection: object, connection: Exchange) -> None:
@@ -171,7 +182,9 @@ class _Message(httputil.HTTPMessageDelegate):
 
     def headers_received(self, start_line: Any, headers: Any) -> None:
         endpoint = self._endpoint
-        self._headers = headers
+        if isinstance(headers, LightHeaders) and isinstance(headers.route, _Inference):
+            self._begin(headers.route)
+            return
         if endpoint.guard is not None:
             refusal = endpoint.guard.refusal(headers.get("Host"), headers.get("Origin"))
             if refusal is not None:
@@ -179,9 +192,17 @@ class _Message(httputil.HTTPMessageDelegate):
                 return
         found = _INFER.fullmatch(start_line.path) if start_line.method == "POST" else None
         if found is not None:
-            self._model, self._version = found.groups()
-            if endpoint.engine.tracer.active:
-                self._begun_ns = time.monotonic_ns()
+            model, version = found.groups()
+            route = _Inference(
+                model,
+                version,
+                headers.get("Content-Encoding"),
+                headers.get("Inference-Header-Content-Length"),
+                headers.get("Accept-Encoding"),
+            )
+            if isinstance(headers, LightHeaders):
+                headers.route = route
+            self._begin(route)
             return
         if start_line.method not in web.RequestHandler.SUPPORTED_METHODS:
             # Tornado knows no such method; any that no route has will do.
@@ -191,6 +212,11 @@ class _Message(httputil.HTTPMessageDelegate):
             headers = headers.full()
             headers.setdefault("Host", "localhost")  # Tornado wants one, Triton does not
         self._other.headers_received(start_line, headers)
+
+    def _begin(self, route: _Inference) -> None:
+        self._route = route
+        if self._endpoint.engine.tracer.active:
+            self._begun_ns = time.monotonic_ns()
 
     def data_received(self, chunk: bytes) -> None:
         if self._other is not None:
@@ -212,19 +238,18 @@ class _Message(httputil.HTTPMessageDelegate):
 
     def _infer(self) -> None:
         endpoint = self._endpoint
-        headers = self._headers
+        route = self._route
         chunks = self._chunks
         content_type = TEXT
         try:
-            self._served = served = endpoint.engine.model(self._model, version_number(self._version))
+            self._served = served = endpoint.engine.model(route.model, version_number(route.version))
             if served.decoupled:
                 raise UnsupportedError("HTTP end point doesn't support models with decoupled transaction policy")
             # Views of a bytearray may be written to: a model that does needs no copy of a large input.
             body: bytes | bytearray = chunks[0] if len(chunks) == 1 else bytearray().join(chunks)
-            encoding = headers.get("Content-Encoding")
-            if encoding is not None:
-                body = decompress(body, encoding, endpoint.options.max_input_size)
-            length = header_length(headers.get("Inference-Header-Content-Length"), body)
+            if route.encoding is not None:
+                body = decompress(body, route.encoding, endpoint.options.max_input_size)
+            length = header_length(route.json_length, body)
             if endpoint.engine.tracer.active:
                 self._start_trace()
             content_type = JSON
@@ -257,7 +282,7 @@ class _Message(httputil.HTTPMessageDelegate):
         except Exception as error:
             self._fail(_unexpected(error), TEXT)
             return
-        accepted = self._headers.get("Accept-Encoding")
+        accepted = self._route.accepted
         encoding = choose_encoding(accepted) if accepted else "identity"
         if encoding != "identity":
             self._respond_compressed(body, json_length, encoding)
@@ -289,7 +314,7 @@ class _Message(httputil.HTTPMessageDelegate):
         self._end_trace()
 
     def _start_trace(self) -> None:
-        self._trace = self._endpoint.engine.tracer.sample(self._model)
+        self._trace = self._endpoint.engine.tracer.sample(self._route.model)
         if self._trace is not None:
             now = time.monotonic_ns()
             self._trace.stamp("HTTP_RECV_START", getattr(self, "_begun_ns", now))

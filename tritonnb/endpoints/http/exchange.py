@@ -10,12 +10,19 @@ from tornado import httputil
 
 
 class LightHeaders:
-    """Request headers, looked up by name in any case; made for few look-ups."""
+    """Request headers, looked up by name in any case; made for few look-ups.
 
-    __slots__ = ("_by_name",)
+    Attributes
+    ----------
+    route : object or None
+        What a delegate made of this head; it finds that again when the same head comes again.
+    """
+
+    __slots__ = ("_by_name", "route")
 
     def __init__(self, by_name: dict[bytes, bytes]) -> None:
         self._by_name = by_name
+        self.route: object = None
 
     def get(self, name: str, default: str | None = None) -> str | None:
         """The value of a header, or the default."""

@@ -28,6 +28,8 @@ def write_response(
     TritonError
         If an output cannot be written the way the client wants it.
     """
+    if answer.only_bytes and not request.id and not response.parameters:
+        return _only_bytes(served, response.outputs)
     default = _BINARY if answer.binary else _JSON
     tail: list[bytes | memoryview] = []
     outputs: list[bytes] = []
@@ -48,6 +50,21 @@ def write_response(
         head.insert(-3, b'"parameters":' + _write_parameters(response.parameters) + b",")
     length = sum(map(len, head)) if any(map(len, tail)) else 0
     return head + tail, length
+
+
+def _only_bytes(served: Served, outputs: list[Tensor]) -> tuple[list[bytes | memoryview], int]:
+    tail = [contents(each) for each in outputs]
+    described = [
+        (each.name, each.datatype, each.array.shape, len(content)) for each, content in zip(outputs, tail, strict=True)
+    ]
+    head = _head_of_bytes(served.name, served.version, tuple(described))
+    return [head, *tail], len(head) if any(map(len, tail)) else 0
+
+
+@functools.lru_cache(maxsize=4096)
+def _head_of_bytes(name: str, version: int, described: tuple[tuple[str, DataType, tuple[int, ...], int], ...]) -> bytes:
+    outputs = [_described_bytes(*each) for each in described]
+    return b'{%s"outputs":[%s]}' % (_identity(name, version), b",".join(outputs))
 
 
 def write_parameter(value: ParameterValue) -> bytes:
@@ -78,9 +95,13 @@ def _described(name: str, datatype: DataType, shape: tuple[int, ...]) -> bytes:
 
 
 def _write_output(tensor: Tensor, binary: bool, tail: list[bytes | memoryview]) -> bytes:
-    described = _described(tensor.name, tensor.datatype, tensor.array.shape)
     if not binary:
+        described = _described(tensor.name, tensor.datatype, tensor.array.shape)
         return b'%s"data":[%s]}' % (described, write_data(tensor.array, tensor.datatype))
     content = contents(tensor)
     tail.append(content)
-    return b'%s"parameters":{"binary_data_size":%d}}' % (described, len(content))
+    return _described_bytes(tensor.name, tensor.datatype, tensor.array.shape, len(content))
+
+
+def _described_bytes(name: str, datatype: DataType, shape: tuple[int, ...], size: int) -> bytes:
+    return b'%s"parameters":{"binary_data_size":%d}}' % (_described(name, datatype, shape), size)

@@ -22,6 +22,7 @@ from tornado.iostream import IOStream
 from tornado.netutil import bind_sockets
 
 from tritonnb.endpoints.http.connection import AVAILABLE, Connection
+from tritonnb.endpoints.http.heads import KnownHeads
 
 
 class FastServer:
@@ -40,6 +41,7 @@ class FastServer:
         self, delegate: httputil.HTTPServerConnectionDelegate, *, max_body_size: int, idle_timeout: float
     ) -> None:
         self.delegate = delegate
+        self.heads = KnownHeads()
         self.max_body_size = max_body_size
         self.connections: set[Connection] = set()
         self.loop = asyncio.get_running_loop()

@@ -59,15 +59,25 @@ def sweet_spot(found: list[SizeCost]) -> SizeCost:
 
 def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     """Draw it; see `Plot.batch_sizes`."""
-    ax = axes_for(ax, 4.4, describe(rec))
+    return draw_costs(costs(rec), ax, describe(rec), "median")
+
+
+def describe(rec: Recording) -> str:
+    """The alternative text."""
     found = costs(rec)
+    return describe_costs(found) if found else f"Batch sizes. {rec.verdict()}"
+
+
+def draw_costs(found: list[SizeCost], ax: Axes | None, alt: str, average: str) -> Axes:
+    """Draw what batches of each size took, by whatever average."""
+    ax = axes_for(ax, 4.4, alt)
     places = list(range(len(found)))
     base = [0.0] * len(found)
     for name, paint in (("compute_input", SKY), ("compute_infer", BLUE), ("compute_output", ORANGE)):
         part = [getattr(each, name) for each in found]
         ax.bar(places, part, bottom=base, color=paint, label=name.replace("_", " "), width=0.72)
         base = [low + high for low, high in zip(base, part, strict=True)]
-    ax.set_ylabel("ms a batch (median)", fontsize=8)
+    ax.set_ylabel(f"ms a batch ({average})", fontsize=8)
     ax.set_xlabel("batch size (rows)", fontsize=8)
     every = max(1, len(found) // 24)
     ax.set_xticks(places[::every], [str(each.size) for each in found][::every])
@@ -78,11 +88,8 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def describe(rec: Recording) -> str:
-    """The alternative text."""
-    found = costs(rec)
-    if not found:
-        return f"Batch sizes. {rec.verdict()}"
+def describe_costs(found: list[SizeCost]) -> str:
+    """In words and numbers."""
     shown = found if len(found) <= 10 else sorted(found, key=lambda each: -each.count)[:10]
     told = [f"{each.count} of {each.size} rows, {duration(each.batch_ms * 1e6)} each" for each in shown]
     best = sweet_spot(found)
@@ -106,7 +113,7 @@ def _cost_curve(ax: Axes, found: list[SizeCost], places: list[int]) -> None:
         place = found.index(best)
         curve.plot(place, best.row_ms, marker="*", markersize=14, color=GREEN, markeredgecolor="white")
         curve.annotate(
-            f"sweet spot: {best.size} rows",
+            f"sweet spot: {best.size} {'row' if best.size == 1 else 'rows'}",
             (place, best.row_ms),
             xytext=(0, 10),
             textcoords="offset points",

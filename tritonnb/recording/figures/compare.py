@@ -20,7 +20,13 @@ def draw(comparison: Comparison) -> Picture:
     panels = figure.subplots(2, 1)
     for ax, (title, rec) in zip(panels, runs.items(), strict=True):
         timeline.draw(rec, ax)
-        ax.set_title(f"{title}: {rec.verdict()}", loc="left", fontsize=9)
+        found = rec.summary()
+        ax.set_title(
+            f"{title}: {found['batches']} batches of {found['mean_batch_size']:.1f} rows, latency p50 "
+            f"{found['latency_p50_ms']:.1f} ms, p99 {found['latency_p99_ms']:.1f} ms",
+            loc="left",
+            fontsize=9,
+        )
     left, right = zip(*(ax.get_xlim() for ax in panels), strict=True)
     for ax in panels:
         ax.set_xlim(min(left), max(right))

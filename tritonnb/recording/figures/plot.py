@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 from matplotlib.axes import Axes
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.recording.figures import batch_sizes, latency, queue, slots, timeline
+from tritonnb.recording.figures import batch_sizes, latency, queue, slots, steps, timeline
 from tritonnb.recording.figures.picture import Picture
 
 if TYPE_CHECKING:
     from tritonnb.recording.recording import Recording
 
 _FIGURES: dict[str, ModuleType] = {
-    "timeline": timeline, "slots": slots, "batch_sizes": batch_sizes, "latency": latency, "queue": queue,
+    "timeline": timeline, "slots": slots, "steps": steps,
+    "batch_sizes": batch_sizes, "latency": latency, "queue": queue,
 }  # fmt: skip
 
 
@@ -50,6 +51,16 @@ class Plot:
             If the recording is of no stateful model.
         """
         return slots.draw(self._recording, ax)
+
+    def steps(self, ax: Axes | None = None) -> Axes:
+        """Requests of an ensemble on their way through the models of its steps.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If the recording is of no ensemble.
+        """
+        return steps.draw(self._recording, ax)
 
     def batch_sizes(self, ax: Axes | None = None) -> Axes:
         """How many batches of each size there were, what one took, and what a row of it cost."""

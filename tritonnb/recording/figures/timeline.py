@@ -122,7 +122,7 @@ def _names(ax: Axes, scale: TimeScale, rec: Recording, batches: list[Batch], bas
             request = members.get((batch.number, serial)) if serial is not None else None
             rows_ = request.size if request else 1
             text = "null" if request is None else request.id or str(request.serial)
-            if rows_ / full >= 0.11 and scale.fits(ax, text, right - left, 7.5):
+            if rows_ / full >= 0.17 and scale.fits(ax, text, right - left, 7.5):
                 ax.text(
                     (left + right) / 2, y + rows_ / full / 2, text, fontsize=7.5, ha="center", va="center", zorder=3
                 )

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tritonnb.core.events import RequestArrived
+
 if TYPE_CHECKING:
     from tritonnb.recording.recording import Recording
 
@@ -42,9 +44,13 @@ def waits(rec: Recording) -> list[Wait]:
         label = each.id or str(each.serial)
         end_ns = max(sent[each.batch], each.queued_ns)
         found.setdefault(each.serial, Wait(each.serial, each.size, each.priority, label, each.queued_ns, end_ns))
+    arrived = {each.serial: each for each in rec.events if isinstance(each, RequestArrived)}
     for gone in rec.refused:
+        asked = arrived.get(gone.serial)
+        label = (asked.id if asked else "") or str(gone.serial)
+        priority = asked.priority if asked else 0
         error = gone.message or "cancelled"
-        refused = Wait(gone.serial, gone.size, 0, str(gone.serial), gone.received_ns, gone.time_ns, error)
+        refused = Wait(gone.serial, gone.size, priority, label, gone.received_ns, gone.time_ns, error)
         found.setdefault(gone.serial, refused)
     return sorted(found.values(), key=lambda each: (each.begin_ns, each.serial))
 

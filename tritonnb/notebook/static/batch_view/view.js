@@ -21,6 +21,7 @@ class View {
   constructor(model, root) {
     Object.assign(this, { model, root, story: new Story(), follow: model.get("live"), cursor: null, selected: null, targets: [], from: 0, span: LIVE_SPAN, told: 0, rate: null, closed: false });
     root.classList.add("tnb-batch-view");
+    root.dataset.lmSuppressShortcuts = "true"; // keys pressed here are no shortcuts of JupyterLab
     root.innerHTML = `<div class="tnb-head" aria-live="off"></div>${TOOLS}<canvas tabindex="0" role="img"></canvas>
       <div class="tnb-legend tnb-note"></div><div class="tnb-event" aria-live="polite"></div><div class="tnb-slots"></div><div class="tnb-details" aria-live="polite"></div>`;
     this.canvas = root.querySelector("canvas");

@@ -1,0 +1,57 @@
+"""The traffic panel in a real browser."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.notebook.browser import ROOT, NotebookPage
+
+SERVE = f"""
+import tritonnb as tnb
+server = tnb.serve({str(ROOT / "model_repository")!r}, port=0, model_control_mode="explicit", load_models=["add_sub"])
+"""
+COUNT = "print(server['add_sub'].stats()['inference_count'])"
+
+
+@pytest.fixture(scope="module")
+def page(notebook) -> NotebookPage:
+    page = notebook(SERVE, "server['add_sub'].traffic()", "server.dashboard('add_sub')")
+    page.run_all()
+    page.output(2).locator(".tnb-dashboard").wait_for()
+    return page
+
+
+def test_the_button_starts_traffic_and_the_figures_follow_and_it_stops(page: NotebookPage):
+    panel = page.output(1).locator(".tnb-traffic")
+    panel.get_by_role("button", name="Send").click()
+    panel.get_by_text(re.compile("answers/s")).wait_for()
+    page.screenshots("traffic", panel)
+    panel.get_by_role("button", name="closed loop").click()
+    panel.get_by_text("clients").wait_for()
+    panel.get_by_text(re.compile("answers/s")).wait_for()
+    panel.get_by_role("button", name="Stop").click()
+    panel.get_by_text(re.compile("Last: 'add_sub', closed loop, 8 clients")).wait_for()
+    assert int(page.execute(COUNT)) > 0
+    assert page.errors == []
+
+
+def test_it_goes_on_while_a_cell_runs(page: NotebookPage):
+    panel = page.output(1).locator(".tnb-traffic")
+    panel.get_by_role("button", name="Send").click()
+    panel.get_by_text(re.compile("answers/s")).wait_for()
+    before = panel.locator(".widget-html-content").inner_text()
+    busy = "import time\nuntil = time.monotonic() + 2\nwhile time.monotonic() < until: pass"
+    page.execute(f"{busy}\n{COUNT}")
+    assert panel.locator(".widget-html-content").inner_text() != before
+    panel.get_by_role("button", name="Stop").click()
+    panel.get_by_text(re.compile("Last:")).wait_for()
+
+
+def test_the_dashboard_has_the_same_panel(page: NotebookPage):
+    dashboard = page.output(2).locator(".tnb-dashboard")
+    dashboard.get_by_role("tab", name="Traffic").click()
+    dashboard.get_by_text(re.compile("Last:")).wait_for()
+    page.screenshots("dashboard-traffic", dashboard)
+    assert page.errors == []

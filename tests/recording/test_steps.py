@@ -1,0 +1,86 @@
+"""Requests of ensembles on their way through the steps."""
+
+from __future__ import annotations
+
+import pytest
+
+import tritonnb as tnb
+from tritonnb.core.events import BatchExecuted, BatchSent, EnsembleExecuted, Event, StepSent
+from tritonnb.recording.recording import Recording
+
+MS = 1_000_000
+
+
+def step(serial: int, model: str, step_serial: int, ensemble: str = "both") -> StepSent:
+    return StepSent(0, ensemble, 1, serial, 0, model, 1, step_serial, 0, "inputs_ready")
+
+
+def batch(number: int, model: str, begin_ms: int, end_ms: int, *members: int) -> list[Event]:
+    ran = tuple((each, 1, begin_ms * MS, begin_ms * MS, "") for each in members)
+    name = f"{model}_0_0"
+    sent = BatchSent(begin_ms * MS, model, 1, number, name, len(members), "x", 0, members, None, {})
+    begin, end = begin_ms * MS, end_ms * MS
+    return [sent, BatchExecuted(end, model, 1, number, name, len(members), begin, begin, end, end, ran)]
+
+
+def over(serial: int, begin_ms: int, end_ms: int, failed: str = "") -> EnsembleExecuted:
+    begin = begin_ms * MS
+    return EnsembleExecuted(end_ms * MS, "both", 1, serial, 1, begin, begin, begin, 0, 0, 0, failed)
+
+
+@pytest.fixture
+def two() -> Recording:
+    """Requests 1 and 4 of an ensemble of `first` and `second`, which share a batch of the second."""
+    return Recording(
+        [
+            step(1, "first", 2),
+            step(4, "first", 5),
+            *batch(1, "first", 0, 10, 2),
+            step(1, "second", 3),
+            *batch(2, "first", 10, 20, 5),
+            step(4, "second", 6),
+            *batch(3, "second", 20, 50, 3, 6),
+            over(1, 0, 50),
+            over(4, 0, 51, "OTHER"),
+        ]
+    )
+
+
+def test_a_journey_has_the_requests_of_its_steps(two: Recording):
+    one, four = two.journeys
+    assert (one.serial, one.model, one.steps, one.failed) == (1, "both", (2, 3), "")
+    assert (four.serial, four.steps, four.failed) == (4, (5, 6), "OTHER")
+    assert (one.received_ns, one.ended_ns) == (0, 50 * MS)
+
+
+def test_steps_of_an_ensemble_within_an_ensemble_belong_to_the_outer_one():
+    events = [step(1, "inner", 2, "outer"), step(2, "first", 3, "inner"), step(1, "second", 4, "outer")]
+    (journey,) = Recording(events).journeys
+    assert (journey.model, journey.steps) == ("outer", (2, 3, 4))
+
+
+def test_a_journey_that_ends_after_the_recording_has_no_end():
+    (journey,) = Recording([step(1, "first", 2)]).journeys
+    assert (journey.received_ns, journey.ended_ns) == (None, None)
+
+
+def test_lanes_are_in_the_order_of_the_steps_and_requests_keep_their_number(two: Recording):
+    ax = two.plot.steps()
+    assert [each.get_text() for each in ax.get_yticklabels()] == ["first_0_0", "second_0_0"]
+    assert [each.get_text() for each in ax.texts] == ["1", "2", "1", "2"]
+    own, shared = [
+        [each.get_facecolor() for each in ax.patches if (each.get_width() > 10) is wide] for wide in (False, True)
+    ]
+    assert own == shared
+
+
+def test_the_description_tells_how_long_each_request_took(two: Recording):
+    alt = two.plot.alt("steps")
+    assert "2 requests of both through first, second; 1 of 3 executions served several requests" in alt
+    assert "Request 1 took 50.0 ms, 2 took 51.0 ms and failed." in alt
+
+
+def test_a_recording_without_an_ensemble_says_so():
+    rec = tnb.simulate("max_batch_size: 2 dynamic_batching { }", [(0, 1)], tnb.fixed(1))
+    with pytest.raises(tnb.TritonError, match="steps of an ensemble"):
+        rec.plot.steps()

@@ -1,0 +1,137 @@
+"""Changing how many instances a model has, and how it is scheduled, while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import tritonnb as tnb
+from tests.server.conftest import python_model
+from tritonnb.server import Server
+
+STATE = """
+sequence_batching {
+  direct { }
+  max_sequence_idle_microseconds: 60000000
+  control_input { name: "START" control { kind: CONTROL_SEQUENCE_START fp32_false_true: [ 0, 1 ] } }
+}
+"""
+
+
+def instance_threads() -> list[str]:
+    return sorted(each.name for each in threading.enumerate() if each.name.startswith("tritonnb m_"))
+
+
+def set_count(server: Server, count: int) -> str:
+    config = server["m"].config
+    config.instance_group[0].count = count
+    return config.apply()
+
+
+def ended(server: Server, instances: list[str]) -> None:
+    """Wait until only these instances have threads."""
+    for each in threading.enumerate():
+        if each.name.startswith("tritonnb m_") and each.name.removeprefix("tritonnb ") not in instances:
+            each.join(20)
+    assert instance_threads() == [f"tritonnb {each}" for each in instances]
+
+
+def test_instances_are_added_and_removed_without_loading_the_model_again(write_model: Callable[..., Path]):
+    loads = 'import os\nos.environ["LOADS"] = str(int(os.environ.get("LOADS", 0)) + 1)\n'
+    repository = write_model(
+        "m", loads + python_model("x + 1"), "dynamic_batching { } instance_group { count: 1 kind: KIND_CPU }"
+    )
+    with Server(repository, port=0) as server:
+        assert set_count(server, 3) == "in place"
+        assert instance_threads() == ["tritonnb m_0_0", "tritonnb m_0_1", "tritonnb m_0_2"]
+        assert set_count(server, 1) == "in place"
+        ended(server, ["m_0_0"])
+        assert server["m"](X=[[1.0]])["Y"].tolist() == [[2.0]]
+        assert server["m"].stats()["execution_count"] == 1
+        assert set_count(server, 2) == "in place"
+        assert server["m"](X=[[1.0]])["Y"].tolist() == [[2.0]]
+
+
+def test_more_instances_run_more_batches_at_once():
+    together = threading.Barrier(2)
+    with Server(port=0) as server:
+
+        @server.model(name="m", max_batch_size=1, instance_group=[{"count": 1, "kind": "KIND_CPU"}])
+        def m(X: tnb.FP32[1]) -> tnb.FP32[1]:
+            together.wait(20)
+            return X
+
+        async def ask() -> None:
+            waiting = [asyncio.ensure_future(server["m"].infer_async(X=[[1.0]])) for _ in range(2)]
+            await asyncio.get_running_loop().run_in_executor(None, set_count, server, 2)
+            await asyncio.gather(*waiting)
+
+        asyncio.run(ask())
+
+
+def test_nothing_is_lost_while_instances_come_and_go(write_model: Callable[..., Path]):
+    repository = write_model(
+        "m", python_model("x + 1"), "dynamic_batching { } instance_group { count: 1 kind: KIND_CPU }"
+    )
+    with Server(repository, port=0) as server:
+
+        async def ask_while(change: Callable[[], None]) -> None:
+            changing = asyncio.get_running_loop().run_in_executor(None, change)
+            while not changing.done():
+                answers = await asyncio.gather(*(server["m"].infer_async(X=[[float(n)]]) for n in range(20)))
+                assert [each["Y"].item() for each in answers] == [n + 1 for n in range(20)]
+            await changing
+
+        def change() -> None:
+            for count in (4, 1, 3, 2, 1):
+                assert set_count(server, count) == "in place"
+
+        asyncio.run(ask_while(change))
+        ended(server, ["m_0_0"])
+
+
+def test_a_removed_instance_stays_until_its_sequences_have_ended(write_model: Callable[..., Path]):
+    total = python_model("x").replace(
+        "answers = []",
+        'answers = []\n        self.total = getattr(self, "total", {})',
+    )
+    total = total.replace(
+        'pb_utils.Tensor("Y", x)',
+        'pb_utils.Tensor("Y", self.add(request, x))',
+    )
+    total += """
+    def add(self, request, x):
+        start = pb_utils.get_input_tensor_by_name(request, "START").as_numpy()
+        key = request.correlation_id()
+        self.total[key] = x if start.any() else self.total[key] + x
+        return self.total[key]
+"""
+    config = STATE + "instance_group { count: 2 kind: KIND_CPU }"
+    repository = write_model("m", total, config)
+    (repository / "m" / "config.pbtxt").write_text(
+        (repository / "m" / "config.pbtxt").read_text().replace("max_batch_size: 8", "max_batch_size: 1")
+    )
+    with Server(repository, port=0) as server:
+        model = server["m"]
+        for name in (1, 2):
+            model(X=[[1.0]], sequence_id=name, sequence_start=True)
+        assert set_count(server, 1) == "in place"
+        assert len(instance_threads()) == 2
+        for name in (1, 2):
+            assert model(X=[[1.0]], sequence_id=name)["Y"].tolist() == [[2.0]]
+        for name in (1, 2):
+            assert model(X=[[1.0]], sequence_id=name, sequence_end=True)["Y"].tolist() == [[3.0]]
+        ended(server, ["m_0_0"])
+        assert model(X=[[5.0]], sequence_id=3, sequence_start=True, sequence_end=True)["Y"].tolist() == [[5.0]]
+
+
+def test_the_idle_time_of_sequences_is_changed_in_place(write_model: Callable[..., Path]):
+    repository = write_model("m", python_model("x"), STATE)
+    with Server(repository, port=0) as server:
+        server["m"](X=[[1.0]], sequence_id=1, sequence_start=True)
+        config = server["m"].config
+        config.sequence_batching.max_sequence_idle_microseconds = 5_000_000
+        assert config.apply() == "in place"
+        server["m"](X=[[1.0]], sequence_id=1, sequence_end=True)

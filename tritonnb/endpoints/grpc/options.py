@@ -1,0 +1,103 @@
+"""How the gRPC endpoint is told to behave: tritonserver's ``--grpc-`` flags."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from tritonnb.core.errors import InvalidArgumentError
+
+COMPRESSION_LEVELS = ("none", "low", "medium", "high")
+_LARGEST_MESSAGE = 2**31 - 1
+#: What only grpcio does.
+_NEEDS_GRPCIO = ("use_ssl", "keepalive", "http2", "max_connection")
+
+
+@dataclass(frozen=True, slots=True)
+class GrpcOptions:
+    """How the endpoint behaves; each is the flag ``--grpc-<name>`` of tritonserver.
+
+    Attributes
+    ----------
+    use_ssl, use_ssl_mutual : bool
+        TLS, and TLS with certificates of the clients.
+    server_cert, server_key, root_cert : str
+        Paths of PEM files.
+    infer_response_compression_level : str
+        ``none``, ``low``, ``medium`` or ``high``.
+    keepalive_time, keepalive_timeout : int
+        Milliseconds.
+    keepalive_permit_without_calls : bool
+    http2_max_pings_without_data, http2_max_ping_strikes : int
+    http2_min_recv_ping_interval_without_data : int
+        Milliseconds.
+    max_connection_age, max_connection_age_grace : int
+        Milliseconds; 0 for no limit.
+    header_forward_pattern : str
+        Metadata whose whole key matches becomes request parameters.
+    restricted_protocol : tuple of (protocol, key, value)
+        RPCs of a protocol are answered only to requests with this metadata.
+    """
+
+    use_ssl: bool = False
+    use_ssl_mutual: bool = False
+    server_cert: str = ""
+    server_key: str = ""
+    root_cert: str = ""
+    infer_response_compression_level: str = "none"
+    keepalive_time: int = 7_200_000
+    keepalive_timeout: int = 20_000
+    keepalive_permit_without_calls: bool = False
+    http2_max_pings_without_data: int = 2
+    http2_min_recv_ping_interval_without_data: int = 300_000
+    http2_max_ping_strikes: int = 2
+    max_connection_age: int = 0
+    max_connection_age_grace: int = 0
+    header_forward_pattern: str = ""
+    restricted_protocol: tuple[tuple[str, str, str], ...] = ()
+
+    def channel_arguments(self) -> list[tuple[str, Any]]:
+        """The options as gRPC names them."""
+        arguments: list[tuple[str, Any]] = [
+            ("grpc.so_reuseport", 0),
+            ("grpc.max_send_message_length", _LARGEST_MESSAGE),
+            ("grpc.max_receive_message_length", _LARGEST_MESSAGE),
+            ("grpc.keepalive_time_ms", self.keepalive_time),
+            ("grpc.keepalive_timeout_ms", self.keepalive_timeout),
+            ("grpc.keepalive_permit_without_calls", int(self.keepalive_permit_without_calls)),
+            ("grpc.http2.max_pings_without_data", self.http2_max_pings_without_data),
+            ("grpc.http2.min_ping_interval_without_data_ms", self.http2_min_recv_ping_interval_without_data),
+            ("grpc.http2.max_ping_strikes", self.http2_max_ping_strikes),
+        ]
+        if self.max_connection_age:
+            arguments.append(("grpc.max_connection_age_ms", self.max_connection_age))
+        if self.max_connection_age_grace:
+            arguments.append(("grpc.max_connection_age_grace_ms", self.max_connection_age_grace))
+        return arguments
+
+    def credentials(self) -> grpc.ServerCredentials | None:
+        """What TLS needs; None without it.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If a file cannot be read.
+        """
+        if not (self.use_ssl or self.use_ssl_mutual):
+            return None
+        try:
+            pair = Path(self.server_key).read_bytes(), Path(self.server_cert).read_bytes()
+            roots = Path(self.root_cert).read_bytes() if self.use_ssl_mutual else None
+        except OSError as error:
+            raise InvalidArgumentError(f"cannot read the files for TLS: {error}") from error
+        return grpc.ssl_server_credentials([pair], roots, self.use_ssl_mutual)
+
+    @property
+    def needs_grpcio(self) -> bool:
+        """Whether something is asked for that only grpcio's transport does."""
+        return any(
+            getattr(self, each.name) != each.default for each in fields(self) if each.name.startswith(_NEEDS_GRPCIO)
+        )

@@ -1,0 +1,92 @@
+"""Ensembles: a lane for each model, and in it the executions of its part in every request's journey.
+
+A box is an execution; where several requests shared its batch, each has its strip. A colour and a number stand
+for one request of the ensemble through all lanes. Models without a part in an ensemble have grey boxes: those
+that call others, for example.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
+
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.recording.batches import Batch
+from tritonnb.recording.figures.palette import GREY, INK, LIGHT, colour, tint
+from tritonnb.recording.figures.picture import axes_for
+from tritonnb.recording.figures.scale import TimeScale, calm, duration
+
+if TYPE_CHECKING:
+    from tritonnb.recording.recording import Recording
+
+_BOX = 0.72
+#: Up to this many journeys are told one by one.
+_FEW = 12
+
+
+def draw(rec: Recording, ax: Axes | None = None) -> Axes:
+    """Draw it; see `Plot.steps`."""
+    if not rec.journeys:
+        raise InvalidArgumentError("no request of this recording ran through the steps of an ensemble")
+    lanes = _lanes(rec)
+    ax = axes_for(ax, 0.9 + 0.5 * len(lanes), describe(rec))
+    scale = TimeScale.of(rec)
+    scale.frame(ax)
+    ax.hlines([y - 0.5 for y in lanes.values()], 0, scale.length, colors=LIGHT, linewidths=0.6, zorder=0)
+    numbers = {step: number for number, journey in enumerate(rec.journeys) for step in journey.steps}
+    queued = {each.serial: each.queued_ns for each in rec.requests}
+    for batch in rec.batches:
+        _batch(ax, scale, batch, lanes[batch.instance], numbers, queued)
+    ax.set_yticks(list(lanes.values()), list(lanes))
+    ax.set_ylim(min(lanes.values()) - 0.6, 0.6)
+    legend = "box: an execution; colour and number: a request of the ensemble; line: its step waits"
+    ax.set_xlabel(f"{scale.unit}    {legend}", fontsize=8)
+    calm(ax)
+    return ax
+
+
+def describe(rec: Recording) -> str:
+    """The alternative text."""
+    found = rec.journeys
+    begin, end = rec.span_ns
+    models = list(dict.fromkeys(each.model for each in sorted(rec.batches, key=lambda each: each.exec_start_ns)))
+    shared = sum(1 for each in rec.batches if len(each.requests) > 1)
+    ensembles = " and ".join(dict.fromkeys(each.model for each in found))
+    words = (
+        f"Steps over {duration(end - begin)}: {len(found)} requests of {ensembles} "
+        f"through {', '.join(models)}; {shared} of {len(rec.batches)} executions served several requests."
+    )
+    if len(found) <= _FEW:
+        took = [
+            f"{number} took {duration(each.ended_ns - each.received_ns)}{' and failed' if each.failed else ''}"
+            for number, each in enumerate(found, 1)
+            if each.ended_ns is not None and each.received_ns is not None
+        ]
+        words += f" Request {', '.join(took)}." if took else ""
+    return words
+
+
+def _lanes(rec: Recording) -> dict[str, float]:
+    """Where each instance is: the order in which they began is that of the steps."""
+    instances = dict.fromkeys(each.instance for each in sorted(rec.batches, key=lambda each: each.exec_start_ns))
+    return {instance: -float(number) for number, instance in enumerate(instances)}
+
+
+def _batch(ax: Axes, scale: TimeScale, batch: Batch, y: float, numbers: dict[int, int], queued: dict[int, int]) -> None:
+    left, right = scale.at(batch.exec_start_ns), scale.at(batch.exec_end_ns)
+    height = _BOX / len(batch.requests)
+    for place, serial in enumerate(batch.requests):
+        number = None if serial is None else numbers.get(serial)
+        paint = GREY if number is None else colour(number)
+        low = y + _BOX / 2 - (place + 1) * height
+        if serial in queued:
+            middle = low + height / 2
+            ax.hlines(middle, scale.at(queued[serial]), left, colors=paint, linewidths=1, zorder=1)
+        width = max(right - left, scale.length * 0.002)
+        edge = "white" if width > scale.length * 0.01 else "none"
+        ax.add_patch(Rectangle((left, low), width, height, facecolor=tint(paint, 0.6), edgecolor=edge, linewidth=0.6))
+        text = "" if number is None else str(number + 1)
+        if height >= 0.15 and scale.fits(ax, text, right - left, 7.5):
+            ax.text((left + right) / 2, low + height / 2, text, fontsize=7.5, color=INK, ha="center", va="center")

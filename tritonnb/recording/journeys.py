@@ -1,0 +1,59 @@
+"""Requests of ensembles on their way: which requests of the steps' models were theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tritonnb.core.events import EnsembleExecuted, Event, StepSent
+
+
+@dataclass(frozen=True, slots=True)
+class Journey:
+    """One request of an ensemble.
+
+    Attributes
+    ----------
+    serial : int
+    model : str
+        The ensemble; of ensembles within ensembles the outermost.
+    steps : tuple of int
+        Serials of the requests that it sent to the models of its steps, in order, those of inner ensembles too.
+    received_ns, ended_ns : int or None
+        Monotonic clock; None for what lies outside the recording.
+    failed : str
+        Failure reason of the statistics, empty for a success.
+    """
+
+    serial: int
+    model: str
+    steps: tuple[int, ...]
+    received_ns: int | None
+    ended_ns: int | None
+    failed: str
+
+
+def journeys(events: Iterable[Event]) -> list[Journey]:
+    """The journeys in a stream of events, in order of their first step."""
+    outermost: dict[int, int] = {}
+    models: dict[int, str] = {}
+    steps: dict[int, list[int]] = {}
+    ends: dict[int, EnsembleExecuted] = {}
+    for event in events:
+        if isinstance(event, StepSent):
+            serial = outermost[event.step_serial] = outermost.get(event.serial, event.serial)
+            models.setdefault(serial, event.model)
+            steps.setdefault(serial, []).append(event.step_serial)
+        elif isinstance(event, EnsembleExecuted):
+            ends[event.serial] = event
+    return [
+        Journey(
+            serial,
+            models[serial],
+            tuple(sent),
+            end.received_ns if (end := ends.get(serial)) else None,
+            end.time_ns if end else None,
+            end.failed if end else "",
+        )
+        for serial, sent in steps.items()
+    ]

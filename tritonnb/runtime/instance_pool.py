@@ -1,0 +1,102 @@
+"""The instances of a served model by the numbers under which its scheduler knows them, and changes of their count.
+
+A removed instance is kept until it has ended what it runs and the scheduler will give it nothing more, such as
+the next request of a sequence that it owns; until then its number is not given to another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from tritonnb.backends.contract import InstanceSpec
+from tritonnb.runtime.instance import Instance
+from tritonnb.scheduling.rate_limiter import Resource
+
+
+class InstancePool:
+    """All instances of one model version; lives on the server's loop."""
+
+    def __init__(self, instances: Iterable[Instance] = ()) -> None:
+        self._by_number = {each.spec.index: each for each in instances}
+        self._removed: set[int] = set()
+        self._stopping: set[asyncio.Task[None]] = set()
+
+    def __getitem__(self, number: int) -> Instance:
+        return self._by_number[number]
+
+    def __iter__(self) -> Iterator[Instance]:
+        return iter(self._by_number.values())
+
+    @property
+    def members(self) -> set[int]:
+        """The numbers of those that were not removed."""
+        return self._by_number.keys() - self._removed
+
+    def missing(self, config: Any) -> list[InstanceSpec]:
+        """The instances that a normalised ``instance_group`` asks for and that are not there, with free numbers."""
+        there = {_identity(self._by_number[each].spec) for each in self.members}
+        numbers = (each for each in itertools.count() if each not in self._by_number)
+        return [
+            dataclasses.replace(spec, index=next(numbers))
+            for spec in instance_specs(config)
+            if _identity(spec) not in there
+        ]
+
+    def change(self, config: Any, added: Sequence[Instance]) -> None:
+        """Take new instances in, and remove those that ``instance_group`` does not ask for any more."""
+        wanted = {_identity(spec) for spec in instance_specs(config)}
+        self._removed |= {each for each in self.members if _identity(self._by_number[each].spec) not in wanted}
+        self._by_number.update((each.spec.index, each) for each in added)
+
+    def free(self, in_use: Callable[[int], bool]) -> list[int]:
+        """Stop removed instances that run nothing and are not ``in_use``; their numbers."""
+        over = [each for each in self._removed if not self._by_number[each].busy and not in_use(each)]
+        for number in over:
+            self._removed.discard(number)
+            task = asyncio.get_running_loop().create_task(self._by_number.pop(number).stop())
+            self._stopping.add(task)
+            task.add_done_callback(self._stopping.discard)
+        return over
+
+    @property
+    def is_shrinking(self) -> bool:
+        """Whether there are removed instances that are still used."""
+        return bool(self._removed)
+
+    async def close(self) -> None:
+        """Stop all of them; nothing may be in flight."""
+        for instance in self:
+            await instance.stop()
+        await asyncio.gather(*self._stopping)
+
+
+def instance_specs(config: Any) -> Iterator[InstanceSpec]:
+    """The instances that a normalised ``instance_group`` asks for, passive ones left out."""
+    index = 0
+    for group in config.instance_group:
+        kind = type(group).Kind.Name(group.kind)
+        if group.passive:
+            continue
+        number = 0
+        for device in list(group.gpus) or [0]:
+            needs = _resources(group.rate_limiter, device)
+            for _ in range(group.count):
+                name = f"{group.name}_{number}"
+                yield InstanceSpec(name, index, kind, device, needs, group.rate_limiter.priority)
+                number += 1
+                index += 1
+
+
+def _resources(rate_limiter: Any, device: int) -> tuple[Resource, ...]:
+    # "global" is a word of Python's.
+    return tuple(
+        Resource(each.name, each.count, None if getattr(each, "global") else device) for each in rate_limiter.resources
+    )
+
+
+def _identity(spec: InstanceSpec) -> tuple[str, str, int]:
+    return spec.name, spec.kind, spec.device_id

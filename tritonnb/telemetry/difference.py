@@ -1,0 +1,40 @@
+"""What happened between two moments: the difference of two answers of the statistics extension."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def difference(after: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+    """A model's statistics from one moment to another.
+
+    Parameters
+    ----------
+    after, before : mapping
+        Two entries of ``model_stats`` of the same model version, such as ``server["name"].stats()`` gives.
+
+    Returns
+    -------
+    dict
+        Of the same form. Counters are subtracted; what is no counter is as in ``after``.
+
+    Examples
+    --------
+    >>> entry = {"batch_size": 4, "compute_infer": {"count": 9, "ns": 90}}
+    >>> earlier = {"batch_size": 4, "compute_infer": {"count": 2, "ns": 20}}
+    >>> difference({"inference_count": 36, "batch_stats": [entry]}, {"inference_count": 8, "batch_stats": [earlier]})
+    {'inference_count': 28, 'batch_stats': [{'batch_size': 4, 'compute_infer': {'count': 7, 'ns': 70}}]}
+    """
+    return {name: _subtracted(name, value, before.get(name)) for name, value in after.items()}
+
+
+def _subtracted(name: str, value: Any, before: Any) -> Any:
+    if name == "batch_stats":
+        known = {each["batch_size"]: each for each in before or ()}
+        found = [difference(each, known.get(each["batch_size"], {})) for each in value]
+        return [each for each in found if each["compute_infer"]["count"]]
+    if isinstance(value, Mapping):
+        return difference(value, before or {})
+    counts = isinstance(value, int) and name not in ("batch_size", "last_inference")
+    return value - (before or 0) if counts else value
