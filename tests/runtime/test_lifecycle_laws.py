@@ -90,7 +90,7 @@ def test_reloading_under_load_loses_no_request_and_keeps_nothing(driver: Driver)
     while driver.background.call(driver.engine.index)[0]["state"] != "UNAVAILABLE":
         pass
     gc.collect()
-    assert [each for each in gc.get_objects() if isinstance(each, ServedModel) and each.name == "m"] == []
+    assert [each for each in gc.get_objects() if type(each) is ServedModel and each.name == "m"] == []
 
 
 class Lifecycle(RuleBasedStateMachine):

@@ -31,7 +31,7 @@ from tritonnb.runtime.instance_pool import InstancePool
 from tritonnb.runtime.loop import in_thread
 from tritonnb.runtime.sequences import SequenceInputs
 from tritonnb.runtime.served import Served
-from tritonnb.runtime.warmup import Sample, failed_sample
+from tritonnb.runtime.warmup import Sample, WarmUp
 from tritonnb.scheduling.decisions import Decision, Execute, Scheduler
 from tritonnb.scheduling.from_config import make_scheduler, reconfigure_scheduler
 from tritonnb.scheduling.rate_limiter import RateLimiter
@@ -126,42 +126,16 @@ class ServedModel(Served):
         InvalidArgumentError
             If one of them fails.
         """
-        limit = self.spec.max_batch_size
         for sample in samples:
-            if sample.rows > limit > 0:
-                error = f"batch size {sample.rows} for '{instance.spec.name}', max allowed is {limit}"
-                raise failed_sample(sample, [error] * len(sample.requests))
             for _ in range(sample.count):
-                await self._warm_up_once(instance, sample)
-
-    async def _warm_up_once(self, instance: Instance, sample: Sample) -> None:
-        answers: list[InferResponse] = []
-        requests = [each.again(dict(each.inputs), lambda *_: None) for each in sample.requests]
-        for request in requests:
-            request.received_ns = request.queued_ns = time.monotonic_ns()
-            if self._sequences is not None:
-                self._sequences.attach_scratch_states(request)
-        over = self._loop.create_future()
-
-        def deliver(request: InferRequest, response: InferResponse) -> None:
-            answers.append(response)
-            if sum(each.final for each in answers) == len(requests):
-                over.set_result(None)
-
-        def deliver_from_anywhere(request: InferRequest, response: InferResponse) -> None:
-            self._loop.call_soon_threadsafe(deliver, request, response)
-
-        execution = Execution(requests, sample.rows, deliver_from_anywhere, next(_batch_numbers))
-        raised = await instance.execute_alone(execution)
-        failures = self._complete_answers(instance, execution, raised)
-        if self.decoupled:
-            await over
-        else:
-            answers += [each for each in execution.responses if each is not None]
-        errors = [each.error.message for each in answers if each.error is not None]
-        if errors:
-            raise failed_sample(sample, errors)
-        self._emit_executed(instance, execution, failures, time.monotonic_ns())
+                warm_up = WarmUp(sample, instance, self.spec.max_batch_size, next(_batch_numbers))
+                if self._sequences is not None:
+                    for request in warm_up.execution.requests:
+                        self._sequences.attach_scratch_states(request)
+                raised = await warm_up.run()
+                failures = self._complete_answers(instance, warm_up.execution, raised)
+                await warm_up.finish(self.decoupled)
+                self._emit_executed(instance, warm_up.execution, failures, time.monotonic_ns())
 
     def begin(self, instances: list[Instance]) -> None:
         """Take the initialised instances and make the scheduler that feeds them."""

@@ -7,6 +7,8 @@ model as they are. Implements ``ModelWarmup`` of *model_config.proto*.
 
 from __future__ import annotations
 
+import asyncio
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,11 +16,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritonnb.backends.contract import ModelContext
+from tritonnb.backends.contract import Execution, ModelContext
 from tritonnb.core.datatypes import BY_NUMBER, BYTES, DataType, decode_bytes
-from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor, zeros
 from tritonnb.model_config.schema import INVALID, ModelSpec
+from tritonnb.runtime.instance import Instance
 from tritonnb.runtime.validation import RequestValidator
 
 
@@ -61,7 +64,67 @@ def warmup_samples(context: ModelContext) -> list[Sample]:
     ]
 
 
-def failed_sample(sample: Sample, errors: list[str]) -> InvalidArgumentError:
+class WarmUp:
+    """One execution of a sample on an instance; used on the server's loop.
+
+    Parameters
+    ----------
+    sample : Sample
+    instance : Instance
+        It does nothing else.
+    max_batch_size : int
+    number : int
+        Of the execution in the event stream.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the sample is too large for the model.
+    """
+
+    def __init__(self, sample: Sample, instance: Instance, max_batch_size: int, number: int) -> None:
+        if sample.rows > max_batch_size > 0:
+            error = f"batch size {sample.rows} for '{instance.spec.name}', max allowed is {max_batch_size}"
+            raise _failed(sample, [error] * len(sample.requests))
+        self._sample = sample
+        self._instance = instance
+        self._loop = asyncio.get_running_loop()
+        self._over: asyncio.Future[None] = self._loop.create_future()
+        self._streamed: list[InferResponse] = []
+        requests = [each.again(dict(each.inputs), _discard) for each in sample.requests]
+        for request in requests:
+            request.received_ns = request.queued_ns = time.monotonic_ns()
+        self.execution = Execution(requests, sample.rows, self._deliver_from_anywhere, number)
+
+    async def run(self) -> TritonError | None:
+        """Execute it; what ``execute`` raised."""
+        return await self._instance.execute_alone(self.execution)
+
+    async def finish(self, decoupled: bool) -> None:
+        """Wait until every request is answered.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If one of them with an error.
+        """
+        if decoupled:
+            await self._over
+        answers = [*self._streamed, *(each for each in self.execution.responses if each is not None)]
+        errors = [each.error.message for each in answers if each.error is not None]
+        if errors:
+            raise _failed(self._sample, errors)
+
+    def _deliver_from_anywhere(self, request: InferRequest, response: InferResponse) -> None:
+        self._loop.call_soon_threadsafe(self._deliver, response)
+
+    def _deliver(self, response: InferResponse) -> None:
+        self._streamed.append(response)
+        if sum(each.final for each in self._streamed) == len(self.execution.requests):
+            self._over.set_result(None)
+
+
+def _failed(sample: Sample, errors: list[str]) -> InvalidArgumentError:
     """What a failed load says of a sample; it has an error for every request that failed."""
     return InvalidArgumentError(f"failed to run warmup sample '{sample.name}': " + "".join(f"{e}; " for e in errors))
 
