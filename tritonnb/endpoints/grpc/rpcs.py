@@ -80,6 +80,11 @@ class Rpcs:
             for rpc in PROTOCOLS[protocol]
         }
 
+    @property
+    def looks_at_metadata(self) -> bool:
+        """Whether it matters to an inference what metadata its request has."""
+        return self._forwarded is not None or INFER in self._restrictions
+
     async def call(self, name: str, given: Any, metadata: Mapping[str, str]) -> Any:
         """The response of an RPC that is no inference.
 
