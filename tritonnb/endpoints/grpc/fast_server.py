@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import quote_from_bytes
 
 from google.protobuf.message import DecodeError
+from tritonclient.grpc import service_pb2 as pb
 
 from tritonnb.core.errors import Status, TritonError
 from tritonnb.core.messages import InferResponse
@@ -186,16 +187,17 @@ class _Call:
         try:
             if compressed:
                 message = _decompress(message, self._headers.get("grpc-encoding", "identity"))
-            given = message if self._rpc is None else self._rpc.request.FromString(message)
+            self._begun = True
+            self._run(message)
         except TritonError as error:
             self._fail(error)
-        except (DecodeError, zlib.error, EOFError, OSError):
+        except (DecodeError, zlib.error):
             self._finish(INTERNAL, "Exception deserializing request!")
-        else:
-            self._begun = True
-            self._run(given)
+        except Exception as error:
+            self._fail(as_triton_error(error))
 
-    def _run(self, given: Any) -> None:
+    def _run(self, message: bytes) -> None:
+        given = message if self._rpc is None else self._rpc.request.FromString(message)
         self._task = self._server.loop.create_task(self._answer(given))
 
     async def _answer(self, given: Any) -> None:
@@ -260,21 +262,17 @@ class _Infer(_Call):
 
     _inference: Inference | None = None
 
-    def _run(self, given: Any) -> None:
+    def _run(self, message: bytes) -> None:
         rpcs = self._server.rpcs
         metadata = self._metadata() if rpcs.looks_at_metadata else self._headers
-        try:
-            inference = rpcs.infer(given, metadata, self._responded)
-        except Exception as error:
-            self._fail(as_triton_error(error))
-            return
+        inference = rpcs.infer_bytes(message, metadata, self._responded)
         if not inference.done:
             self._inference = inference
 
     def _responded(self, inference: Inference, response: InferResponse) -> None:
         self._inference = None
         try:
-            message = inference.message(response).SerializeToString()
+            message = inference.response_bytes(response)
         except Exception as error:
             self._fail(as_triton_error(error))
         else:
@@ -307,8 +305,8 @@ class _StreamInfer(_Infer):
         if not self._over:
             self._task = self._server.loop.create_task(self._converse())
 
-    def _run(self, given: Any) -> None:
-        self._requests.put_nowait(given)
+    def _run(self, message: bytes) -> None:
+        self._requests.put_nowait(pb.ModelInferRequest.FromString(message))
 
     def end(self) -> None:
         """The client sends no more."""
