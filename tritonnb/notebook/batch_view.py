@@ -9,7 +9,6 @@ or without a kernel, is the trait ``history``.
 from __future__ import annotations
 
 import atexit
-import base64
 import html
 import threading
 import time
@@ -115,9 +114,8 @@ class BatchView(KeepsLastState, anywidget.AnyWidget):
         recording = self.recording()
         if recording is None or not recording.batches:
             return f"<p>{html.escape(self.history['meta']['model'])}: no batch was seen yet.</p>"
-        alt = html.escape(recording.plot.alt(self._figure(recording)), quote=True)
-        data = base64.b64encode(self.svg().encode()).decode()
-        return f'<img alt="{alt}" style="max-width: 100%" src="data:image/svg+xml;base64,{data}">'
+        shown: str = getattr(recording.plot, self._figure(recording))()._repr_mimebundle_()["text/html"]
+        return shown
 
     def _figure(self, recording: Recording) -> str:
         return "slots" if recording.stays else "timeline"
@@ -136,7 +134,7 @@ class LiveBatchView(BatchView):
         self._server = model.server
         self._name = model.name
         self._events: deque[Packed] = deque()
-        self._recent: deque[Packed] = deque(maxlen=4000)
+        self._recent: deque[Packed] = deque(maxlen=2000)
         self._feed = self._server.call(self._begin)
         self._stop = threading.Event()
         self.ended = threading.Event()
