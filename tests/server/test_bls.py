@@ -82,6 +82,10 @@ def test_a_model_asks_another_one_and_an_ensemble_of_them(server: Server, script
     assert ask(3) == [7]
 
 
+def test_names_may_come_from_string_tensors(scripted):
+    assert scripted('return value(ask(b"double", x, request_id=b"r").exec())')(3) == [6]
+
+
 def test_what_it_asks_goes_through_the_others_scheduler(server: Server, scripted):
     scripted('return value(ask("double", x).exec())')(3)
     stats = {each["name"]: each["inference_count"] for each in server.stats()["model_stats"]}

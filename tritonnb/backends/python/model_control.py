@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from tritonnb.backends.contract import ServerCalls
 from tritonnb.backends.python.error import TritonModelException
 from tritonnb.backends.python.host import current_host
+from tritonnb.backends.python.tensor import as_text
 from tritonnb.core.errors import TritonError
 
 
-def load_model(model_name: str, config: str = "", files: Mapping[str, bytes] | None = None) -> None:
+def load_model(model_name: str | bytes, config: str = "", files: Mapping[str, bytes] | None = None) -> None:
     """Load a model, or load it anew; the server must run in explicit model control mode.
 
     Parameters
@@ -31,12 +32,12 @@ def load_model(model_name: str, config: str = "", files: Mapping[str, bytes] | N
             raise TypeError(f"Object of type '{type(content).__name__}' is not an instance of 'bytes'")
         parameters[path] = content
     try:
-        _server().load_model(model_name, parameters)
+        _server().load_model(as_text(model_name), parameters)
     except TritonError as error:
         raise TritonModelException(str(error)) from error
 
 
-def unload_model(model_name: str, unload_dependents: bool = False) -> None:
+def unload_model(model_name: str | bytes, unload_dependents: bool = False) -> None:
     """Unload a model; it need not exist.
 
     Raises
@@ -44,12 +45,12 @@ def unload_model(model_name: str, unload_dependents: bool = False) -> None:
     TritonModelException
     """
     try:
-        _server().unload_model(model_name, unload_dependents)
+        _server().unload_model(as_text(model_name), unload_dependents)
     except TritonError as error:
         raise TritonModelException(str(error)) from error
 
 
-def is_model_ready(model_name: str, model_version: str = "") -> bool:
+def is_model_ready(model_name: str | bytes, model_version: str = "") -> bool:
     """Whether a model is ready; without a version, whether any is.
 
     Raises
@@ -64,7 +65,7 @@ def is_model_ready(model_name: str, model_version: str = "") -> bool:
             f"failed to get model version from specified version string '{model_version}' (details: stol), version "
             "should be an integral value > 0"
         ) from None
-    return _server().is_model_ready(model_name, version)
+    return _server().is_model_ready(as_text(model_name), version)
 
 
 def _server() -> ServerCalls:

@@ -15,7 +15,7 @@ from tritonnb.backends.python.calls import Call, ResponseIterator
 from tritonnb.backends.python.error import TritonModelException
 from tritonnb.backends.python.host import Host, current_host
 from tritonnb.backends.python.response import InferenceResponse, InferenceResponseSender
-from tritonnb.backends.python.tensor import Tensor, to_core_tensor
+from tritonnb.backends.python.tensor import Tensor, as_text, to_core_tensor
 from tritonnb.core.messages import InferRequest, InferResponse, ParameterValue
 
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1
@@ -80,12 +80,12 @@ class InferenceRequest:
 
     def __init__(
         self,
-        request_id: str = "",
+        request_id: str | bytes = "",
         correlation_id: int | str = 0,
         *,
         inputs: Sequence[Tensor],
-        requested_output_names: Sequence[str],
-        model_name: str,
+        requested_output_names: Sequence[str | bytes],
+        model_name: str | bytes,
         model_version: int = -1,
         flags: int = 0,
         timeout: int = 0,
@@ -101,19 +101,19 @@ class InferenceRequest:
                 raise TritonModelException(
                     f"Expect parameters values to have type bool/int/str, found type {type(value)}"
                 )
+        self._outputs = tuple(map(as_text, requested_output_names))
         self._request = InferRequest(
-            model_name,
+            as_text(model_name),
             _Inputs(inputs),
             _nobody,
             model_version=model_version,
-            id=request_id,
-            requested_outputs=tuple(requested_output_names) or None,
+            id=as_text(request_id),
+            requested_outputs=self._outputs or None,
             parameters=dict(parameters or {}),
             timeout_us=timeout,
             correlation_id=correlation_id,
             flags=flags,
         )
-        self._outputs = tuple(requested_output_names)
         self._sender: ResponseSender | None = None
         self.release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
 

@@ -15,6 +15,11 @@ from tritonnb.core.messages import Tensor as CoreTensor
 _CARRIED = frozenset(each.numpy for each in datatypes.DATATYPES)
 
 
+def as_text(value: str | bytes) -> str:
+    """A text that a model may also give as UTF-8 bytes, such as an element of a string tensor."""
+    return value.decode() if isinstance(value, bytes) else value
+
+
 class Tensor:
     """A named tensor.
 
@@ -27,12 +32,12 @@ class Tensor:
 
     __slots__ = ("_array", "_name")
 
-    def __init__(self, name: str, array: npt.ArrayLike) -> None:
+    def __init__(self, name: str | bytes, array: npt.ArrayLike) -> None:
         if not isinstance(array, np.ndarray):
-            raise TritonModelException(f"Tensor '{name}' needs a NumPy array, got {type(array).__name__}")
+            raise TritonModelException(f"Tensor '{as_text(name)}' needs a NumPy array, got {type(array).__name__}")
         if array.dtype not in _CARRIED and array.dtype.kind not in "SUO":
             raise TritonModelException("NumPy dtype is not supported.")
-        self._name = name
+        self._name = as_text(name)
         self._array = array if array.flags.c_contiguous else np.ascontiguousarray(array)
 
     @staticmethod
