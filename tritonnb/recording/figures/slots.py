@@ -124,7 +124,7 @@ def _stays(ax: Axes, scale: TimeScale, held: list[Stay], lanes: _Lanes, numbers:
         if stay.ended == IDLE:
             ax.text(right, y, "idle ✕", fontsize=7, ha="right", va="center", color=VERMILION, zorder=5)
     ax.add_collection(PolyCollection(bands, facecolors=paints, linewidths=0, zorder=1))
-    ax.scatter([x for x, _ in arrivals], [y for _, y in arrivals], c=marks, s=9, marker="^", linewidths=0, zorder=2)
+    ax.scatter([x for x, _ in arrivals], [y for _, y in arrivals], c=marks, s=14, marker="^", linewidths=0, zorder=2)
 
 
 def _requests(ax: Axes, scale: TimeScale, held: list[Stay], lanes: _Lanes, numbers: _Numbers) -> None:
