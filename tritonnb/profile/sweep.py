@@ -21,6 +21,7 @@ from tritonnb.profile import trial
 from tritonnb.profile.constraint import Constraint
 from tritonnb.profile.examples import Inputs, Shapes
 from tritonnb.profile.export import export
+from tritonnb.profile.progress import progress
 from tritonnb.profile.service_times import measure
 from tritonnb.profile.trial import Trial
 from tritonnb.profile.workload import workload
@@ -162,12 +163,16 @@ def _virtual(traffic: dict[str, Any], rate: float | None) -> Arrivals:
 def _tried(way: Way, grid: list[tuple[dict[str, Any], pb.ModelConfig]]) -> list[Trial]:
     """The trials, the first of which is the running configuration; an interrupt leaves out the rest."""
     trials: list[Trial] = []
-    try:
-        for edits, config in grid:
-            trials.append(way(edits, config))
-    except KeyboardInterrupt:
-        if len(trials) < 2:
-            raise
+    with progress() as tell:
+        try:
+            for edits, config in grid:
+                tell(
+                    f"{len(trials)} of {len(grid)} configurations tried" + (f"; {_told(trials[-1])}" if trials else "")
+                )
+                trials.append(way(edits, config))
+        except KeyboardInterrupt:
+            if len(trials) < 2:
+                raise
     return trials
 
 
