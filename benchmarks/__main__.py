@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu import gpu
+from benchmarks.grpc import grpc
 from benchmarks.http import ensemble, image, small
 from benchmarks.inprocess import inprocess
 from benchmarks.kernel import kernel
@@ -26,6 +27,7 @@ WHAT = {
     "models": models,
     "accumulator": accumulator,
     "streams": streams,
+    "grpc": grpc,
     "memory": memory,
     "kernel": kernel,
     "gpu": gpu,

@@ -69,8 +69,8 @@ def free_port() -> int:
 
 
 @contextmanager
-def triton(repository: Path, scratch: Path, model: str = "identity_fp32") -> Iterator[str]:
-    """A real Triton serving a repository; its URL."""
+def triton(repository: Path, scratch: Path, model: str = "identity_fp32", grpc: int = 0) -> Iterator[str]:
+    """A real Triton serving a repository, gRPC on a port of choice; its URL."""
     environment = reference_environment()
     (found,) = environment.glob("lib/python3*/site-packages/pytriton/tritonserver")
     backends = scratch / "backends"
@@ -85,7 +85,7 @@ def triton(repository: Path, scratch: Path, model: str = "identity_fp32") -> Ite
         f"--backend-directory={backends}",
         f"--cache-directory={found / 'caches'}",
         f"--http-port={http}",
-        f"--grpc-port={free_port()}",
+        f"--grpc-port={grpc or free_port()}",
         f"--metrics-port={free_port()}",
     ]
     with _process(command, f"http://127.0.0.1:{http}", _reference_variables(environment), model) as url:
@@ -105,10 +105,11 @@ def pytriton(scratch: Path) -> Iterator[str]:
 
 
 @contextmanager
-def tritonnb(repository: Path, *models: str) -> Iterator[str]:
-    """Ours, serving some models of a repository; its URL."""
+def tritonnb(repository: Path, *models: str, grpc: int = 0) -> Iterator[str]:
+    """Ours, serving some models of a repository, gRPC on a port of choice; its URL."""
     http = free_port()
     command = [sys.executable, "-m", "tritonnb", "serve", f"--model-repository={repository}", f"--http-port={http}"]
+    command += [f"--grpc-port={grpc or free_port()}", f"--metrics-port={free_port()}"]
     command += ["--model-control-mode=explicit", *(f"--load-model={name}" for name in models)]
     with _process(command, f"http://127.0.0.1:{http}", dict(os.environ), models[0]) as url:
         yield url

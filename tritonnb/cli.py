@@ -81,7 +81,7 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
     add("--grpc-address", default="")
     add("--grpc-port", type=int, default=8001)
     for field in fields(GrpcOptions):
-        if field.name not in ("restricted_protocol", "infer_response_compression_level"):
+        if field.name not in ("restricted_protocol", "infer_response_compression_level", "transport"):
             kind: Any = {"bool": _boolean, "int": int}.get(str(field.type), str)
             add(f"--grpc-{field.name.replace('_', '-')}", type=kind, default=field.default)
     add("--grpc-infer-response-compression-level", choices=COMPRESSION_LEVELS, default="none")
@@ -223,7 +223,8 @@ def _boolean(text: str) -> bool:
 
 
 def _grpc_options(options: argparse.Namespace) -> GrpcOptions:
-    chosen = {field.name: getattr(options, f"grpc_{field.name}") for field in fields(GrpcOptions)}
+    names = (field.name for field in fields(GrpcOptions) if field.name != "transport")
+    chosen = {name: getattr(options, f"grpc_{name}") for name in names}
     chosen["restricted_protocol"] = tuple(each for several in options.grpc_restricted_protocol for each in several)
     return GrpcOptions(**chosen)
 

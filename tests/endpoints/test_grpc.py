@@ -7,6 +7,7 @@ import queue
 import shutil
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,13 @@ MODELS = Path(__file__).parents[1] / "models"
 Start = Callable[..., Server]
 
 
-@pytest.fixture
-def start() -> Iterator[Start]:
+@pytest.fixture(params=["fast", "grpcio"])
+def start(request: pytest.FixtureRequest) -> Iterator[Start]:
     servers: list[Server] = []
 
-    def start(*models: str, repository: Path = MODELS, **options: Any) -> Server:
+    def start(*models: str, repository: Path = MODELS, grpc: GrpcOptions | None = None, **options: Any) -> Server:
+        grpc = grpc or GrpcOptions()
+        options["grpc"] = grpc if grpc.needs_grpcio else replace(grpc, transport=request.param)
         served = {"model_control_mode": "explicit", "load_models": models or ("addsub",), "grpc_port": 0, **options}
         servers.append(Server(repository, port=0, **served))
         return servers[-1]

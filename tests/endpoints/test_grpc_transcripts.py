@@ -13,6 +13,7 @@ from google.protobuf import json_format
 from google.protobuf.message_factory import GetMessageClass
 from tritonclient.grpc import service_pb2 as pb
 
+from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.server import Server
 from tritonnb.telemetry.trace_settings import TraceOptions
 
@@ -22,11 +23,12 @@ CASES = json.loads((HERE / "grpc_transcripts.json").read_text())
 METHODS = {each.name: each for each in pb.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods}
 
 
-@pytest.fixture(scope="module")
-def channel() -> Iterator[grpc.Channel]:
+@pytest.fixture(scope="module", params=["fast", "grpcio"])
+def channel(request: pytest.FixtureRequest) -> Iterator[grpc.Channel]:
     names = [each.name for each in MODELS.iterdir() if each.name not in ("probe", "wont_load")]
     explicit = {"model_control_mode": "explicit", "load_models": names, "trace": TraceOptions("trace.json")}
-    with Server(MODELS, port=0, grpc_port=0, **explicit) as server:
+    options = GrpcOptions(transport=request.param)
+    with Server(MODELS, port=0, grpc_port=0, grpc=options, **explicit) as server:
         assert server.endpoints.grpc is not None
         with grpc.insecure_channel(f"127.0.0.1:{server.endpoints.grpc.port}") as channel:
             yield channel

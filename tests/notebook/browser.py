@@ -13,6 +13,7 @@ thread, so browser tests live in modules of their own (``test_browser_*.py``), a
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -71,7 +72,7 @@ class Lab:
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline and self.process.poll() is None:
             for info in runtime.glob("jpserver-*.json"):
-                if "Use Control-C to stop" in self.log.read_text():
+                with contextlib.suppress(json.JSONDecodeError):  # it is being written
                     return str(json.loads(info.read_text())["url"])
             time.sleep(0.05)
         self.process.kill()
@@ -123,6 +124,29 @@ class NotebookPage:
             };
             await future.done;
             return text;
+        }"""
+        return str(self.browser_page.evaluate(script, code))
+
+    def start(self, code: str) -> None:
+        """Run code in the kernel without waiting for it."""
+        script = """(code) => {
+            const { kernel } = window.jupyterapp.shell.currentWidget.context.sessionContext.session;
+            kernel.requestExecute({ code, store_history: false });
+        }"""
+        self.browser_page.evaluate(script, code)
+
+    def interrupt(self, code: str) -> str:
+        """Run code that prints something and then blocks, and interrupt it; the name of the error it ends with."""
+        script = """async (code) => {
+            const { kernel } = window.jupyterapp.shell.currentWidget.context.sessionContext.session;
+            const future = kernel.requestExecute({ code, store_history: false });
+            const printed = new Promise((resolve) => {
+                future.onIOPub = (message) => { if (message.header.msg_type === "stream") resolve(); };
+            });
+            await printed;
+            await kernel.interrupt();
+            const reply = await future.done;
+            return reply.content.ename;
         }"""
         return str(self.browser_page.evaluate(script, code))
 

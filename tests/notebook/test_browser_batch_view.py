@@ -30,6 +30,21 @@ SEQUENCES = """
 config = 'name: "m" max_batch_size: 2 instance_group { count: 2 } sequence_batching { direct { } }'
 tnb.simulate(config, tnb.sequences([3] * 6, every_us=60_000, stagger_us=10_000), tnb.fixed(9)).view()
 """
+STATEFUL = """
+import threading
+@server.model(max_batch_size=2, instance_group=[dict(count=2)],
+              sequence_batching=dict(direct={}, max_sequence_idle_microseconds=60_000_000))
+def remembers(X: tnb.FP32[1]) -> tnb.FP32[1]:
+    return X
+server["remembers"].watch()
+"""
+FIVE_SEQUENCES = """
+for step in range(3):
+    for name in "abcd":
+        server["remembers"](X=[[1.0]], sequence_id=name, sequence_start=step == 0)
+last = dict(X=[[1.0]], sequence_id="e", sequence_start=True, sequence_end=True)
+threading.Thread(target=lambda: server["remembers"](**last)).start()
+"""
 
 # Runs code in the kernel and looks whether the view changed before the kernel was done with it.
 SEND_AND_WAIT = """async ([code, before]) => {
@@ -71,9 +86,9 @@ class View:
 
 @pytest.fixture(scope="module")
 def page(notebook) -> Any:
-    page = notebook(SERVE, "view", TRAFFIC, SEQUENCES)
+    page = notebook(SERVE, "view", TRAFFIC, SEQUENCES, STATEFUL)
     page.run_all()
-    View(page, 3)
+    View(page, 4)
     return page
 
 
@@ -156,13 +171,28 @@ def test_slots_show_sequences_null_rows_and_controls(page: NotebookPage, slots: 
     page.screenshots("batch-view-slots", slots.root)
 
 
+def test_a_stateful_model_shows_its_slots_and_its_backlog_live(page: NotebookPage):
+    view = View(page, 4)
+    page.execute(FIVE_SEQUENCES)
+    view.says("backlog: e")
+    for name in "abcd":
+        cell = view.root.locator(".tnb-held", has=page.browser_page.get_by_text(name, exact=True))
+        cell.get_by_text("3 run").wait_for()
+        assert cell.locator(".tnb-bar").get_attribute("title").startswith("idle in")
+    page.screenshots("batch-view-stateful", view.root)
+    page.execute("server['remembers'](X=[[1.0]], sequence_id='b', sequence_end=True)")
+    view.says("backlog: empty")
+    view.root.locator(".tnb-note", has_text="free").wait_for()
+    assert view.root.locator(".tnb-held").count() == 3
+
+
 def test_nothing_complains(page: NotebookPage):
     assert page.errors == []
 
 
 def test_opened_again_without_its_kernel_it_shows_what_it_showed_last(page: NotebookPage, notebook):
     page.execute("server.stop()")
-    page.browser_page.wait_for_function("() => document.querySelectorAll('.tnb-last-state img').length === 2")
+    page.browser_page.wait_for_function("() => document.querySelectorAll('.tnb-last-state img').length === 3")
     assert not page.output(1).locator(".tnb-last-state").is_visible()
     page.save()
     page.browser_page.evaluate("() => window.jupyterapp.shell.currentWidget.context.sessionContext.shutdown()")

@@ -133,6 +133,20 @@ def test_the_same_editor_shown_twice_stays_in_step(editor: Editor):
     Editor(editor.page, 2).has_text("max_queue_delay_microseconds: 7")
 
 
+def test_an_interrupted_cell_leaves_editor_and_server_alive(editor: Editor):
+    blocks = "import threading\nprint('blocking', flush=True)\nthreading.Event().wait()"
+    assert editor.page.interrupt(blocks) == "KeyboardInterrupt"
+    editor.enter(DELAY, "30")
+    editor.click("Apply in place")
+    editor.says("the model was not loaded again")
+
+
+def test_what_is_done_while_a_cell_runs_happens_when_it_ends(editor: Editor):
+    editor.page.start("import time\nuntil = time.monotonic() + 1\nwhile time.monotonic() < until: pass")
+    editor.enter(DELAY, "40")
+    editor.has_text("max_queue_delay_microseconds: 40")
+
+
 def test_when_the_server_stops_the_last_state_stays(editor: Editor):
     editor.page.execute("server.stop()")
     editor.says("The server has been stopped")

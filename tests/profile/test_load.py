@@ -8,6 +8,7 @@ import threading
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 import tritonnb as tnb
 from tests.profile.conftest import Gate
@@ -218,10 +219,21 @@ def test_the_result_is_data_first(server: Server):
     assert "<table>" in result._repr_html_()
 
 
+def test_a_result_draws_itself(server: Server):
+    result = tnb.load(server["held"], arrivals=[(0, 1), (10, 99), (20, 1)]).wait(20)
+    ax = Figure().add_subplot()
+    assert result.plot(ax) is ax
+    labels = ax.get_legend_handles_labels()[1]
+    assert {"since it was to be sent", "failed", f"p99 {result.percentile(99):.2f} ms"} <= set(labels)
+    shown = result.plot()._repr_mimebundle_()
+    assert result.verdict() in shown["text/plain"]
+
+
 def test_nothing_answered_says_so(server: Server, gate: Gate):
     gate.close()
     load = tnb.load(server["held"], rate=500, requests=1)
     assert "nothing was answered" in load.result.verdict()
     assert "nothing was answered" in repr(load.result)
+    assert load.result.plot(Figure().add_subplot())
     gate.open()
     load.wait(20)

@@ -114,3 +114,16 @@ def test_a_busy_cell_lets_the_server_in_more_often(kernel: Kernel):
     assert kernel.run(interval) == "500\n"
     assert kernel.run(f"get_ipython().run_cell({interval!r}); {interval}") == "500\n500\n"
     assert kernel.run("1 / 0") == "ZeroDivisionError"
+
+
+def test_a_sweep_tells_its_progress_on_a_line_that_goes_away(kernel: Kernel):
+    kernel.run(SERVE.format(port=0))
+    shown: list[str] = []
+
+    def output(message: dict) -> None:
+        if message["msg_type"] in ("display_data", "update_display_data"):
+            shown.append(message["content"]["data"]["text/html"])
+
+    sweep = 'tnb.sweep(server["add_sub"], count=[1, 2], clients=2, requests=9, service=tnb.fixed(1)); None'
+    kernel.client.execute_interactive(sweep, output_hook=output, timeout=60)
+    assert [each.partition(" configurations")[0] for each in shown] == ["", "<i>0 of 3", "<i>1 of 3", "<i>2 of 3", ""]

@@ -62,8 +62,8 @@ def test_the_figure_of_the_direct_strategy(direct):
     assert labels == ["m_0_0 slot 0", "m_0_0 slot 1", "m_0_1 slot 0", "m_0_1 slot 1", "backlog"]
     shown = {each.get_text().strip() for each in ax.texts}
     assert {f"{name}·{step}" for name in "012345" for step in (1, 2, 3)} <= shown
-    hatched = [each for each in ax.patches if each.get_hatch()]
-    assert len(hatched) == 9
+    (hatched,) = [each for each in ax.collections if each.get_hatch()]
+    assert len(hatched.get_paths()) == 9
 
 
 def test_the_figure_of_the_oldest_strategy(oldest):
@@ -132,7 +132,7 @@ def test_the_same_figures_come_from_a_live_server(tmp_path: Path):
     sizes = [each.requests.count(None) for each in rec.batches]
     assert sizes == [0, 0, 1, 1, 0, 0, 1, 1, 0]
     assert "5 sequences in 4 slots of 2 instances" in rec.plot.alt("slots")
-    assert rec.plot.slots().patches
+    assert rec.plot.slots().collections
 
 
 class Watched(SlotTable):

@@ -10,7 +10,7 @@ import pytest
 
 from tritonnb.core.datatypes import BOOL, BYTES, FP16, FP32
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.events import BatchExecuted, RequestArrived
+from tritonnb.core.events import BatchExecuted, RequestArrived, StepSent
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.telemetry.perfetto import to_perfetto
 from tritonnb.telemetry.stream import EventStream
@@ -104,6 +104,40 @@ def test_tensors_are_traced_when_asked_for(path: Path):
         ("TENSOR_BACKEND_OUTPUT", {"name": "Y", "data": "1,0", "shape": "1,2", "dtype": "BOOL"}),
         ("TENSOR_BACKEND_OUTPUT", {"name": "H", "data": "", "shape": "2", "dtype": "FP16"}),
     ]
+
+
+def test_what_an_ensemble_sends_to_its_steps_is_traced_below_it(path: Path):
+    server = Server(file=str(path), levels=STAMPS, rate=1)
+
+    class Ensemble:
+        def submit(self, request: InferRequest) -> None:
+            request.serial, request.received_ns, request.queued_ns = 10, 100, 110
+            server.stream.emit(RequestArrived(120, "first", 1, 11, 1, 0, 0, "", 0, 0, 0))
+            server.stream.emit(StepSent(120, "e", 1, 10, 0, "first", 1, 11, 0, "inputs_ready"))
+
+    trace = server.tracer.sample("e")
+    assert trace is not None
+    request = InferRequest("e", {}, lambda request, response: None)
+    trace.submit(Ensemble(), request)
+    server.stream.emit(BatchExecuted(160, "first", 1, 1, "f_0", 1, 130, 140, 150, 160, ((11, 1, 120, 120, ""),)))
+    trace.responded(InferResponse([]), 200)
+    trace.finish()
+    server.tracer.close()
+    entries = read(path)
+    assert [each for each in entries if "model_name" in each][1] == (
+        {"id": 2, "model_name": "first", "model_version": 1, "parent_id": 1}
+    )
+    below = [each["timestamps"][0] for each in entries if each["id"] == 2 and "timestamps" in each]
+    assert [(each["name"], each["ns"]) for each in below] == [
+        ("REQUEST_START", 120),
+        ("QUEUE_START", 120),
+        ("COMPUTE_START", 130),
+        ("COMPUTE_INPUT_END", 140),
+        ("COMPUTE_OUTPUT_START", 150),
+        ("COMPUTE_END", 160),
+        ("REQUEST_END", 160),
+    ]
+    assert not any("COMPUTE_START" in str(each) for each in entries if each["id"] == 1)
 
 
 def test_every_rate_th_request_is_traced(path: Path):

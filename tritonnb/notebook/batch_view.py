@@ -9,7 +9,6 @@ or without a kernel, is the trait ``history``.
 from __future__ import annotations
 
 import atexit
-import base64
 import html
 import threading
 import time
@@ -36,8 +35,8 @@ if TYPE_CHECKING:
 _STATIC = Path(__file__).parent / "static"
 #: Joined to one module: a widget's module can import nothing that lies beside it.
 _PARTS = ("story", "surface", "lanes", "export", "view")
-_TICK_S, _HISTORY_S = 0.1, 2.0
-_REST_NS = 1_000_000_000
+_TICK_S = 0.1
+_IDLE_NS, _REST_NS, _HISTORY_NS = 500_000_000, 1_000_000_000, 2_000_000_000
 #: Batches of a recording that are shown at most.
 _LONGEST = 5000
 
@@ -115,9 +114,8 @@ class BatchView(KeepsLastState, anywidget.AnyWidget):
         recording = self.recording()
         if recording is None or not recording.batches:
             return f"<p>{html.escape(self.history['meta']['model'])}: no batch was seen yet.</p>"
-        alt = html.escape(recording.plot.alt(self._figure(recording)), quote=True)
-        data = base64.b64encode(self.svg().encode()).decode()
-        return f'<img alt="{alt}" style="max-width: 100%" src="data:image/svg+xml;base64,{data}">'
+        shown: str = getattr(recording.plot, self._figure(recording))()._repr_mimebundle_()["text/html"]
+        return shown
 
     def _figure(self, recording: Recording) -> str:
         return "slots" if recording.stays else "timeline"
@@ -136,7 +134,7 @@ class LiveBatchView(BatchView):
         self._server = model.server
         self._name = model.name
         self._events: deque[Packed] = deque()
-        self._recent: deque[Packed] = deque(maxlen=4000)
+        self._recent: deque[Packed] = deque(maxlen=2000)
         self._feed = self._server.call(self._begin)
         self._stop = threading.Event()
         self.ended = threading.Event()
@@ -193,25 +191,27 @@ class LiveBatchView(BatchView):
     # --- on the view's thread -----------------------------------------------------------------
 
     def _update(self) -> None:
-        told = time.monotonic()
+        sent_ns = saved_ns = 0
         stale = unkept = False
-        now = time.monotonic_ns()
+        seen: Json = {}
         while not self._stop.wait(_TICK_S):
             try:
-                seen = self._server.call(self._look)
+                before, seen = seen, self._server.call(self._look)
             except (TritonError, RuntimeError):  # the model or the server is gone
                 break
             self._drain()
-            if not self._feed.quiet:
-                now = time.monotonic_ns()
+            now = time.monotonic_ns()
+            # Where nothing happens, idle sequences still come nearer to losing their slots.
+            if not self._feed.quiet or (seen != before and now - sent_ns > _IDLE_NS):
+                unkept = unkept or not self._feed.quiet
                 self.send({**self._feed.flush(now), "meta": self._feed.meta(), "seen": seen})
-                stale = unkept = True
-            elif unkept and time.monotonic_ns() - now > _REST_NS:  # a figure is drawn when there is time for it
+                sent_ns, stale = now, True
+            elif unkept and now - sent_ns > _REST_NS:  # a figure is drawn when there is time for it
                 self.keep_last_state(at_once=True)
                 unkept = False
-            if stale and time.monotonic() - told > _HISTORY_S:
-                self.history = {**self._feed.history(now), "seen": seen}
-                told, stale = time.monotonic(), False
+            if stale and now - saved_ns > _HISTORY_NS:
+                self.history = {**self._feed.history(sent_ns), "seen": seen}
+                saved_ns, stale = now, False
         self._finish()
 
     def _drain(self) -> None:

@@ -50,6 +50,7 @@ class Dashboard(KeepsLastState, widgets.VBox):  # type: ignore[misc]
         self._editor: ConfigEditor | None = None
         self._own: list[ConfigEditor | Traffic] = []
         self._view: LiveBatchView | None = None
+        self._live = widgets.VBox()
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         super().__init__([self._card, self._choice, self._tabs])
         self.add_class(LIVE)
@@ -70,7 +71,7 @@ class Dashboard(KeepsLastState, widgets.VBox):  # type: ignore[misc]
         if threading.current_thread() is not self._thread:
             self._thread.join()
         self._close_view()
-        for each in (*self._own, self._card, self._choice, self._statistics, self._tabs):
+        for each in (*self._own, self._live, self._card, self._choice, self._statistics, self._tabs):
             each.close()
         super().close()
 
@@ -117,10 +118,10 @@ class Dashboard(KeepsLastState, widgets.VBox):  # type: ignore[misc]
         self._editor, traffic = edit_config(model), open_traffic(model)
         opened: tuple[ConfigEditor | Traffic, ...] = (self._editor, traffic)
         self._own += [each for each, already in zip(opened, shared, strict=True) if not already]
-        tabs = {"Traffic": traffic, "Configuration": self._editor, "Statistics": self._statistics}
         if not model.config.HasField("ensemble_scheduling"):  # which has no batches of its own
             self._view = LiveBatchView(model)
-            tabs = {"Batches": self._view, **tabs}
+        self._live.children = (traffic,) if self._view is None else (traffic, self._view)
+        tabs = {"Live": self._live, "Configuration": self._editor, "Statistics": self._statistics}
         self._tabs.children = tuple(tabs.values())
         self._tabs.titles = tuple(tabs)
         self._tabs.selected_index = 0
@@ -129,6 +130,6 @@ class Dashboard(KeepsLastState, widgets.VBox):  # type: ignore[misc]
     def _close_view(self) -> None:
         """Configurations stay open, with what was edited in them, and traffic goes on."""
         view, self._view = self._view, None
-        self._tabs.children = ()
+        self._tabs.children = self._live.children = ()
         if view is not None:
             view.close()

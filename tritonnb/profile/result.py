@@ -17,6 +17,7 @@ from tritonnb.recording.recording import Recording
 
 if TYPE_CHECKING:
     import pandas
+    from matplotlib.axes import Axes
 
 #: Columns of the table of answers: monotonic times in ns, rows, and 1 + the error's index or 0.
 INTENDED, SENT, ANSWERED, ROWS, ERROR = range(5)
@@ -137,6 +138,12 @@ class LoadResult:
         if self._has_rate() and self.rate < 0.9 * (self.intended_rate or 0) and not self.failed:
             text += " The server could not keep up: requests waited longer and longer."
         return text
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """The latency of each request over time, into ``ax`` or a new figure that a notebook shows."""
+        from tritonnb.profile import load_figure  # matplotlib takes a while to import
+
+        return load_figure.draw(self, ax)
 
     def to_pandas(self) -> pandas.DataFrame:
         """One row for each answered request; times in milliseconds from the first one.

@@ -1,60 +1,135 @@
-"""How long a live model takes for batches of each size, found by asking it."""
+"""How long a live model takes for batches of each size, and what the server carries, found by asking it.
+
+More and more clients ask at once. Where batches follow each other without a pause, what counts is the time
+from one to the next: it holds what the server itself does for a batch and its requests, which is most of
+it for a small model.
+"""
 
 from __future__ import annotations
 
-import statistics
+import math
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.profile.examples import Inputs, Shapes
 from tritonnb.profile.load import load
+from tritonnb.profile.result import LoadResult
+from tritonnb.recording.batches import Batch
 
 if TYPE_CHECKING:
     from tritonnb.model_handle import ModelHandle
 
-#: Batches of each size; the first ones are left out, since models warm up.
-_BATCHES, _WARM_UP = 12, 3
+#: Requests of each number of clients: at least, and for each client.
+_LEAST, _EACH = 24, 8
+#: Batches at the beginning that are left out, since models warm up.
+_WARM_UP = 3
+#: Sizes that came less often are left out, if others came often enough.
+_ENOUGH = 3
+#: An instance that has nothing to do for so much of the time while requests wait is waiting for the server.
+_IDLE = 0.3
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What was measured of a model.
+
+    Attributes
+    ----------
+    times : dict of int to float
+        Milliseconds by batch size (lower quartiles); for `tritonnb.table`.
+    most : float
+        Requests a second that the server carries, whatever the model; infinity where the model is what
+        limits it.
+    """
+
+    times: dict[int, float]
+    most: float
 
 
 def service_times(
-    model: ModelHandle, *, inputs: Inputs = "random", shapes: Shapes | None = None, seed: int = 0
+    model: ModelHandle, *, size: int = 1, inputs: Inputs = "random", shapes: Shapes | None = None, seed: int = 0
 ) -> dict[int, float]:
-    """Measure a model: milliseconds by batch size (medians), for powers of two and the largest.
-
-    A stateless model gets one request of so many rows after the other; a stateful one, which takes one
-    row a request, as many sequences at once.
+    """Milliseconds that a model takes by batch size, measured with real traffic; for `tritonnb.table`.
 
     Parameters
     ----------
     model : ModelHandle
+    size : int, optional
+        Rows of each request.
     inputs, shapes, seed
         As for `load`.
-
-    Returns
-    -------
-    dict of int to float
-        For `tritonnb.table`.
 
     Raises
     ------
     InvalidArgumentError
         If the model answered nothing but errors.
     """
-    limit = max(1, model.served.spec.max_batch_size)
+    return measure(model, size=size, inputs=inputs, shapes=shapes, seed=seed).times
+
+
+def measure(model: ModelHandle, *, size: int, inputs: Inputs, shapes: Shapes | None, seed: int) -> Measurement:
+    """Measure a model; see `service_times`."""
     stateful = model.served.config.HasField("sequence_batching")
+    limit = max(1, model.served.spec.max_batch_size)
     found: dict[int, list[float]] = defaultdict(list)
-    for size in [*(2**power for power in range(limit.bit_length()) if 2**power < limit), limit]:
-        shared = {"inputs": inputs, "shapes": shapes, "seed": seed}
-        asked = (
-            {"clients": size, "requests": size * _BATCHES, "sequence_length": _BATCHES}
-            if stateful
-            else {"clients": 1, "requests": _BATCHES, "size": size}
-        )
-        result = load(model, **asked, **shared).wait()  # type: ignore[arg-type]
+    for clients in _clients(limit, size):
+        requests = max(_LEAST, _EACH * clients)
+        asked: dict[str, Any] = {"sequence_length": requests // clients} if stateful else {"size": size}
+        result = load(
+            model, clients=clients, requests=requests, inputs=inputs, shapes=shapes, seed=seed, record=True, **asked
+        ).wait()
         if result.failed == result.requests:
             raise InvalidArgumentError(f"model '{model.name}' cannot be measured: {next(iter(result.errors), '')}")
-        assert result.recording is not None
-        for batch in result.recording.batches[_WARM_UP:]:
-            found[batch.size].append(batch.compute_ns / 1e6)
-    return {size: statistics.median(times) for size, times in sorted(found.items())}
+        for rows, ms in _times(result):
+            found[rows].append(ms)
+    return _measurement(found, result)
+
+
+def _measurement(found: dict[int, list[float]], crowd: LoadResult) -> Measurement:
+    """Times by batch size, and what a crowd of clients got."""
+    assert crowd.recording is not None
+    summary = crowd.summary()
+    times = _believed(found)
+    largest = max(times)
+    instances = len({each.instance for each in crowd.recording.batches})
+    times[largest] = max(times[largest], 1000 * instances * largest / summary["rows_per_second"])
+    return Measurement(times, crowd.rate if summary["busy"] < 1 - _IDLE else math.inf)
+
+
+def _believed(found: dict[int, list[float]]) -> dict[int, float]:
+    """A time for each size: none takes longer than a larger one."""
+    often = {rows: times for rows, times in found.items() if len(times) >= _ENOUGH} or found
+    believed: dict[int, float] = {}
+    least = math.inf
+    for rows in sorted(often, reverse=True):
+        least = min(least, float(np.percentile(often[rows], 25)))
+        believed[rows] = least
+    return dict(sorted(believed.items()))
+
+
+def _clients(limit: int, size: int) -> Iterator[int]:
+    """Powers of two, the last of which has two of the largest batches in flight."""
+    clients = 1
+    while clients * size < 2 * limit:
+        yield clients
+        clients *= 2
+    yield clients
+
+
+def _times(result: LoadResult) -> Iterator[tuple[int, float]]:
+    """Rows and milliseconds of each batch: to the next one, where that followed at once."""
+    assert result.recording is not None
+    instances: dict[str, list[Batch]] = defaultdict(list)
+    for batch in result.recording.batches[_WARM_UP:]:
+        instances[batch.instance].append(batch)
+    for batches in instances.values():
+        for batch, following in pairwise(batches):
+            at_once = following.reason.facts["idle_ns"] == 0
+            end_ns = following.exec_start_ns if at_once else batch.exec_end_ns
+            yield batch.size, (end_ns - batch.exec_start_ns) / 1e6

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -20,7 +21,8 @@ from tritonnb.profile import trial
 from tritonnb.profile.constraint import Constraint
 from tritonnb.profile.examples import Inputs, Shapes
 from tritonnb.profile.export import export
-from tritonnb.profile.service_times import service_times
+from tritonnb.profile.progress import progress
+from tritonnb.profile.service_times import measure
 from tritonnb.profile.trial import Trial
 from tritonnb.profile.workload import workload
 from tritonnb.simulation.arrivals import Arrival, Arrivals, ClosedLoop
@@ -60,9 +62,8 @@ def sweep(
     of those that obey the constraint answers soonest (an open loop: lowest p99) or most (a closed one).
     With a constraint alone, the best is the one that obeys it at the highest rate of Poisson arrivals.
 
-    Virtual time knows executions alone: not what the server itself takes for a request, which small models
-    feel, nor that instances slow each other down where they share cores. Look at the best ones again with
-    ``live=True``.
+    Virtual time does not know that instances slow each other down where they share cores: look at the best
+    ones again with ``live=True``.
 
     Parameters
     ----------
@@ -74,7 +75,7 @@ def sweep(
     requests : int, optional
         For each configuration.
     service : Service, optional
-        By default measured, by a few requests of each size.
+        By default measured, as by `service_times`.
     live : bool, optional
         Apply each configuration to the running model and send real traffic; the model ends as it was.
     **fields
@@ -122,25 +123,27 @@ def sweep(
     if searching and (bound is None or live):
         hint = "" if live else ", or what must hold (constraint='p99 < 50 ms')"
         raise InvalidArgumentError(f"say what traffic to expect (rate=, clients= or arrivals=){hint}")
+    most = math.inf
     if live:
         way = partial(trial.live, model, traffic | {"inputs": inputs, "shapes": shapes}, bound)
     else:
         arriving = partial(_virtual, traffic)
-        if not searching:
-            arriving(rate)  # a mistake is told before anything is measured
-        times = service or table(service_times(model, inputs=inputs, shapes=shapes, seed=seed))
-        if searching:
+        wanted = None if searching else arriving(rate)  # a mistake is told before anything is measured
+        if service is None:
+            measured = measure(model, size=size or 1, inputs=inputs, shapes=shapes, seed=seed)
+            service, most = table(measured.times), measured.most
+        if wanted is None:
             assert bound is not None
-            way = partial(trial.highest_rate, arriving, times, bound, seed, size or 1)
+            way = partial(trial.highest_rate, arriving, service, bound, seed, size or 1, most)
         else:
-            way = partial(trial.simulated, arriving(rate), times, bound, seed)
+            way = partial(trial.simulated, wanted, service, bound, seed)
     try:
         trials = _tried(way, grid)
     finally:
         if live:
             trial.apply(model, running)
     by_rate = searching or not open_loop
-    return Sweep(model, trials[0], sorted(trials[1:], key=_rank(by_rate)), bound, by_rate, searching)
+    return Sweep(model, trials[0], sorted(trials[1:], key=_rank(by_rate)), bound, by_rate, searching, most)
 
 
 def _grid(fields: dict[str, Any]) -> list[dict[str, Any]]:
@@ -160,12 +163,16 @@ def _virtual(traffic: dict[str, Any], rate: float | None) -> Arrivals:
 def _tried(way: Way, grid: list[tuple[dict[str, Any], pb.ModelConfig]]) -> list[Trial]:
     """The trials, the first of which is the running configuration; an interrupt leaves out the rest."""
     trials: list[Trial] = []
-    try:
-        for edits, config in grid:
-            trials.append(way(edits, config))
-    except KeyboardInterrupt:
-        if len(trials) < 2:
-            raise
+    with progress() as tell:
+        try:
+            for edits, config in grid:
+                tell(
+                    f"{len(trials)} of {len(grid)} configurations tried" + (f"; {_told(trials[-1])}" if trials else "")
+                )
+                trials.append(way(edits, config))
+        except KeyboardInterrupt:
+            if len(trials) < 2:
+                raise
     return trials
 
 
@@ -195,6 +202,9 @@ class Sweep:
         Whether the best answers most; otherwise it answers soonest.
     searched : bool
         Whether the rates are the highest that obey the constraint.
+    most : float
+        Requests a second that this server was seen to carry, where not the model is what limits it; otherwise
+        infinity.
     """
 
     model: ModelHandle
@@ -203,6 +213,7 @@ class Sweep:
     constraint: Constraint | None
     by_rate: bool
     searched: bool
+    most: float
 
     @property
     def best(self) -> Trial:
@@ -245,7 +256,8 @@ class Sweep:
         first = self.trials[0]
         if not first.meets:
             return f"None of {len(self.trials)} configurations obeys {self._bound()}; the nearest: {_told(first)}."
-        return f"Best of {len(self.trials)}: {_told(first)}. Now: {_told(self.running)}."
+        limit = f" This server carries about {self.most:.0f} requests/s." if first.rate > 0.9 * self.most else ""
+        return f"Best of {len(self.trials)}: {_told(first)}. Now: {_told(self.running)}.{limit}"
 
     def to_pandas(self) -> pandas.DataFrame:
         """One row for each configuration, the best first.

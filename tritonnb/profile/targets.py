@@ -12,6 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urlsplit
 
 from google.protobuf import json_format
 from tritonclient.grpc import model_config_pb2 as pb
@@ -152,17 +153,19 @@ class OverHttp:
     def __init__(self, url: str) -> None:
         self._url = url.rstrip("/")
         self.spec = _spec(self._url)
+        from tritonnb.profile.http_client import HttpClient  # httptools may be missing
+
+        self._client = HttpClient(self._url)
+        self._path = f"{urlsplit(self._url).path}/infer"
         self._loop = BackgroundLoop("tritonnb-load-http")
-        self._session: Any = self._loop.run(_open_session())
-        self._bodies: dict[int, tuple[bytes, dict[str, str]]] = {}
+        self._encoded: dict[int, tuple[bytes, bytes]] = {}
         # Of each sequence the request that was sent last: the next one waits for it, since
         # connections do not keep their order among each other.
         self._last: dict[int | str, asyncio.Task[None]] = {}
 
     def send(self, shot: Shot) -> None:
         """Send the request from the connection's own thread."""
-        body, headers = self._body(shot)
-        self._loop.loop.call_soon_threadsafe(self._begin, shot, body, headers)
+        self._loop.loop.call_soon_threadsafe(self._begin, shot, *self._request(shot))
 
     def cancel(self, shot: Shot) -> None:
         """Close the connection."""
@@ -170,13 +173,13 @@ class OverHttp:
 
     def close(self) -> None:
         """Close all connections, and the thread that held them."""
-        self._loop.run(self._session.close())
+        self._loop.call(self._client.close)
         self._loop.stop()
 
-    def _begin(self, shot: Shot, body: bytes, headers: dict[str, str]) -> None:
+    def _begin(self, shot: Shot, head: bytes, body: bytes) -> None:
         sequence = shot.arrival.sequence_id
         previous = self._last.get(sequence) if sequence else None
-        shot.sent = task = self._loop.loop.create_task(self._post(shot, body, headers, previous))
+        shot.sent = task = self._loop.loop.create_task(self._post(shot, head, body, previous))
         if sequence:
             self._last[sequence] = task
             if shot.arrival.sequence_end:
@@ -186,33 +189,31 @@ class OverHttp:
         if self._last.get(sequence) is done:
             del self._last[sequence]
 
-    async def _post(
-        self, shot: Shot, body: bytes, headers: dict[str, str], previous: asyncio.Task[None] | None
-    ) -> None:
+    async def _post(self, shot: Shot, head: bytes, body: bytes, previous: asyncio.Task[None] | None) -> None:
         error = ""
         try:
             if previous is not None:
                 await asyncio.wait([previous])
-            async with self._session.post(f"{self._url}/infer", data=body, headers=headers) as answer:
-                content = await answer.read()
-                if answer.status != 200:
-                    error = _error_text(content) or f"HTTP status {answer.status}"
+            status, content = await self._client.post(head, body)
+            if status != 200:
+                error = _error_text(content) or f"HTTP status {status}"
         except asyncio.CancelledError:
             error = "cancelled by the client"
-        except Exception as raised:  # whatever a connection may do
-            error = f"{type(raised).__name__}: {raised}"
+        except Exception as raised:  # whatever it is, the load waits for an answer
+            error = str(raised) or type(raised).__name__
         shot.answered(shot, time.monotonic_ns(), error)
 
-    def _body(self, shot: Shot) -> tuple[bytes, dict[str, str]]:
+    def _request(self, shot: Shot) -> tuple[bytes, bytes]:
+        """Head and body; of stateless requests every example is encoded once."""
         arrival = shot.arrival
         if arrival.sequence_id or arrival.priority or arrival.timeout_us:
             return self._encode(shot)
-        found = self._bodies.get(id(shot.inputs))
+        found = self._encoded.get(id(shot.inputs))
         if found is None:
-            found = self._bodies[id(shot.inputs)] = self._encode(shot)
+            found = self._encoded[id(shot.inputs)] = self._encode(shot)
         return found
 
-    def _encode(self, shot: Shot) -> tuple[bytes, dict[str, str]]:
+    def _encode(self, shot: Shot) -> tuple[bytes, bytes]:
         head: dict[str, Any] = {"inputs": [], "parameters": _parameters(shot.arrival)}
         tensors: list[bytes] = []
         for name, array in shot.inputs.items():
@@ -222,7 +223,8 @@ class OverHttp:
             shape = list(array.shape)
             head["inputs"].append({"name": name, "shape": shape, "datatype": datatype.name, "parameters": size})
         text = json.dumps(head, separators=(",", ":")).encode()
-        return b"".join([text, *tensors]), {"Inference-Header-Content-Length": str(len(text))}
+        body = b"".join([text, *tensors])
+        return self._client.head(self._path, len(body), {"Inference-Header-Content-Length": str(len(text))}), body
 
 
 def _parameters(arrival: Arrival) -> dict[str, Any]:
@@ -239,13 +241,6 @@ def _parameters(arrival: Arrival) -> dict[str, Any]:
     if arrival.timeout_us:
         found["timeout"] = arrival.timeout_us
     return found
-
-
-async def _open_session() -> Any:
-    import aiohttp
-
-    connector = aiohttp.TCPConnector(limit=0)
-    return aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None))
 
 
 def _spec(url: str) -> ModelSpec:

@@ -107,6 +107,7 @@ def highest_rate(
     constraint: Constraint,
     seed: int,
     size: int,
+    most: float,
     edits: dict[str, Any],
     config: pb.ModelConfig,
 ) -> Trial:
@@ -122,7 +123,7 @@ def highest_rate(
         late = trial.latencies_ms[len(trial.latencies_ms) // 2 :]
         return replace(trial, rate=rate, latencies_ms=late, meets=not trial.refused and constraint.holds(late))
 
-    capacity = _capacity(config, service) / size
+    capacity = min(most, _capacity(config, service) / size)
     above = capacity
     for share in _SHARES:
         found = at(capacity * share)

@@ -15,7 +15,7 @@ from typing import Any
 from tritonnb.backends.contract import ModelContext
 from tritonnb.core.errors import TritonError, UnavailableError
 from tritonnb.core.events import EnsembleExecuted, StepSent
-from tritonnb.core.messages import InferRequest, InferResponse
+from tritonnb.core.messages import EnsembleStepRequest, InferRequest, InferResponse
 from tritonnb.runtime.ensemble_tensors import EnsembleTensor, Sequence
 from tritonnb.runtime.served import Served
 from tritonnb.scheduling.decisions import STOPPING
@@ -164,7 +164,7 @@ class ServedEnsemble(Served):
     ) -> None:
         if final:
             flight.open.pop(request, None)
-        flight.unmeasured.discard(request)
+        flight.unmeasured.discard(request.step)
         flight.unlimit()
         self._carry_out(self._scheduler.failed(decision.run, decision.step, error, final))
 
@@ -222,7 +222,7 @@ class _Flight:
         self.models = models
         self.run: EnsembleRun | None = None
         self.open: dict[InferRequest, Served] = {}
-        self.unmeasured: set[InferRequest] = set()
+        self.unmeasured: set[EnsembleStepRequest | None] = set()
         self.compute_ns = (0, 0, 0)
         self.started_ns = time.monotonic_ns()
         self._when_measured: Callable[[], None] | None = None
@@ -264,13 +264,14 @@ class _Flight:
         rows = request.batch_size if model.spec.max_batch_size > 0 else 0
         return {each.name: EnsembleTensor(each, rows, sequence) for each in response.outputs}
 
-    def measured(self, request: InferRequest, gather: int, infer: int, scatter: int) -> None:
+    def measured(self, step: _StepRequest, gather: int, infer: int, scatter: int) -> None:
         """A step request was executed in so many ns."""
         known = self.compute_ns
         self.compute_ns = (known[0] + gather, known[1] + infer, known[2] + scatter)
-        self.unmeasured.discard(request)
+        self.unmeasured.discard(step)
         if self._when_measured is not None and not self.unmeasured:
-            self._when_measured()
+            then, self._when_measured = self._when_measured, None
+            then()
 
     def whenever_measured(self, then: Callable[[], None], at_once: bool) -> None:
         """Call something as soon as every step request was executed."""
@@ -283,7 +284,7 @@ class _Flight:
         """A step request is sent; a decoupled step may be ahead of those behind it by so many responses."""
         request.step = step = _StepRequest(self, request, limit)
         self.open[request] = model
-        self.unmeasured.add(request)
+        self.unmeasured.add(step)
         if limit:
             self._limited[request] = step
 
@@ -322,17 +323,18 @@ class _StepRequest:
         self.limited = limit > 0
         self.permits = threading.Semaphore(limit) if limit else _NO_PERMITS
         self._flight = flight
-        self._request = request
+        # Only where it is needed: a circle of references would be left to the garbage collector.
+        self._request = request if limit else None
 
     def executed(self, start_ns: int, compute_start_ns: int, compute_end_ns: int, end_ns: int) -> None:
         """Add up the times; on the loop."""
         self._flight.measured(
-            self._request, compute_start_ns - start_ns, compute_end_ns - compute_start_ns, end_ns - compute_end_ns
+            self, compute_start_ns - start_ns, compute_end_ns - compute_start_ns, end_ns - compute_end_ns
         )
 
     def wait_to_respond(self) -> None:
         """Wait until the steps behind have taken enough responses; on the model's thread."""
-        if self.limited and not self._request.cancelled:
+        if self.limited and self._request is not None and not self._request.cancelled:
             self.permits.acquire(timeout=LONGEST_WAIT_S)
 
 

@@ -26,6 +26,7 @@ from tritonnb.core.events import (
     ResponseSent,
 )
 from tritonnb.core.messages import InferRequest, InferResponse
+from tritonnb.runtime.alarm import Alarm
 from tritonnb.runtime.instance import Instance
 from tritonnb.runtime.instance_pool import InstancePool
 from tritonnb.runtime.loop import in_thread
@@ -65,8 +66,7 @@ class ServedModel(Served):
             SequenceInputs(context.config, context.directory) if context.config.HasField("sequence_batching") else None
         )
         self._limiter: RateLimiter | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_ns = 0
+        self._alarm = Alarm(loop, self._wake)
         self._last_ns = 0  # when the scheduler was last told something
         self._orders: dict[InferRequest, ResponseOrder] = {}
         self._responses_sent: dict[int, tuple[int, int]] = {}
@@ -178,8 +178,7 @@ class ServedModel(Served):
 
     async def close(self) -> None:
         """Free instances and model now; nothing may be in flight on them."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._alarm.cancel()
         await self._pool.close()
         self.unlimit(each.spec.index for each in self._pool)
         await in_thread(self.backend_model.finalize)
@@ -204,7 +203,7 @@ class ServedModel(Served):
             self.unlimit(freed)
             self.instances = list(self._pool)
         if self.scheduler.next_wake_ns is not None:
-            self._arm(self.scheduler.next_wake_ns)
+            self._alarm.set(self.scheduler.next_wake_ns)
         if self._limiter is not None:
             for run in self._limiter.grant():
                 run()
@@ -345,18 +344,6 @@ class ServedModel(Served):
 
     # --- time ---------------------------------------------------------------------------------
 
-    def _arm(self, when_ns: int) -> None:
-        """Have the scheduler woken at a time; one timer, the earliest wish wins."""
-        if self._timer is not None:
-            if self._timer_ns <= when_ns:
-                return
-            self._timer.cancel()
-        self._timer_ns = when_ns
-        # Event loops round timers to milliseconds. Below that call_later fires at once, the wake
-        # finds that it is early and arms again: the loop turns until the time has come.
-        delay = max(0, when_ns - time.monotonic_ns()) * 1e-9
-        self._timer = self._loop.call_later(delay, self._wake)
-
     def _wake_if_due(self, now: int) -> None:
         """Timers come late; what was due before must happen before anything new does, and at its time."""
         while (due := self.scheduler.next_wake_ns) is not None and due <= now:
@@ -364,7 +351,6 @@ class ServedModel(Served):
         self._last_ns = now
 
     def _wake(self) -> None:
-        self._timer = None
         now = time.monotonic_ns()
         self._wake_if_due(now)
         self._carry_out((), now)

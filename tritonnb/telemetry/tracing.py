@@ -12,13 +12,14 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from tritonnb.core.datatypes import BF16, BOOL, BYTES, FP16
-from tritonnb.core.events import BatchExecuted, Packed, RequestArrived, unpack
+from tritonnb.core.events import BatchExecuted, Packed, RequestArrived, StepSent, unpack
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.telemetry.stream import EventStream
 from tritonnb.telemetry.trace_settings import TraceOptions, TraceSetting, TraceSettings
@@ -34,19 +35,25 @@ class Submit(Protocol):
 
 
 class Trace:
-    """One request that is traced.
+    """One request that is traced; those that an ensemble makes of it have traces of their own below it.
 
     Attributes
     ----------
     id : int
+    model : str
     setting : TraceSetting
         The one that sampled it.
+    serials : set of int
+        Numbers in the event stream of the request, and of those below it.
     """
 
-    def __init__(self, tracer: Tracer, identifier: int, setting: TraceSetting) -> None:
+    def __init__(self, tracer: Tracer, identifier: int, model: str, setting: TraceSetting) -> None:
         self.id = identifier
+        self.model = model
         self.setting = setting
-        self.serial = 0
+        self.serials: set[int] = set()
+        self._below: list[Trace] = []
+        self._is_step = False
         self._tracer = tracer
         self._entries: list[str] = []
         self._stamps = "TIMESTAMPS" in setting.options.levels
@@ -86,6 +93,18 @@ class Trace:
         self.stamp("COMPUTE_INPUT_END", event.compute_start_ns)
         self.stamp("COMPUTE_OUTPUT_START", event.compute_end_ns)
         self.stamp("COMPUTE_END", event.exec_end_ns)
+        if self._is_step:
+            self.stamp("REQUEST_END", event.exec_end_ns)
+
+    def step(self, event: StepSent, root: Trace, identifier: int) -> Trace:
+        """The trace of a request that an ensemble sent to the model of a step."""
+        below = Trace(self._tracer, identifier, event.step_model, self.setting)
+        below._is_step = True
+        below._add(model_name=event.step_model, model_version=event.step_version, parent_id=self.id)
+        below.stamp("REQUEST_START", event.time_ns)
+        below.stamp("QUEUE_START", event.time_ns)
+        root._below.append(below)
+        return below
 
     def responded(self, response: InferResponse, ns: int) -> None:
         """The model answered."""
@@ -98,7 +117,7 @@ class Trace:
 
     def finish(self) -> None:
         """Nothing follows."""
-        self._tracer.finished(self, ",".join(self._entries))
+        self._tracer.finished(self, ",".join([*self._entries, *chain.from_iterable(e._entries for e in self._below)]))
 
     def _tensor(self, activity: str, tensor: Tensor) -> None:
         if self._tensors:
@@ -132,7 +151,8 @@ class Tracer:
         self.submitting: Trace | None = None
         self._stream = stream
         self._ids = itertools.count(1)
-        self._followed: dict[int, Trace] = {}
+        #: by number in the event stream: the trace, and the one that it belongs to
+        self._followed: dict[int, tuple[Trace, Trace]] = {}
         self._open = 0
         self._files: dict[str, _TraceFile] = {}
 
@@ -149,11 +169,12 @@ class Tracer:
         self._open += 1
         if self._open == 1:
             self._stream.attach(self._take)
-        return Trace(self, next(self._ids), setting)
+        return Trace(self, next(self._ids), model, setting)
 
     def finished(self, trace: Trace, entries: str) -> None:
         """A trace is complete."""
-        self._followed.pop(trace.serial, None)
+        for serial in trace.serials:
+            del self._followed[serial]
         self._open -= 1
         if not self._open:
             self._stream.detach(self._take)
@@ -174,16 +195,28 @@ class Tracer:
 
     def _take(self, packed: Packed) -> None:
         kind = packed[0]
-        if kind == RequestArrived.__name__ and self.submitting is not None:
-            trace, self.submitting = self.submitting, None
-            trace.serial = packed[4]
-            self._followed[trace.serial] = trace
-        elif kind == BatchExecuted.__name__ and self._followed:
+        trace = self.submitting
+        if kind == RequestArrived.__name__:
+            if trace is not None and packed[2] == trace.model:
+                self._follow(packed[4], trace, trace)
+        elif kind == StepSent.__name__:
             event = unpack(packed)
-            assert isinstance(event, BatchExecuted)
-            for serial, *_ in event.requests:
+            assert isinstance(event, StepSent)
+            if trace is not None and event.model == trace.model:
+                self._follow(event.serial, trace, trace)
+            if event.serial in self._followed:
+                above, root = self._followed[event.serial]
+                self._follow(event.step_serial, above.step(event, root, next(self._ids)), root)
+        elif kind == BatchExecuted.__name__ and self._followed:
+            executed = unpack(packed)
+            assert isinstance(executed, BatchExecuted)
+            for serial, *_ in executed.requests:
                 if serial in self._followed:
-                    self._followed[serial].executed(event)
+                    self._followed[serial][0].executed(executed)
+
+    def _follow(self, serial: int, trace: Trace, root: Trace) -> None:
+        self._followed[serial] = trace, root
+        root.serials.add(serial)
 
     def _retire(self, setting: TraceSetting) -> None:
         if setting.written:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tritonnb.endpoints.grpc.fast_server import FastServer
 from tritonnb.endpoints.grpc.grpcio_server import GrpcioServer
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.grpc.rpcs import Rpcs
@@ -23,7 +24,12 @@ class GrpcEndpoint:
     def __init__(self, engine: Engine, *, host: str, port: int, options: GrpcOptions) -> None:
         self.host = host
         self.port = port
-        self._server = GrpcioServer(Rpcs(engine, options), options)
+        if options.transport not in ("auto", "fast", "grpcio"):
+            raise ValueError(f"transport must be 'auto', 'fast' or 'grpcio', not {options.transport!r}")
+        use_fast = options.transport == "fast" or (options.transport == "auto" and not options.needs_grpcio)
+        self._server: FastServer | GrpcioServer = (FastServer if use_fast else GrpcioServer)(
+            Rpcs(engine, options), options
+        )
 
     async def start(self) -> None:
         """Listen.

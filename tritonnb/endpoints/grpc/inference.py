@@ -12,7 +12,11 @@ from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonErro
 from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.endpoints.grpc.infer_request import read_request, wants_empty_final
 from tritonnb.endpoints.grpc.infer_response import response_message
+from tritonnb.endpoints.grpc.templates import MessageTemplates, response_bytes
+from tritonnb.endpoints.tensors import AnswerFormat
 from tritonnb.runtime.engine import Engine
+from tritonnb.runtime.served import Served
+from tritonnb.telemetry.tracing import Trace
 
 logger = logging.getLogger(__name__)
 
@@ -22,44 +26,59 @@ Take = Callable[["Inference", InferResponse], None]
 
 
 class Inference:
-    """A request that was submitted.
-
-    Parameters
-    ----------
-    engine : Engine
-    given : inference.ModelInferRequest
-    take : callable
-        ``take(inference, response)`` is called on the loop, once for each response.
-    streaming : bool
-        Whether the answer may be any number of responses.
-    headers : mapping of str to str, optional
-        Forwarded as request parameters.
+    """A request on its way; made by `begin` or `repeat`.
 
     Attributes
     ----------
+    given : inference.ModelInferRequest or None
+        What the client sent; None if that was known before.
     ordered : bool
         On a stream, the answer keeps its place among those of the other requests.
     wants_empty_final : bool
         The client wants to hear of the end.
     done : bool
         The final response is there.
-
-    Raises
-    ------
-    TritonError
-        If the request is refused at once.
     """
 
-    def __init__(
-        self, engine: Engine, given: Any, take: Take, *, streaming: bool, headers: dict[str, str] | None = None
-    ) -> None:
-        self.given = given
+    request: InferRequest
+
+    def __init__(self, served: Served, take: Take) -> None:
+        self.given: Any = None
+        self.ordered = not served.decoupled
+        self.wants_empty_final = False
         self.done = False
+        self._served = served
         self._take = take
-        self._served = served = engine.model(given.model_name, version_number(given.model_version))
+        self._answer: AnswerFormat
+        self._trace: Trace | None = None
+
+    @classmethod
+    def begin(
+        cls, engine: Engine, given: Any, take: Take, *, streaming: bool, headers: dict[str, str] | None = None
+    ) -> Inference:
+        """Read a request and give it to its model.
+
+        Parameters
+        ----------
+        engine : Engine
+        given : inference.ModelInferRequest
+        take : callable
+            ``take(inference, response)`` is called on the loop, once for each response.
+        streaming : bool
+            Whether the answer may be any number of responses.
+        headers : dict of str to str, optional
+            Forwarded as request parameters.
+
+        Raises
+        ------
+        TritonError
+            If the request is refused at once.
+        """
+        served = engine.model(given.model_name, version_number(given.model_version))
         if served.decoupled and not streaming:
             raise UnsupportedError("ModelInfer RPC doesn't support models with decoupled transaction policy")
-        self.ordered = not served.decoupled
+        self = cls(served, take)
+        self.given = given
         self.wants_empty_final = streaming and wants_empty_final(given)
         self.request, self._answer = read_request(
             given, served.spec, served.version, engine.shared_memory, self._responded
@@ -69,14 +88,61 @@ class Inference:
         self._trace = engine.tracer.sample(served.name) if engine.tracer.active else None
         if self._trace is None:
             served.submit(self.request)
-            return
+        else:
+            self._submit_traced(self._trace)
+        return self
+
+    @classmethod
+    def repeat(cls, templates: MessageTemplates, message: bytes, take: Take) -> Inference | None:
+        """Give a request to its model without reading it anew; None if it is not known.
+
+        Raises
+        ------
+        TritonError
+        """
+        self: Inference | None = None
+
+        def respond(request: InferRequest, response: InferResponse) -> None:
+            assert self is not None
+            self._responded(request, response)
+
+        made = templates.make(message, respond)
+        if made is None:
+            return None
+        served, request, answer = made
+        self = cls(served, take)
+        self.request, self._answer = request, answer
+        served.submit(request)
+        return self
+
+    def learn(self, templates: MessageTemplates, message: bytes) -> None:
+        """Remember a request that was accepted."""
+        if self.ordered:
+            version = version_number(self.given.model_version)
+            templates.learn(message, version, self._served, self.request, self._answer)
+
+    def response_bytes(self, response: InferResponse) -> bytes:
+        """The ``ModelInferResponse`` of a response, as bytes.
+
+        Raises
+        ------
+        TritonError
+        """
+        if self._trace is None:
+            found = response_bytes(self._served, self.request, response, self._answer)
+            if found is not None:
+                return found
+        serialized: bytes = self.message(response).SerializeToString()
+        return serialized
+
+    def _submit_traced(self, trace: Trace) -> None:
         now = time.monotonic_ns()
-        self._trace.stamp("GRPC_WAITREAD_START", now)
-        self._trace.stamp("GRPC_WAITREAD_END", now)
+        trace.stamp("GRPC_WAITREAD_START", now)
+        trace.stamp("GRPC_WAITREAD_END", now)
         try:
-            self._trace.submit(served, self.request)
+            trace.submit(self._served, self.request)
         except TritonError:
-            self._trace.finish()
+            trace.finish()
             raise
 
     def message(self, response: InferResponse) -> Any:

@@ -11,7 +11,7 @@ import grpc
 from tritonnb.core.errors import InvalidArgumentError
 
 COMPRESSION_LEVELS = ("none", "low", "medium", "high")
-_LARGEST_MESSAGE = 2**31 - 1
+LARGEST_MESSAGE = 2**31 - 1
 #: What only grpcio does.
 _NEEDS_GRPCIO = ("use_ssl", "keepalive", "http2", "max_connection")
 
@@ -40,6 +40,8 @@ class GrpcOptions:
         Metadata whose whole key matches becomes request parameters.
     restricted_protocol : tuple of (protocol, key, value)
         RPCs of a protocol are answered only to requests with this metadata.
+    transport : str
+        ``"fast"``, ``"grpcio"``, or ``"auto"``: fast, unless an option asks for what only grpcio does. No flag.
     """
 
     use_ssl: bool = False
@@ -58,13 +60,14 @@ class GrpcOptions:
     max_connection_age_grace: int = 0
     header_forward_pattern: str = ""
     restricted_protocol: tuple[tuple[str, str, str], ...] = ()
+    transport: str = "auto"
 
     def channel_arguments(self) -> list[tuple[str, Any]]:
         """The options as gRPC names them."""
         arguments: list[tuple[str, Any]] = [
             ("grpc.so_reuseport", 0),
-            ("grpc.max_send_message_length", _LARGEST_MESSAGE),
-            ("grpc.max_receive_message_length", _LARGEST_MESSAGE),
+            ("grpc.max_send_message_length", LARGEST_MESSAGE),
+            ("grpc.max_receive_message_length", LARGEST_MESSAGE),
             ("grpc.keepalive_time_ms", self.keepalive_time),
             ("grpc.keepalive_timeout_ms", self.keepalive_timeout),
             ("grpc.keepalive_permit_without_calls", int(self.keepalive_permit_without_calls)),

@@ -16,6 +16,7 @@ from tritonnb.endpoints.grpc.inference import Inference, Take
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.grpc.service import Service
 from tritonnb.endpoints.grpc.stream import Stream
+from tritonnb.endpoints.grpc.templates import MessageTemplates
 from tritonnb.runtime.engine import Engine
 
 logger = logging.getLogger(__name__)
@@ -73,12 +74,18 @@ class Rpcs:
     def __init__(self, engine: Engine, options: GrpcOptions) -> None:
         self._engine = engine
         self._service = Service(engine)
+        self._templates = MessageTemplates(engine)
         self._forwarded = re.compile(options.header_forward_pattern) if options.header_forward_pattern else None
         self._restrictions = {
             rpc: (f"{_RESTRICTED_PREFIX}{key}".lower(), value)
             for protocol, key, value in options.restricted_protocol
             for rpc in PROTOCOLS[protocol]
         }
+
+    @property
+    def looks_at_metadata(self) -> bool:
+        """Whether it matters to an inference what metadata its request has."""
+        return self._forwarded is not None or INFER in self._restrictions
 
     async def call(self, name: str, given: Any, metadata: Mapping[str, str]) -> Any:
         """The response of an RPC that is no inference.
@@ -101,7 +108,25 @@ class Rpcs:
         """
         if self._restrictions:
             self._admit(INFER, metadata)
-        return Inference(self._engine, given, take, streaming=False, headers=self._headers(metadata))
+        return Inference.begin(self._engine, given, take, streaming=False, headers=self._headers(metadata))
+
+    def infer_bytes(self, message: bytes, metadata: Mapping[str, str], take: Take) -> Inference:
+        """Begin a ``ModelInfer`` whose message is not parsed yet.
+
+        Raises
+        ------
+        TritonError
+        google.protobuf.message.DecodeError
+        """
+        quick = not (self._engine.tracer.active or self.looks_at_metadata)
+        if quick:
+            known = Inference.repeat(self._templates, message, take)
+            if known is not None:
+                return known
+        inference = self.infer(pb.ModelInferRequest.FromString(message), metadata, take)
+        if quick:
+            inference.learn(self._templates, message)
+        return inference
 
     def stream(self, requests: AsyncIterator[Any], metadata: Mapping[str, str]) -> Stream:
         """Begin a ``ModelStreamInfer``.

@@ -97,7 +97,7 @@ class Stream:
             self._take(place, inference, response)
 
         try:
-            inference = Inference(self._engine, given, take, streaming=True, headers=self._headers)
+            inference = Inference.begin(self._engine, given, take, streaming=True, headers=self._headers)
         except TritonError as error:
             message = pb.ModelStreamInferResponse(error_message=error.message)
             message.infer_response.id = given.id

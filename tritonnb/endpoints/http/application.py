@@ -10,7 +10,7 @@ from typing import Any
 
 from tornado import httputil, routing, web
 
-from tritonnb.endpoints.http import handlers, settings, shared_memory
+from tritonnb.endpoints.http import handlers, openapi, settings, shared_memory
 from tritonnb.endpoints.http.generate_handler import Generate
 from tritonnb.runtime.engine import Engine
 
@@ -32,6 +32,7 @@ def make_application(engine: Engine, max_input_size: int) -> web.Application:
         (r"/v2/health/live", handlers.Live, {}),
         (r"/v2/health/ready", handlers.Ready, {}),
         (r"/v2", handlers.ServerMetadata, {}),
+        (r"/v2/openapi\.json", openapi.OpenApi, {}),
         (r"/v2/models/stats", handlers.Statistics, {}),
         (_MODEL, handlers.ModelMetadata, {}),
         (f"{_MODEL}/ready", handlers.ModelReady, {}),

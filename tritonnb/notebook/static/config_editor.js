@@ -131,8 +131,11 @@ function createCode(model, onEdit) {
       while (start < old.length && old[start] === text[start]) start += 1;
       let end = 0;
       while (end < Math.min(old.length, text.length) - start && old.at(-1 - end) === text.at(-1 - end)) end += 1;
+      const selects = input.selectionStart !== input.selectionEnd;
       input.setRangeText(text.slice(start, text.length - end), start, old.length - end, "preserve");
+      if (!selects) input.selectionEnd = input.selectionStart;
       draw();
+      describe();
     },
     goTo(line, column) {
       input.focus();

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -48,12 +49,12 @@ class TimeScale:
         """The whole recording."""
         return max((self.end_ns - self.begin_ns) / self.unit_ns, 1e-9)
 
-    def fits(self, ax: Axes, text: str, width: float, fontsize: float) -> bool:
-        """Whether a text is likely to fit into a width on the axis."""
+    def fitting(self, ax: Axes) -> Callable[[str, float, float], bool]:
+        """A test whether a text of a font size (points) is likely to fit into a width on the axis."""
         figure = ax.get_figure(root=True)
         assert figure is not None
-        inches = figure.get_figwidth() * ax.get_position().width
-        return len(text) * fontsize * 0.58 / _POINTS_PER_INCH <= width / (self.length * 1.04) * inches
+        points = figure.get_figwidth() * ax.get_position().width * _POINTS_PER_INCH / (self.length * 1.04)
+        return lambda text, width, fontsize: len(text) * fontsize * 0.58 <= width * points
 
     def frame(self, ax: Axes) -> None:
         """Set the axis up."""
@@ -88,3 +89,8 @@ def panel_above(ax: Axes, share: float, title: str) -> Axes:
     above.tick_params(labelbottom=False)
     calm(above, keep="bottom left")
     return above
+
+
+def box(left: float, right: float, low: float, high: float) -> list[tuple[float, float]]:
+    """A rectangle, for a collection: thousands of patches would take minutes."""
+    return [(left, low), (right, low), (right, high), (left, high)]

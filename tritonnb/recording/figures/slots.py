@@ -9,19 +9,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from matplotlib.axes import Axes
-from matplotlib.patches import Rectangle
+from matplotlib.collections import LineCollection, PolyCollection
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import RequestArrived
-from tritonnb.recording.batches import Batch
 from tritonnb.recording.figures.palette import GREY, INK, LIGHT, VERMILION, colour, tint
 from tritonnb.recording.figures.picture import axes_for
-from tritonnb.recording.figures.scale import TimeScale, calm, duration
+from tritonnb.recording.figures.scale import TimeScale, box, calm, duration
 from tritonnb.recording.figures.waiting import rows
 from tritonnb.recording.sequences import END, IDLE, Stay, numbered
 
 if TYPE_CHECKING:
     from tritonnb.recording.recording import Recording
+
+_Lanes = dict[tuple[str, int], float]
+_Numbers = dict[int | str, int]
 
 _BOX = 0.72
 _ROW = 0.42
@@ -44,11 +46,9 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     for y, (instance, _) in zip(lanes.values(), lanes, strict=True):
         ax.axhspan(y - 0.5, y + 0.5, color="#F6F6F6" if rec.instances.index(instance) % 2 else "white", zorder=0)
     ax.hlines([y - 0.5 for y in lanes.values()], 0, scale.length, colors=LIGHT, linewidths=0.6, zorder=0)
-    for stay in held:
-        _stay(ax, scale, stay, lanes[stay.instance, stay.slot], colour(numbers[stay.sequence]))
-    for batch in rec.batches:
-        if batch.slots:
-            _batch(ax, scale, batch, lanes, direct=_is_direct(rec, batch.model))
+    _stays(ax, scale, held, lanes, numbers)
+    _requests(ax, scale, held, lanes, numbers)
+    _batches(ax, scale, rec, lanes)
     ticks = {y: f"{instance} slot {slot}" for (instance, slot), y in lanes.items()}
     if places:
         top = min(lanes.values()) - 1
@@ -90,13 +90,13 @@ def _ending(stay: Stay) -> str:
     return f"{len(stay.requests)} requests, " + {END: "ended", IDLE: "timed out idle"}.get(stay.ended, "still open")
 
 
-def _lanes(rec: Recording) -> dict[tuple[str, int], float]:
+def _lanes(rec: Recording) -> _Lanes:
     """Where each slot is, the first at the top. Of many slots, those above the highest used one are left out."""
     used: dict[str, int] = {}
     for batch in rec.batches:
         if batch.slots:
             used[batch.instance] = max(used.get(batch.instance, 0), *(each + 1 for each in batch.slots))
-    lanes: dict[tuple[str, int], float] = {}
+    lanes: _Lanes = {}
     y = 0.0
     for instance in rec.instances:
         count = rec.slots_of(instance)
@@ -106,60 +106,72 @@ def _lanes(rec: Recording) -> dict[tuple[str, int], float]:
     return lanes
 
 
-def _stay(ax: Axes, scale: TimeScale, stay: Stay, y: float, paint: str) -> None:
-    left = scale.at(stay.assigned_ns)
-    right = scale.at(stay.released_ns if stay.released_ns is not None else scale.end_ns)
-    named = False
-    ax.add_patch(Rectangle((left, y - 0.5), right - left, 1, facecolor=tint(paint, 0.22), linewidth=0, zorder=1))
-    for number, (batch, request) in enumerate(stay.requests, 1):
-        begin, end = scale.at(batch.exec_start_ns), scale.at(batch.exec_end_ns)
-        box = Rectangle(
-            (begin, y - _BOX / 2), end - begin, _BOX, facecolor=tint(paint, 0.65), edgecolor=paint, zorder=3
-        )
-        ax.add_patch(box)
-        for flagged, x in ((request.starts, begin), (request.ends, end)):
-            if flagged:
-                ax.plot([x, x], [y - _BOX / 2, y + _BOX / 2], color=INK, linewidth=2.6, solid_capstyle="butt", zorder=4)
-        for text in (f"{stay.sequence}·{number}", str(number)):
-            if scale.fits(ax, text, end - begin, 7.5):
+def _stays(ax: Axes, scale: TimeScale, held: list[Stay], lanes: _Lanes, numbers: _Numbers) -> None:
+    """The bands of the sequences that hold slots, and when their requests came."""
+    fits = scale.fitting(ax)
+    bands, paints, arrivals, marks = [], [], [], []
+    for stay in held:
+        y, paint = lanes[stay.instance, stay.slot], colour(numbers[stay.sequence])
+        left, right = scale.at(stay.assigned_ns), scale.at(stay.released_ns or scale.end_ns)
+        bands.append(box(left, right, y - 0.5, y + 0.5))
+        paints.append(tint(paint, 0.22))
+        arrivals += [(scale.at(request.queued_ns), y - 0.42) for _, request in stay.requests]
+        marks += [paint] * len(stay.requests)
+        name = str(stay.sequence)
+        shortest = min(batch.exec_end_ns - batch.exec_start_ns for batch, _ in stay.requests) / scale.unit_ns
+        if not fits(f"{name}·1", shortest, 7.5) and fits(f" {name}", right - left, 8):
+            ax.text(left, y + 0.36, f" {name}", fontsize=7, va="center", color=INK, zorder=5)
+        if stay.ended == IDLE:
+            ax.text(right, y, "idle ✕", fontsize=7, ha="right", va="center", color=VERMILION, zorder=5)
+    ax.add_collection(PolyCollection(bands, facecolors=paints, linewidths=0, zorder=1))
+    ax.scatter([x for x, _ in arrivals], [y for _, y in arrivals], c=marks, s=14, marker="^", linewidths=0, zorder=2)
+
+
+def _requests(ax: Axes, scale: TimeScale, held: list[Stay], lanes: _Lanes, numbers: _Numbers) -> None:
+    """A box for each request that ran, numbered within its sequence, with START and END at its edges."""
+    fits = scale.fitting(ax)
+    boxes, paints, flags = [], [], []
+    for stay in held:
+        y, paint = lanes[stay.instance, stay.slot], colour(numbers[stay.sequence])
+        low, high = y - _BOX / 2, y + _BOX / 2
+        for number, (batch, request) in enumerate(stay.requests, 1):
+            begin, end = scale.at(batch.exec_start_ns), scale.at(batch.exec_end_ns)
+            boxes.append(box(begin, end, low, high))
+            paints.append(paint)
+            flags += [[(x, low), (x, high)] for flag, x in ((request.starts, begin), (request.ends, end)) if flag]
+            fitting = (text for text in (f"{stay.sequence}·{number}", str(number)) if fits(text, end - begin, 7.5))
+            if text := next(fitting, ""):
                 ax.text((begin + end) / 2, y, text, fontsize=7.5, ha="center", va="center", color=INK, zorder=5)
-                named |= text != str(number)
-                break
-        ax.plot(scale.at(request.queued_ns), y - 0.42, marker="^", markersize=3, color=paint, zorder=2)
-    name = f" {stay.sequence}"
-    if not named and scale.fits(ax, name, right - left, 8):
-        ax.text(left, y + 0.36, name, fontsize=7, va="center", color=INK, zorder=5)
-    if stay.ended == IDLE:
-        ax.text(right, y, "idle ✕", fontsize=7, ha="right", va="center", color=VERMILION, zorder=5)
+    faces = [tint(paint, 0.65) for paint in paints]
+    ax.add_collection(PolyCollection(boxes, facecolors=faces, edgecolors=paints, linewidths=1, zorder=3))
+    ax.add_collection(LineCollection(flags, colors=INK, linewidths=2.6, capstyle="butt", zorder=4))
 
 
-def _batch(ax: Axes, scale: TimeScale, batch: Batch, lanes: dict[tuple[str, int], float], *, direct: bool) -> None:
-    """What holds a batch together, and its null rows."""
-    assert batch.slots is not None
-    left, right = scale.at(batch.exec_start_ns), scale.at(batch.exec_end_ns)
-    heights = [lanes[batch.instance, slot] for slot in batch.slots]
-    for y, serial in zip(heights, batch.requests, strict=True):
-        if serial is None:
-            null = Rectangle(
-                (left, y - _BOX / 2),
-                right - left,
-                _BOX,
-                facecolor="white",
-                edgecolor=GREY,
-                hatch="////",
-                zorder=3,
-                lw=0.8,
-            )
-            ax.add_patch(null)
-            if scale.fits(ax, "null", right - left, 7):
-                text = ax.text((left + right) / 2, y, "null", fontsize=7, ha="center", va="center", color=INK, zorder=5)
-                text.set_bbox({"facecolor": "white", "linewidth": 0, "pad": 1})
-    if len(heights) > 1 and direct:
-        low, high = min(heights) - 0.45, max(heights) + 0.45
-        ax.add_patch(Rectangle((left, low), right - left, high - low, fill=False, edgecolor=INK, lw=0.9, zorder=6))
-    elif len(heights) > 1:
-        ax.plot([left, left], [min(heights), max(heights)], color=INK, linewidth=0.9, zorder=6)
-        ax.scatter([left] * len(heights), heights, s=12, color=INK, zorder=7)
+def _batches(ax: Axes, scale: TimeScale, rec: Recording, lanes: _Lanes) -> None:
+    """What holds each batch together, and the null rows."""
+    fits = scale.fitting(ax)
+    nulls, frames, links, dots = [], [], [], []
+    for batch in rec.batches:
+        if not batch.slots:
+            continue
+        left, right = scale.at(batch.exec_start_ns), scale.at(batch.exec_end_ns)
+        heights = [lanes[batch.instance, slot] for slot in batch.slots]
+        empty = [y for y, serial in zip(heights, batch.requests, strict=True) if serial is None]
+        nulls += [box(left, right, y - _BOX / 2, y + _BOX / 2) for y in empty]
+        for y in empty if fits("null", right - left, 7) else ():
+            text = ax.text((left + right) / 2, y, "null", fontsize=7, ha="center", va="center", color=INK, zorder=5)
+            text.set_bbox({"facecolor": "white", "linewidth": 0, "pad": 1})
+        if len(heights) > 1 and _is_direct(rec, batch.model):
+            frames.append(box(left, right, min(heights) - 0.45, max(heights) + 0.45))
+        elif len(heights) > 1:
+            links.append([(left, min(heights)), (left, max(heights))])
+            dots += [(left, y) for y in heights]
+    padding = PolyCollection(nulls, facecolors="white", edgecolors=GREY, hatch="////", linewidths=0.8, zorder=3)
+    ax.add_collection(padding)
+    ax.add_collection(PolyCollection(frames, facecolors="none", edgecolors=INK, linewidths=0.9, zorder=6))
+    ax.add_collection(LineCollection(links, colors=INK, linewidths=0.9, zorder=6))
+    if dots:
+        ax.scatter([x for x, _ in dots], [y for _, y in dots], s=12, color=INK, zorder=7)
 
 
 def _is_direct(rec: Recording, model: str) -> bool:
@@ -190,7 +202,7 @@ def _backlog(
     refused: list[tuple[int | str, int, int]],
     places: list[int],
     top: float,
-    numbers: dict[int | str, int],
+    numbers: _Numbers,
 ) -> None:
     for stay, place in zip(backlog, places, strict=False):
         y, paint = top - place * _ROW, colour(numbers[stay.sequence])

@@ -76,6 +76,7 @@ def _lanes(rec: Recording) -> dict[str, float]:
 
 def _batch(ax: Axes, scale: TimeScale, batch: Batch, y: float, numbers: dict[int, int], queued: dict[int, int]) -> None:
     left, right = scale.at(batch.exec_start_ns), scale.at(batch.exec_end_ns)
+    fits = scale.fitting(ax)
     height = _BOX / len(batch.requests)
     for place, serial in enumerate(batch.requests):
         number = None if serial is None else numbers.get(serial)
@@ -88,5 +89,5 @@ def _batch(ax: Axes, scale: TimeScale, batch: Batch, y: float, numbers: dict[int
         edge = "white" if width > scale.length * 0.01 else "none"
         ax.add_patch(Rectangle((left, low), width, height, facecolor=tint(paint, 0.6), edgecolor=edge, linewidth=0.6))
         text = "" if number is None else str(number + 1)
-        if height >= 0.15 and scale.fits(ax, text, right - left, 7.5):
+        if height >= 0.15 and fits(text, right - left, 7.5):
             ax.text((left + right) / 2, low + height / 2, text, fontsize=7.5, color=INK, ha="center", va="center")

@@ -5,7 +5,7 @@ A box is a batch, as wide as it ran and as high as its part of ``max_batch_size`
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from matplotlib.axes import Axes
@@ -14,7 +14,7 @@ from matplotlib.collections import LineCollection, PolyCollection
 from tritonnb.recording.batches import Batch
 from tritonnb.recording.figures.palette import BLUE, GREY, INK, LIGHT, SKY, VERMILION, colour, tint
 from tritonnb.recording.figures.picture import axes_for
-from tritonnb.recording.figures.scale import TimeScale, calm, duration
+from tritonnb.recording.figures.scale import TimeScale, box, calm, duration
 from tritonnb.recording.figures.waiting import Wait, depth, rows, waits
 
 if TYPE_CHECKING:
@@ -40,9 +40,12 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     levels = _priority_colours(found)
     ticks: dict[float, str] = {}
     top = len(instances) * (1 + _GAP) + _GAP  # the label of a full batch is above its lane
+    ran: dict[str, list[Batch]] = {}
+    for batch in rec.batches:
+        ran.setdefault(batch.instance, []).append(batch)
     for number, instance in enumerate(instances):
         base = top - _GAP - number * (1 + _GAP) - 1
-        _lane(ax, scale, rec, instance, base, colours)
+        _lane(ax, scale, rec, instance, ran.get(instance, []), base, colours)
         ticks[base + 0.5] = instance
     ticks |= _waiting_band(ax, scale, found, -_GAP, colours, levels)
     ticks |= _depth_band(ax, scale, found, -2 * _GAP - _WAITING - _DEPTH)
@@ -70,13 +73,21 @@ def describe(rec: Recording) -> str:
     return words
 
 
-def _lane(ax: Axes, scale: TimeScale, rec: Recording, instance: str, base: float, colours: Mapping[int, str]) -> None:
-    batches = [each for each in rec.batches if each.instance == instance]
+def _lane(
+    ax: Axes,
+    scale: TimeScale,
+    rec: Recording,
+    instance: str,
+    batches: list[Batch],
+    base: float,
+    colours: Mapping[int, str],
+) -> None:
     full, preferred = rec.sizes_of(instance)
     ax.hlines([base, base + 1], 0, scale.length, colors=LIGHT, linewidths=0.8, zorder=0)
     lines = [base + size / full for size in preferred if size < full]
     ax.hlines(lines, 0, scale.length, colors=GREY, linewidths=0.6, linestyles=(0, (4, 4)), zorder=0)
     sizes = {(each.batch, each.serial): each.size for each in rec.requests} if colours else {}
+    fits = scale.fitting(ax)
     boxes: list[list[tuple[float, float]]] = []
     faces: list[str] = []
     for batch in batches:
@@ -86,27 +97,25 @@ def _lane(ax: Axes, scale: TimeScale, rec: Recording, instance: str, base: float
             y = base
             for serial in batch.requests:
                 rows_ = 1 if serial is None else sizes[batch.number, serial]
-                boxes.append(_box(left, right, y, y + rows_ / full))
+                boxes.append(box(left, right, y, y + rows_ / full))
                 faces.append(LIGHT if serial is None else tint(colours[serial], 0.6))
                 y += rows_ / full
         else:
-            boxes.append(_box(left, right, base, base + height))
+            boxes.append(box(left, right, base, base + height))
             faces.append(tint(BLUE, 0.45))
-        _label(ax, scale, batch, left, right, base + height)
+        _label(ax, fits, batch, left, right, base + height)
     edge = "white" if colours else BLUE
     ax.add_collection(PolyCollection(boxes, facecolors=faces, edgecolors=edge, linewidths=0.7, zorder=2))
     if colours:
         _names(ax, scale, rec, batches, base, full)
 
 
-def _box(left: float, right: float, low: float, high: float) -> list[tuple[float, float]]:
-    return [(left, low), (right, low), (right, high), (left, high)]
-
-
-def _label(ax: Axes, scale: TimeScale, batch: Batch, left: float, right: float, top: float) -> None:
+def _label(
+    ax: Axes, fits: Callable[[str, float, float], bool], batch: Batch, left: float, right: float, top: float
+) -> None:
     requests = len(batch.requests)
     for text in (f"{_count(requests, 'request')}, {_count(batch.size, 'row')}", f"{requests}/{batch.size}"):
-        if scale.fits(ax, text, right - left, 7.5):
+        if fits(text, right - left, 7.5):
             told = ax.text(left, top + 0.04, text, fontsize=7.5, color=INK, va="bottom", zorder=3)
             told.set_bbox({"facecolor": "white", "linewidth": 0, "alpha": 0.8, "pad": 0})
             return
@@ -114,6 +123,7 @@ def _label(ax: Axes, scale: TimeScale, batch: Batch, left: float, right: float, 
 
 def _names(ax: Axes, scale: TimeScale, rec: Recording, batches: list[Batch], base: float, full: int) -> None:
     """The requests' labels on their parts of the boxes."""
+    fits = scale.fitting(ax)
     members = {(each.batch, each.serial): each for each in rec.requests}
     for batch in batches:
         y = base
@@ -122,7 +132,7 @@ def _names(ax: Axes, scale: TimeScale, rec: Recording, batches: list[Batch], bas
             request = members.get((batch.number, serial)) if serial is not None else None
             rows_ = request.size if request else 1
             text = "null" if request is None else request.id or str(request.serial)
-            if rows_ / full >= 0.17 and scale.fits(ax, text, right - left, 7.5):
+            if rows_ / full >= 0.17 and fits(text, right - left, 7.5):
                 ax.text(
                     (left + right) / 2, y + rows_ / full / 2, text, fontsize=7.5, ha="center", va="center", zorder=3
                 )

@@ -1,12 +1,12 @@
 // Draws a story on a surface: lanes of instances or of slots, the requests that wait, depth and delay budget.
 
-const GUTTER = 118, RIGHT = 12, TOP = 8, AXIS = 22;
+const RIGHT = 12, TOP = 8, AXIS = 22;
 const FEW = 14;
 const LANE = 66, LABELS = 15, QUEUE = 110, BAND = 44, GAP = 12;
 
 class Scale {
-  constructor(surface, from, span) {
-    Object.assign(this, { from, span, to: from + span, left: GUTTER, width: surface.width - GUTTER - RIGHT });
+  constructor(surface, from, span, left) {
+    Object.assign(this, { from, span, to: from + span, left, width: surface.width - left - RIGHT });
   }
   x(time) { return this.left + ((time - this.from) / this.span) * this.width; }
   time(x) { return this.from + ((x - this.left) / this.width) * this.span; }
@@ -42,6 +42,12 @@ function lanesOf(story) {
     Array.from({ length: count <= 8 ? count : used.get(instance) + 1 }, (_, slot) => [instance, slot]));
 }
 
+// Room for the longest name, within reason.
+function gutterOf(surface, story) {
+  const names = story.sequences ? lanesOf(story).map((lane) => lane.join(" · ")) : story.instances;
+  return Math.min(240, Math.max(100, ...names.map((each) => surface.measure(each, 11) + 16)));
+}
+
 function backlogRows(story) {
   return Math.min(8, Math.max([...story.stays.values()].filter((each) => each[4] > each[3]).length, (story.seen.backlog ?? []).length, 1));
 }
@@ -63,7 +69,8 @@ function sequenceColour(story, sequence) {
 
 // Draws everything; returns what can be clicked: [x, y, width, height, batch number].
 function drawStory(surface, story, { from, span, end, cursor, selected }) {
-  const scale = new Scale(surface, from, span);
+  story.gutter = gutterOf(surface, story);
+  const scale = new Scale(surface, from, span, story.gutter);
   const sizes = laneHeights(story);
   const batches = story.between(from, scale.to);
   const targets = [];

@@ -93,7 +93,7 @@ class View {
       if (!this.drag || Math.abs(event.offsetX - this.drag.x) < 4 && !this.drag.moved) return;
       if (!this.drag.moved) { this.hold(); this.drag.from = this.from; }
       this.drag.moved = true;
-      this.from = this.drag.from - ((event.offsetX - this.drag.x) / (this.canvas.clientWidth - GUTTER - RIGHT)) * this.span;
+      this.from = this.drag.from - ((event.offsetX - this.drag.x) / (this.canvas.clientWidth - this.story.gutter - RIGHT)) * this.span;
       this.draw();
     });
     this.canvas.addEventListener("pointerup", (event) => {
@@ -102,10 +102,12 @@ class View {
     });
     this.sizes = new ResizeObserver(() => this.draw());
     this.sizes.observe(this.root);
+    this.themes = new MutationObserver(() => this.wake());
+    this.themes.observe(document.body, { attributes: true });
   }
 
   timeAt(event) {
-    const share = (event.offsetX - GUTTER) / (this.canvas.clientWidth - GUTTER - RIGHT);
+    const share = (event.offsetX - this.story.gutter) / (this.canvas.clientWidth - this.story.gutter - RIGHT);
     return this.from + Math.min(1, Math.max(0, share)) * this.span;
   }
 
@@ -255,6 +257,7 @@ class View {
   close() {
     this.closed = true;
     this.sizes.disconnect();
+    this.themes.disconnect();
     if (this.frame) cancelAnimationFrame(this.frame);
   }
 }
@@ -290,7 +293,7 @@ function legend(story) {
     return make("span", "", mark, words);
   };
   if (story.sequences) {
-    return [make("span", "", "box: a request of the sequence runs, black left edge START, right edge END; hatched: null request; pale: holds the slot, dotted: silent")];
+    return [make("span", "", "box: a request of the sequence runs, thick left edge START, right edge END; hatched: null request; pale: holds the slot, dotted: silent")];
   }
   const words = [make("span", "", `box: a batch, as high as its share of max_batch_size ${meta.max_batch_size || 1}${meta.preferred.length ? `, dashed: preferred ${meta.preferred.join(", ")}` : ""}; below it`)];
   words.push(key(PALETTE[4], "input"), key(PALETTE[0], "infer"), key(PALETTE[1], "output"));

@@ -1,0 +1,46 @@
+"""Every notebook in a real JupyterLab: opened, run from top to bottom, nothing red, nothing missing."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.notebook.browser import ROOT, Lab, NotebookPage
+
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+
+@pytest.fixture(scope="module")
+def lessons(lab: Lab) -> str:
+    """The notebooks, beside the example models, in the server's root; the folder's name."""
+    folder = lab.root / "lessons"
+    folder.mkdir(exist_ok=True)
+    for path in NOTEBOOKS:
+        shutil.copy(path, folder)
+    (lab.root / "model_repository").symlink_to(ROOT / "model_repository")
+    return folder.name
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda each: each.stem)
+def test_it_runs_in_the_browser(path: Path, lessons: str, notebook):
+    page: NotebookPage = notebook(file=f"{lessons}/{path.name}")
+    page.run_all()
+    page.browser_page.wait_for_function(FINISHED, timeout=100_000)
+    assert page.browser_page.evaluate(ERRORS) == []
+    assert page.errors == []
+    page.browser_page.evaluate("() => window.jupyterapp.shell.currentWidget.context.sessionContext.shutdown()")
+
+
+FINISHED = """() => {
+    const cells = window.jupyterapp.shell.currentWidget.content.model.sharedModel.cells;
+    const code = [...cells].filter((cell) => cell.cell_type === "code");
+    const failed = code.some((cell) => cell.outputs.some((output) => output.output_type === "error"));
+    return failed || code.every((cell) => cell.execution_count !== null && cell.executionState !== "running");
+}"""
+ERRORS = """() => {
+    const cells = [...window.jupyterapp.shell.currentWidget.content.model.sharedModel.cells];
+    const outputs = cells.filter((cell) => cell.cell_type === "code").flatMap((cell) => cell.outputs);
+    return outputs.filter((output) => output.output_type === "error").map((output) => output.ename);
+}"""

@@ -1,0 +1,110 @@
+"""The load's own HTTP client, against servers that answer well and badly."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from tritonnb.profile.http_client import HttpClient
+
+GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"
+LAST = b"HTTP/1.1 404 Not Found\r\nConnection: close\r\nContent-Length: 4\r\n\r\ngone"
+
+
+class Server:
+    """Answers each request of a connection with the next of some texts; None closes the connection."""
+
+    def __init__(self, *answers: bytes | None) -> None:
+        self.answers = list(answers)
+        self.connections = 0
+        self.requests: list[bytes] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        while self.answers:
+            try:
+                head = await reader.readuntil(b"\r\n\r\n")
+            except asyncio.IncompleteReadError:
+                break
+            self.requests.append(head + await reader.readexactly(3))
+            answer = self.answers.pop(0)
+            if answer is None:
+                break
+            writer.write(answer)
+        writer.close()
+
+
+def asked(server: Server, ask: Callable[[HttpClient], Awaitable[object]]) -> object:
+    async def run() -> object:
+        listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
+        client = HttpClient(f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v2")
+        try:
+            return await ask(client)
+        finally:
+            client.close()
+            listening.close()
+
+    return asyncio.run(run())
+
+
+async def post(client: HttpClient) -> tuple[int, bytes]:
+    return await client.post(client.head("/infer", 3, {"X": "1"}), b"abc")
+
+
+def test_connections_are_used_again():
+    server = Server(GOOD, CHUNKED, GOOD)
+
+    async def three_times(client: HttpClient) -> list[tuple[int, bytes]]:
+        return [await post(client) for _ in range(3)]
+
+    assert asked(server, three_times) == [(200, b"ok")] * 3
+    assert server.connections == 1
+    assert server.requests[0].startswith(b"POST /infer HTTP/1.1\r\nHost: 127.0.0.1:")
+    assert server.requests[0].endswith(b"Content-Length: 3\r\nX: 1\r\n\r\nabc")
+
+
+def test_requests_at_once_have_connections_of_their_own():
+    server = Server(GOOD, GOOD, GOOD)
+
+    async def at_once(client: HttpClient) -> list[tuple[int, bytes]]:
+        return await asyncio.gather(*(post(client) for _ in range(3)))
+
+    assert asked(server, at_once) == [(200, b"ok")] * 3
+    assert server.connections == 3
+
+
+def test_a_connection_that_the_server_ends_is_not_used_again():
+    server = Server(LAST, GOOD)
+
+    async def twice(client: HttpClient) -> list[tuple[int, bytes]]:
+        return [await post(client) for _ in range(2)]
+
+    assert asked(server, twice) == [(404, b"gone"), (200, b"ok")]
+    assert server.connections == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "complaint"), [(None, "closed the connection"), (b"SSH-2.0-OpenSSH\r\n", "no HTTP answer")]
+)
+def test_what_is_no_answer_is_an_error(answer: bytes | None, complaint: str):
+    with pytest.raises(ConnectionError, match=complaint):
+        asked(Server(answer), post)
+
+
+def test_who_gives_up_closes_the_connection():
+    server = Server(GOOD)
+
+    async def give_up(client: HttpClient) -> None:
+        task = asyncio.ensure_future(client.post(client.head("/infer", 3, {}), b""))  # the body never comes
+        while not server.connections:
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await post(client) == (200, b"ok")
+
+    asked(server, give_up)
+    assert server.connections == 2

@@ -1,0 +1,124 @@
+"""A light HTTP client for loads: many requests at once cost little of the interpreter that serves them, too.
+
+Each request has a connection to itself while it is under way; connections that are free are used again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import cast
+from urllib.parse import urlsplit
+
+import httptools
+
+Answer = tuple[int, bytes]
+
+
+class HttpClient:
+    """Posts to one server; used on one event loop.
+
+    Parameters
+    ----------
+    url : str
+        ``http://HOST:PORT`` or ``https://HOST:PORT``; a path is not heeded.
+    """
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self._ssl = ssl.create_default_context() if parts.scheme == "https" else None
+        self._host = parts.hostname or "localhost"
+        self._port = parts.port or (443 if self._ssl else 80)
+        self._authority = parts.netloc.rpartition("@")[2]
+        self._free: list[_Connection] = []
+
+    def head(self, path: str, length: int, headers: dict[str, str]) -> bytes:
+        """The head of a request with a body of so many bytes."""
+        told = {"Host": self._authority, "Content-Length": str(length), **headers}
+        return "\r\n".join([f"POST {path} HTTP/1.1", *(f"{k}: {v}" for k, v in told.items()), "", ""]).encode("latin-1")
+
+    async def post(self, head: bytes, body: bytes) -> Answer:
+        """Send a request; the status and body of its answer.
+
+        Raises
+        ------
+        OSError
+            If the connection fails.
+        """
+        connection = self._take() or await self._connect()
+        try:
+            answer = await connection.ask(head, body)
+        except BaseException:
+            connection.close()
+            raise
+        if connection.usable:
+            self._free.append(connection)
+        return answer
+
+    def close(self) -> None:
+        """Close the connections that are free."""
+        while self._free:
+            self._free.pop().close()
+
+    def _take(self) -> _Connection | None:
+        while self._free:
+            connection = self._free.pop()
+            if connection.usable:
+                return connection
+        return None
+
+    async def _connect(self) -> _Connection:
+        loop = asyncio.get_running_loop()
+        _, connection = await loop.create_connection(_Connection, self._host, self._port, ssl=self._ssl)
+        return connection
+
+
+class _Connection(asyncio.Protocol):
+    """One request at a time; httptools calls its ``on_…`` methods."""
+
+    def __init__(self) -> None:
+        self.usable = True
+        self._parser = httptools.HttpResponseParser(self)
+        self._body: list[bytes] = []
+        self._transport: asyncio.Transport
+        self._answer: asyncio.Future[Answer] | None = None
+
+    def ask(self, head: bytes, body: bytes) -> asyncio.Future[Answer]:
+        """Send a request; resolved with its answer."""
+        self._answer = asyncio.get_running_loop().create_future()
+        self._body = []
+        self._transport.writelines([head, body])
+        return self._answer
+
+    def close(self) -> None:
+        """Give the connection up."""
+        self.usable = False
+        self._transport.abort()
+
+    # --- asyncio and httptools call these -----------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            self._fail(ConnectionError(f"no HTTP answer: {error}"))
+            self.close()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.usable = False
+        self._fail(error or ConnectionError("the server closed the connection"))
+
+    def on_body(self, data: bytes) -> None:
+        self._body.append(data)
+
+    def on_message_complete(self) -> None:
+        self.usable = self._parser.should_keep_alive()
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result((self._parser.get_status_code(), b"".join(self._body)))
+
+    def _fail(self, error: Exception) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(error)
