@@ -21,7 +21,7 @@ def graph(*steps: str, inputs: str = "in", outputs: str = "out", decoupled: str 
         made.append(
             Step(index, name, -1, {t: t for t in read.split()}, {t: t for t in write.split()}, name in decoupled)
         )
-    return EnsembleGraph("e", made, inputs.split(), outputs.split(), limit)
+    return EnsembleGraph("e", made, inputs.split(), outputs.split(), ["extra"], limit)
 
 
 class Play:
@@ -96,6 +96,12 @@ def test_a_tensor_that_is_missing_satisfies_its_readers():
     assert play.running[0].inputs == {"mid": None}
     play.respond("b")
     assert play.answers == [({"out": None}, True)]
+
+
+def test_without_an_input_that_is_not_optional_no_step_can_run():
+    play = Play("a: in other -> out", inputs="in other")
+    assert play.begin(**{"in": 1}) == []
+    assert "unexpected deadlock" in play.ends[0].message
 
 
 def test_the_first_error_is_the_answer_once_nothing_runs_any_more():

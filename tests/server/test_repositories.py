@@ -166,3 +166,44 @@ def test_repository_agents_are_refused_by_name(server: Server, write_model: Writ
     write_model("one", python_model("x"), config='model_repository_agents { agents { name: "checksum" } }')
     with pytest.raises(Exception, match=r"unable to find 'libtritonrepoagent_checksum\.so' for repo agent 'checksum'"):
         server.load("one")
+
+
+def write_count(repository: Path, count: int, extra: str = "") -> None:
+    config = repository / "one" / "config.pbtxt"
+    config.write_text(f'backend: "python" max_batch_size: 8 {TENSORS} instance_group {{ count: {count} }} {extra}')
+
+
+def test_only_the_instances_change_when_nothing_else_has_changed(server: Server, repository: Path):
+    write_count(repository, 1)
+    server.load("one")
+    infer(server, "one")
+    for count in (3, 1, 2):
+        write_count(repository, count)
+        server.load("one")
+        assert server["one"].config.instance_group[0].count == count
+        assert infer(server, "one") == 1
+    assert server.stats("one")["model_stats"][0]["inference_count"] == 4
+    write_count(repository, 2, "dynamic_batching { }")
+    server.load("one")
+    assert server.stats("one")["model_stats"][0]["inference_count"] == 0
+
+
+def test_an_instance_that_cannot_be_made_leaves_everything_as_it_was(server: Server, write_model: Write):
+    once = """
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def initialize(self, args):
+        assert args["model_instance_name"].endswith("_0"), "only one"
+
+    def execute(self, requests):
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", each.inputs()[0].as_numpy())]) for each in requests]
+"""
+    repository = write_model("one", once)
+    write_count(repository, 1)
+    server.load("one")
+    write_count(repository, 2)
+    with pytest.raises(InvalidArgumentError, match="Internal: AssertionError: only one"):
+        server.load("one")
+    assert infer(server, "one", 5) == 5
+    assert server["one"].config.instance_group[0].count == 1

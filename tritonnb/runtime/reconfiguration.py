@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from pathlib import Path
 from typing import Any
 
 from google.protobuf import json_format
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.model_config.diff import completed, effect_of, with_scheduling_of
-from tritonnb.model_config.load import ConfigError, config_path, finish_config
+from tritonnb.model_config.diff import effect_of, with_scheduling_of
+from tritonnb.model_config.load import ConfigError, config_path
 from tritonnb.model_config.normalize import normalize
-from tritonnb.runtime.devices import cuda_devices
-from tritonnb.runtime.instance import Instance
+from tritonnb.runtime import in_place
 from tritonnb.runtime.loading import ModelSource
 from tritonnb.runtime.options import EngineOptions
 from tritonnb.runtime.repository import ModelRepository, with_config
-from tritonnb.runtime.served_model import ServedModel
 
 
 class Reconfiguration:
@@ -75,12 +72,7 @@ class Reconfiguration:
         else:
             wanted = with_config(source, override)
             normalize(wanted.config)
-        return finish_config(
-            completed(wanted.config, source.config, self._table.get(name).config),
-            source.directory,
-            gpus=cuda_devices(),
-            default_instance_count=lambda kind: 1,
-        )
+        return in_place.finished(wanted, source.config, self._table.get(name).config)
 
     async def apply(self, name: str, config: Any) -> str:
         """Let a model that is served run under a configuration: in place where only its scheduling changes.
@@ -105,21 +97,11 @@ class Reconfiguration:
 
     async def _reconfigure(self, name: str, config: Any) -> None:
         """Change the scheduling, or the instances, of a model that runs, without loading it again."""
-        model, loader = self._table.models[name], self._repository.loader
+        model = self._table.models[name]
         async with model.lock:
             source = self._source(name)
             versions = [self._table.get(name, each) for each in self._table.ready_versions(name)]
-            added: dict[ServedModel, list[Instance]] = {}
-            try:
-                for served in versions:
-                    assert isinstance(served, ServedModel)
-                    added[served] = await loader.create_instances(served, served.missing_instances(config))
-            except BaseException:
-                for instance in itertools.chain.from_iterable(added.values()):
-                    await instance.stop()
-                raise
-            for served, instances in added.items():
-                served.reconfigure(config, instances)
+            await in_place.reconfigure(versions, config, self._repository.loader)
             model.source = dataclasses.replace(source, config=with_scheduling_of(source.config, config))
             model.files = frozenset()  # a plain load goes back to the file
 

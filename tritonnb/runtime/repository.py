@@ -23,6 +23,7 @@ from tritonnb.model_config.identity import ENSEMBLE
 from tritonnb.model_config.load import ConfigError
 from tritonnb.model_config.normalize import normalize
 from tritonnb.model_config.parse import parse_json
+from tritonnb.runtime import in_place
 from tritonnb.runtime.facilities import Facilities
 from tritonnb.runtime.loading import ModelLoader, ModelSource
 from tritonnb.runtime.model_directories import ModelDirectories
@@ -124,8 +125,23 @@ class ModelRepository:
             raise
         model.poll_failure = ""
         made_of = frozenset() if override is not None or files else model.tried
-        await self._load_source(model, source)
+        changes_in_place = bool(made_of) and in_place.only_instances_changed(model, source)
+        if not (changes_in_place and await self._change_instances(model, source)):
+            await self._load_source(model, source)
         model.files = made_of
+
+    async def _change_instances(self, model: Model, source: ModelSource) -> bool:
+        """Give the versions that are served more or fewer instances; False if a new one could not be made."""
+        async with model.lock:
+            versions = [self.table.get(source.name, each) for each in model.ready_versions()]
+            assert model.source is not None
+            try:
+                config = in_place.finished(source, model.source.config, versions[0].config)
+                await in_place.reconfigure(versions, config, self.loader)
+            except TritonError:
+                return False  # loading it anew will fail alike, and say so as usual
+            model.source = source
+            return True
 
     async def _load_source(self, model: Model, source: ModelSource) -> None:
         if source.config.platform == ENSEMBLE:

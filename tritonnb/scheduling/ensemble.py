@@ -12,7 +12,7 @@ values here, and None stands for an optional one that is not there, which satisf
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +54,8 @@ class EnsembleGraph:
     steps : sequence of Step
     inputs, outputs : sequence of str
         The ensemble's own.
+    optional : collection of str
+        The inputs that may be missing.
     max_inflight_requests : int
         How often a step may run at the same time, over all requests of the ensemble; 0 for any number.
     """
@@ -64,12 +66,14 @@ class EnsembleGraph:
         steps: Sequence[Step],
         inputs: Sequence[str],
         outputs: Sequence[str],
+        optional: Collection[str] = (),
         max_inflight_requests: int = 0,
     ) -> None:
         self.name = name
         self.steps = tuple(steps)
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
+        self.optional = frozenset(optional)
         self.max_inflight_requests = max_inflight_requests
         self.decoupled = any(each.decoupled for each in steps)
         self._writer = {tensor: step for step in steps for tensor in step.outputs.values()}
@@ -255,7 +259,8 @@ class EnsembleScheduler:
     def begin(self, request: Any, inputs: Mapping[str, Any], requested: Sequence[str] | None) -> list[EnsembleDecision]:
         """A request arrived; ``requested`` are the outputs it asks for, None for all."""
         run = EnsembleRun(request, self.graph.plan(requested))
-        given = {name: inputs.get(name) for name in self.graph.inputs}
+        graph = self.graph
+        given = {name: inputs.get(name) for name in graph.inputs if name in inputs or name in graph.optional}
         return self._advance(run, given, 0)
 
     def responded(

@@ -1,0 +1,73 @@
+"""Changing what runs without loading it again: its scheduling settings, and how many instances it has."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from tritonnb.model_config.diff import changed_fields, completed, only_scheduling_changed
+from tritonnb.model_config.load import finish_config
+from tritonnb.runtime.devices import cuda_devices
+from tritonnb.runtime.instance import Instance
+from tritonnb.runtime.loading import ModelLoader, ModelSource
+from tritonnb.runtime.model_table import Model
+from tritonnb.runtime.served import Served
+from tritonnb.runtime.served_model import ServedModel
+
+
+def finished(source: ModelSource, asked: Any, running: Any) -> Any:
+    """The configuration that a model would run under, completed with what its backend added to what runs.
+
+    Parameters
+    ----------
+    source : ModelSource
+        With the new configuration, as written and normalised.
+    asked, running : inference.ModelConfig
+        As written when the running model was loaded, and what became of it.
+
+    Raises
+    ------
+    TritonError
+        If the configuration is refused.
+    """
+    return finish_config(
+        completed(source.config, asked, running),
+        source.directory,
+        gpus=cuda_devices(),
+        default_instance_count=lambda kind: 1,
+    )
+
+
+async def reconfigure(versions: Sequence[Served], config: Any, loader: ModelLoader) -> None:
+    """Let versions of a model go on under another configuration.
+
+    Raises
+    ------
+    TritonError
+        If an instance cannot be made; everything is as it was then.
+    """
+    added: dict[ServedModel, list[Instance]] = {}
+    try:
+        for served in versions:
+            assert isinstance(served, ServedModel)
+            added[served] = await loader.create_instances(served, served.missing_instances(config))
+    except BaseException:
+        for instance in itertools.chain.from_iterable(added.values()):
+            await instance.stop()
+        raise
+    for served, instances in added.items():
+        served.reconfigure(config, instances)
+
+
+def only_instances_changed(model: Model, source: ModelSource) -> bool:
+    """Whether the files of a model differ from what is served in nothing but the number of instances.
+
+    Triton changes the instances of such a model and keeps the rest of it, statistics and sequences included.
+    """
+    served = model.source
+    if served is None or not model.files or source.versions != tuple(model.ready_versions()):
+        return False
+    other_files = {path for path, _, _ in model.files ^ model.tried if not path.endswith(".pbtxt")}
+    changed = changed_fields(served.config, source.config)
+    return not other_files and changed == {"instance_group"} and only_scheduling_changed(served.config, source.config)
