@@ -54,6 +54,24 @@ class CanvasSurface {
     pen.globalAlpha = 1;
   }
 
+  // Many lines of one kind, [x1, y1, x2, y2] each, in one stroke.
+  lines(places, { stroke, line = 1, alpha = 1 }) {
+    const pen = this.pen;
+    pen.globalAlpha = alpha;
+    pen.beginPath();
+    for (const [x1, y1, x2, y2] of places) { pen.moveTo(x1, y1); pen.lineTo(x2, y2); }
+    pen.strokeStyle = stroke;
+    pen.lineWidth = line;
+    pen.stroke();
+    pen.globalAlpha = 1;
+  }
+
+  dots(places, radius, fill) {
+    if (radius >= 2.5) { for (const [x, y] of places) this.dot(x, y, radius, fill); return; }
+    this.pen.fillStyle = fill;
+    for (const [x, y] of places) this.pen.fillRect(x - radius, y - radius, 2 * radius, 2 * radius);
+  }
+
   dot(x, y, radius, fill) {
     this.pen.beginPath();
     this.pen.arc(x, y, radius, 0, 2 * Math.PI);
@@ -109,6 +127,14 @@ class SvgSurface {
   path(points, { stroke, fill, line = 1, dash = [], alpha = 1 }) {
     const places = points.map(([x, y]) => `${short(x)},${short(y)}`).join(" ");
     this.parts.push(`<polyline points="${places}" fill="${fill ?? "none"}" opacity="${alpha}"${stroke ? ` stroke="${stroke}" stroke-width="${line}"` : ""}${dash.length ? ` stroke-dasharray="${dash}"` : ""}/>`);
+  }
+
+  lines(places, style) {
+    for (const [x1, y1, x2, y2] of places) this.line(x1, y1, x2, y2, style);
+  }
+
+  dots(places, radius, fill) {
+    for (const [x, y] of places) this.dot(x, y, radius, fill);
   }
 
   dot(x, y, radius, fill) {
