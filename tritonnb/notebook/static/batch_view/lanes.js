@@ -102,7 +102,7 @@ function drawLabels({ surface, story, scale, sizes }, queueTop) {
     label("waiting", queueTop + 8);
   }
   const bands = queueTop + sizes.queue + GAP;
-  const most = Math.max(1, ...story.depths.filter(([time]) => time >= scale.from && time <= scale.to).map((each) => each[1]), story.depthAt(scale.from));
+  const most = largest(story.depths, ([time, depth]) => (time >= scale.from && time <= scale.to ? depth : 1), Math.max(1, story.depthAt(scale.from)));
   story.most = most;
   label("queue depth", bands + BAND / 2);
   label(String(most), bands + 5, true);
@@ -197,7 +197,7 @@ function drawQueue(frame, top) {
     for (const member of batch.members) if (member.length) lines.push([member, batch.sent, batch.n]);
   }
   for (const member of story.pending) lines.push([member, Math.max(end, member[QUEUED]), null]);
-  const most = Math.max(5, ...lines.map(([member]) => member[LINE]));
+  const most = largest(lines, ([member]) => member[LINE], 5);
   const step = queueStep(sizes, most);
   frame.lines = most;
   const kinds = new Map(); // colour -> [lines, beginnings]

@@ -3,6 +3,13 @@
 const PALETTE = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442"];
 const colourOf = (number) => PALETTE[((number % PALETTE.length) + PALETTE.length) % PALETTE.length];
 
+// The largest of what may be too many to be arguments of Math.max.
+function largest(items, of, least) {
+  let found = least;
+  for (const each of items) found = Math.max(found, of(each));
+  return found;
+}
+
 class CanvasSurface {
   constructor(canvas, width, height, theme) {
     const scale = globalThis.devicePixelRatio || 1;

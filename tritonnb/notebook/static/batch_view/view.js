@@ -297,6 +297,7 @@ function headline(story, live, rate) {
   if (live && rate !== null) facts.push([rate.toFixed(0), "requests/s"]);
   const nodes = facts.map(([value, words]) => make("span", "tnb-fact", make("b", "", String(value)), ` ${words}`));
   if (story.drawn > 1) nodes.push(make("span", "tnb-note", `1 of ${story.drawn} requests drawn, all counted`));
+  if (story.batches.size < batches) nodes.push(make("span", "tnb-note", `${story.batches.size} of ${batches} batches to look at`));
   if (!live) nodes.push(make("span", "tnb-note", "recorded"));
   return [make("b", "tnb-model", story.meta.model ?? ""), ...nodes];
 }
