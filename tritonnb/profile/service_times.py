@@ -102,7 +102,7 @@ def _measurement(found: dict[int, list[float]], crowd: LoadResult) -> Measuremen
 
 
 def _believed(found: dict[int, list[float]]) -> dict[int, float]:
-    """A time for each size: what else the machine does only adds, so low ones count, and none exceeds a larger size's."""
+    """A time for each size: what else the machine does only adds to them, so low ones count."""
     often = {rows: times for rows, times in found.items() if len(times) >= _ENOUGH} or found
     believed: dict[int, float] = {}
     least = math.inf
