@@ -202,7 +202,7 @@ async def test_bytes_may_come_one_by_one(server: Running):
     assert await client.answer() == (1, [5, 6])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.integers(1, 200), min_size=1, max_size=12))
 def test_requests_may_be_cut_anywhere(cuts: list[int]):
     async def main() -> None:
@@ -219,7 +219,7 @@ def test_requests_may_be_cut_anywhere(cuts: list[int]):
     asyncio.run(main())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.binary(max_size=200), st.integers(0, 9), st.integers(0, 255), st.integers(0, 7))
 def test_no_frame_breaks_the_server(payload: bytes, kind: int, flags: int, stream: int):
     async def main() -> None:
