@@ -24,7 +24,12 @@ def classifier(image: tnb.FP32[8, 8]) -> tnb.FP32[10]:
     time.sleep(0.04 + 0.004 * len(image))
     return image[:, :1].repeat(2, axis=2)[:, 0, :10]
 """
-TRAFFIC = "tnb.load(server['classifier'], rate=130, arrivals='poisson', duration=4, seed=5).wait()"
+TRAFFIC = """
+panel = server["classifier"].traffic()
+panel.rate.value = 130
+panel.running.value = True
+time.sleep(4)
+"""
 
 
 def main() -> None:

@@ -75,6 +75,9 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
     add("--http-address", default="127.0.0.1")
     add("--http-port", type=int, default=DEFAULT_PORT)
     add("--http-max-input-size", type=int, default=HttpOptions().max_input_size)
+    add("--http-restricted-api", action="append", default=[], type=_restriction,
+        metavar="API[,API...]:KEY=VALUE")  # fmt: skip
+    add("--http-header-forward-pattern", default="")
     add("--http-allow-foreign", type=_boolean, default=False, metavar="BOOL",
         help="answer requests whose Host or Origin is not this machine")  # fmt: skip
     add("--allow-grpc", type=_boolean, default=True)
@@ -116,7 +119,7 @@ def _serve(options: argparse.Namespace) -> int:
             options.model_repository,
             host=options.http_address,
             port=options.http_port,
-            http=HttpOptions(max_input_size=options.http_max_input_size, allow_foreign=options.http_allow_foreign),
+            http=_http_options(options),
             grpc_port=options.grpc_port if options.allow_grpc else None,
             grpc_host=options.grpc_address,
             grpc=_grpc_options(options),
@@ -220,6 +223,15 @@ def _boolean(text: str) -> bool:
     if text.lower() in ("false", "0"):
         return False
     raise argparse.ArgumentTypeError(f"expected true or false, got '{text}'")
+
+
+def _http_options(options: argparse.Namespace) -> HttpOptions:
+    return HttpOptions(
+        max_input_size=options.http_max_input_size,
+        allow_foreign=options.http_allow_foreign,
+        restricted_api=tuple(each for several in options.http_restricted_api for each in several),
+        header_forward_pattern=options.http_header_forward_pattern,
+    )
 
 
 def _grpc_options(options: argparse.Namespace) -> GrpcOptions:

@@ -46,3 +46,10 @@ def test_files_stay_in_the_directory_of_their_model(path: str):
         parameters = {"config": '{"backend": "python"}', f"file:{path}": b"pass"}
         with pytest.raises(Exception, match="outside the model's directory"):
             server.run(server.engine.load("m", parameters))
+
+
+def test_files_that_cannot_be_written_are_refused():
+    with Server(port=0, model_control_mode="explicit", allow_file_override=True) as server:
+        parameters = {"config": '{"backend": "python"}', f"file:{'A' * 300}": b"pass"}
+        with pytest.raises(Exception, match="cannot be written: File name too long"):
+            server.run(server.engine.load("m", parameters))

@@ -111,3 +111,14 @@ def test_a_stateful_recording_has_its_slots_as_still_twin():
     rec = tnb.simulate(config, tnb.sequences([2, 2, 2], every_us=9000, stagger_us=100), tnb.fixed(1))
     assert "3 sequences in 2 slots" in rec.view().svg()
     assert rec.view().history["meta"]["strategy"] == "direct"
+
+
+def test_a_comparison_shows_both_runs_over_the_same_time():
+    config = 'name: "m" max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 20000 }'
+    rec = tnb.simulate(config, [(0, 4), (9000, 4), (9000, 2)], tnb.fixed(50))
+    changed = rec.what_if(max_queue_delay_microseconds=0)
+    card, _, before, said, after = changed.view().children
+    assert changed.verdict() in card.value.replace("&gt;", ">")
+    assert "batch 1 differs" in said.value
+    assert before.history["now"] == after.history["now"] == 109.0
+    assert len(before.history["batches"]) == len(changed.before.batches)

@@ -45,6 +45,11 @@ for step in range(3):
 last = dict(X=[[1.0]], sequence_id="e", sequence_start=True, sequence_end=True)
 threading.Thread(target=lambda: server["remembers"](**last)).start()
 """
+COMPARISON = """
+config = 'name: "m" max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 20000 }'
+arrivals = [(0, 4), (50_000 / 3, 2), (0, 2), (100_000 / 3, 6), (100_000 / 3, 2)]
+tnb.simulate(config, arrivals, tnb.fixed(50)).what_if(max_queue_delay_microseconds=0).view()
+"""
 
 # Runs code in the kernel and looks whether the view changed before the kernel was done with it.
 SEND_AND_WAIT = """async ([code, before]) => {
@@ -86,9 +91,9 @@ class View:
 
 @pytest.fixture(scope="module")
 def page(notebook) -> Any:
-    page = notebook(SERVE, "view", TRAFFIC, SEQUENCES, STATEFUL)
+    page = notebook(SERVE, "view", TRAFFIC, SEQUENCES, STATEFUL, COMPARISON)
     page.run_all()
-    View(page, 4)
+    page.output(5).locator(".tnb-batch-view").nth(1).wait_for()
     return page
 
 
@@ -184,6 +189,17 @@ def test_a_stateful_model_shows_its_slots_and_its_backlog_live(page: NotebookPag
     view.says("backlog: empty")
     view.root.locator(".tnb-note", has_text="free").wait_for()
     assert view.root.locator(".tnb-held").count() == 3
+
+
+def test_views_of_a_comparison_show_the_same_time(page: NotebookPage):
+    before, after = (page.output(5).locator(".tnb-batch-view").nth(number) for number in (0, 1))
+    before.locator("canvas").focus()
+    for _ in range(5):
+        page.browser_page.keyboard.press("ArrowRight")
+    time = before.locator(".tnb-event").inner_text().split(" ms")[0]
+    assert float(time) > 0
+    after.locator(".tnb-event", has_text=f"{time} ms").wait_for()
+    page.screenshots("batch-view-comparison", page.output(5))
 
 
 def test_nothing_complains(page: NotebookPage):

@@ -51,7 +51,7 @@ def test_it_goes_on_while_a_cell_runs(page: NotebookPage):
 
 def test_the_dashboard_has_the_same_panel(page: NotebookPage):
     dashboard = page.output(2).locator(".tnb-dashboard")
-    dashboard.get_by_role("tab", name="Traffic").click()
+    dashboard.get_by_role("tab", name="Live").click()
     dashboard.get_by_text(re.compile("Last:")).wait_for()
     page.screenshots("dashboard-traffic", dashboard)
     assert page.errors == []

@@ -68,6 +68,12 @@ def test_the_form_follows_the_text_and_the_text_the_form(editor: ConfigEditor):
     assert "max_batch_size: 2  # fewer" in editor.text
 
 
+def test_lines_end_as_a_browser_ends_them(editor: ConfigEditor):
+    editor.text = "max_batch_size: 8\r\nbackend: 'python'\r\n"
+    editor.settle()
+    assert editor.report["text"] == editor.text == "max_batch_size: 8\nbackend: 'python'\n"
+
+
 def test_it_says_beforehand_what_applying_takes(editor: ConfigEditor):
     editor.set_field(DELAY, 500)
     editor.settle()

@@ -177,6 +177,28 @@ def test_wrong_arguments_are_named_before_anything_is_measured(server: Server, g
     assert server["held"].stats()["inference_count"] == 0
 
 
+def test_an_ensemble_is_loaded_with_its_steps_and_cannot_be_swept(tmp_path: Path):
+    (tmp_path / "twice" / "1").mkdir(parents=True)
+    (tmp_path / "twice" / "config.pbtxt").write_text(
+        """
+        platform: "ensemble" max_batch_size: 8
+        input { name: "A" data_type: TYPE_FP32 dims: 4 } output { name: "B" data_type: TYPE_FP32 dims: 4 }
+        ensemble_scheduling { step {
+            model_name: "add_sub" model_version: -1
+            input_map { key: "INPUT0" value: "A" } input_map { key: "INPUT1" value: "A" }
+            output_map { key: "OUTPUT0" value: "B" }
+        } }
+        """
+    )
+    options = {"model_control_mode": "explicit", "load_models": ["twice"]}
+    with Server([EXAMPLES, tmp_path], port=0, **options) as server:
+        recording = tnb.load(server["twice"], clients=2, requests=10).wait().recording
+        assert recording is not None
+        assert {each.model for each in recording.batches} == {"add_sub"}
+        with pytest.raises(tnb.TritonError, match="is an ensemble, which runs nothing itself: sweep its steps"):
+            tnb.sweep(server["twice"], max_batch_size=[4], clients=1)
+
+
 def test_a_stateful_model_needs_sequences(server: Server):
     with pytest.raises(tnb.TritonError, match="'accumulate' is stateful: say sequence_length="):
         tnb.sweep(server["accumulate"], count=[1], rate=5)

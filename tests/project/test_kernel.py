@@ -60,9 +60,9 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def test_interrupting_a_cell_leaves_the_server_serving(kernel: Kernel):
-    kernel.run(SERVE.format(port=0))
-    message = kernel.client.execute("print('blocking', flush=True)\nimport threading\nthreading.Event().wait()")
+def interrupted(kernel: Kernel, code: str) -> str:
+    """Interrupt a cell once it has printed something; the name of its error."""
+    message = kernel.client.execute(code)
     while True:
         published = kernel.client.get_iopub_msg(timeout=30)
         if published["parent_header"].get("msg_id") == message and published["msg_type"] == "stream":
@@ -70,7 +70,21 @@ def test_interrupting_a_cell_leaves_the_server_serving(kernel: Kernel):
     kernel.manager.interrupt_kernel()
     while (reply := kernel.client.get_shell_msg(timeout=30))["parent_header"]["msg_id"] != message:
         pass
-    assert reply["content"]["ename"] == "KeyboardInterrupt"
+    return reply["content"].get("ename", "")
+
+
+def test_interrupting_a_cell_leaves_the_server_serving(kernel: Kernel):
+    kernel.run(SERVE.format(port=0))
+    blocking = "print('blocking', flush=True)\nimport threading\nthreading.Event().wait()"
+    assert interrupted(kernel, blocking) == "KeyboardInterrupt"
+    assert kernel.run(ASK) == ANSWER
+
+
+def test_interrupting_a_wait_for_traffic_stops_it_and_keeps_what_was_measured(kernel: Kernel):
+    kernel.run(SERVE.format(port=0))
+    waiting = 'load = tnb.load(server["add_sub"], clients=1)\nprint("waiting", flush=True)\nload.wait()'
+    assert interrupted(kernel, waiting) == "KeyboardInterrupt"
+    assert kernel.run("result = load.wait(20); print(load.done, load.answered == load.sent)") == "True True\n"
     assert kernel.run(ASK) == ANSWER
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
+import tritonclient.grpc as grpcclient
 import tritonclient.http as httpclient
 
 from tests.server.conftest import EXAMPLES, python_model
@@ -143,3 +146,51 @@ def test_strict_configuration_requires_a_file(write_model: Callable[..., Path]):
     with serving("--model-repository", str(repository), "--disable-auto-complete-config") as process:
         assert process.exit_status() == 1
     assert "Poll failed for model directory 'm': failed to open text file for read" in process.log
+
+
+def test_every_endpoint_and_its_flags(write_model: Callable[..., Path], tmp_path: Path):
+    trace = tmp_path / "trace.json"
+    arguments = [
+        f"--model-repository={write_model('m', python_model('x'))}",
+        "--grpc-restricted-protocol=statistics,logging:key=secret",
+        "--grpc-infer-response-compression-level=low",
+        "--grpc-keepalive-time=60000",
+        "--metrics-config=summary_latencies=true",
+        "--metrics-config=summary_quantiles=0.5:0.05,0.75:0.01",
+        "--trace-config=level=TIMESTAMPS",
+        "--trace-config=rate=1",
+        f"--trace-config=triton,file={trace}",
+        "--log-format=ISO8601",
+    ]
+    with serving(*arguments) as process:
+        grpc_port = process.wait_for(r"Started GRPCInferenceService at 127\.0\.0\.1:(\d+)").group(1)
+        metrics_port = process.wait_for(r"Started Metrics Service at 127\.0\.0\.1:(\d+)").group(1)
+        given = grpcclient.InferInput("X", [1, 1], "FP32")
+        given.set_data_from_numpy(np.ones((1, 1), np.float32))
+        with grpcclient.InferenceServerClient(f"127.0.0.1:{grpc_port}") as client:
+            assert client.infer("m", [given]).as_numpy("Y").tolist() == [[1.0]]
+            with pytest.raises(Exception, match="expecting header 'triton-grpc-protocol-key'"):
+                client.get_inference_statistics("m")
+        with urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}/metrics") as answer:
+            text = answer.read().decode()
+        assert re.search(r'nv_inference_request_summary_us\{model="m",version="1",quantile="0.75"\} \d+', text)
+        assert process.end() == 0
+    assert re.search(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ I \d+ ", process.log, re.M)
+    stamps = [each["name"] for entry in json.loads(trace.read_text()) for each in entry.get("timestamps", ())]
+    assert {"GRPC_SEND_END", "COMPUTE_START"} <= set(stamps)
+
+
+@pytest.mark.parametrize(
+    ("flag", "complaint"),
+    [
+        ("--metrics-config=oops=1", "Invalid metrics configuration key 'oops' specified"),
+        ("--trace-config=level=TIMESTAMPS", "trace file name is not given"),
+        ("--trace-config=mode=opentelemetry", "trace setting 'mode=opentelemetry' is not supported"),
+        ("--grpc-restricted-protocol=oops:a=b", "expected <protocols>:<key>=<value>"),
+        ("--grpc-use-ssl=true", "cannot read the files for TLS"),
+    ],
+)
+def test_a_flag_that_cannot_be_is_an_error(write_model: Callable[..., Path], flag: str, complaint: str):
+    with serving(f"--model-repository={write_model('m', python_model('x'))}", flag) as process:
+        assert process.exit_status() in (1, 2)
+    assert complaint in process.log

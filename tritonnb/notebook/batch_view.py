@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anywidget
+import ipywidgets as widgets
 import traitlets
 from tritonclient.grpc import model_config_pb2 as pb
 
@@ -30,6 +31,7 @@ from tritonnb.scheduling.sequence_batcher import SequenceBatcher
 
 if TYPE_CHECKING:
     from tritonnb.model_handle import ModelHandle
+    from tritonnb.recording.comparison import Comparison
     from tritonnb.recording.recording import Recording
 
 _STATIC = Path(__file__).parent / "static"
@@ -50,6 +52,18 @@ def watch(model: ModelHandle) -> LiveBatchView:
     if model.name not in views or not views[model.name].live:
         views[model.name] = LiveBatchView(model)
     return views[model.name]
+
+
+def compare(comparison: Comparison) -> widgets.VBox:
+    """Both runs of a comparison, one below the other; what one does to one view, the other follows."""
+    runs = (comparison.before, comparison.after)
+    until = max(each.span_ns[1] - each.span_ns[0] for each in runs) / 1e6
+    views = [view(each) for each in runs]
+    for each in views:
+        each.history = {**each.history, "now": until}
+    widgets.jslink((views[0], "moment"), (views[1], "moment"))
+    titles = [widgets.HTML(f"<b>{words}</b>") for words in ("before", html.escape(comparison.difference()))]
+    return widgets.VBox([widgets.HTML(comparison._repr_html_()), titles[0], views[0], titles[1], views[1]])
 
 
 def view(recording: Recording) -> BatchView:
@@ -83,12 +97,15 @@ class BatchView(KeepsLastState, anywidget.AnyWidget):
         What a view shows when it opens.
     live : bool
         Whether more is to come.
+    moment : dict
+        The time that is looked at, to link views in the browser.
     """
 
     _esm = "\n".join((_STATIC / "batch_view" / f"{part}.js").read_text("utf-8") for part in _PARTS)
     _css = _STATIC / "batch_view.css"
     history = traitlets.Dict().tag(sync=True)
     live = traitlets.Bool(False).tag(sync=True)
+    moment = traitlets.Dict().tag(sync=True)
 
     def __init__(self, history: Json, recording: Recording | None = None, **traits: Any) -> None:
         self._recording = recording

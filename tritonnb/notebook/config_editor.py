@@ -77,7 +77,7 @@ class _Seen:
         try:
             assert path is not None
             status = path.stat()
-            return cls(path.read_text("utf-8", "surrogateescape"), (status.st_mtime_ns, status.st_size))
+            return cls(path.read_text("utf-8", "replace"), (status.st_mtime_ns, status.st_size))
         except (OSError, AssertionError):
             return cls(None, None)
 
@@ -184,6 +184,12 @@ class ConfigEditor(KeepsLastState, anywidget.AnyWidget):
             _open.get(handle.server, {}).pop(self.model, None)
             self._jobs.put(None)
         super().close()
+
+    @traitlets.validate("text")
+    def _with_plain_lines(self, proposal: dict[str, Any]) -> str:
+        """A text as a browser would give it back."""
+        text: str = proposal["value"]
+        return text.replace("\r\n", "\n").replace("\r", "\n")
 
     # --- the worker -----------------------------------------------------------------------------
 

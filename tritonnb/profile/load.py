@@ -255,8 +255,7 @@ class Load:
         except BaseException as error:
             self._finished.set_exception(error)
         else:
-            model = self._target.spec.name
-            self._finished.set_result(self._measured(None if recording is None else recording.of(model)))
+            self._finished.set_result(self._measured(self._concerning(recording)))
         finally:
             self._target.close()
 
@@ -272,6 +271,14 @@ class Load:
         except RuntimeError:
             if server.alive:
                 raise
+
+    def _concerning(self, recording: Recording | None) -> Recording | None:
+        """What concerns the model; of an ensemble everything, since other models do its work."""
+        name = self._target.spec.name
+        config = None if recording is None else recording.configs.get(name)
+        if recording is None or (config is not None and config.HasField("ensemble_scheduling")):
+            return recording
+        return recording.of(name)
 
     def _open_loop(self, asked: OpenLoop) -> None:
         begin = time.monotonic_ns()

@@ -31,8 +31,8 @@ _LEAST, _EACH = 24, 8
 _WARM_UP = 3
 #: Sizes that came less often are left out, if others came often enough.
 _ENOUGH = 3
-#: An instance that has nothing to do for so much of the time while requests wait is waiting for the server.
-_IDLE = 0.3
+#: If full batches fill less of the time than this while requests wait, not the model is the limit.
+_BUSY = 0.7
 
 
 @dataclass(frozen=True)
@@ -92,18 +92,17 @@ def measure(model: ModelHandle, *, size: int, inputs: Inputs, shapes: Shapes | N
 
 
 def _measurement(found: dict[int, list[float]], crowd: LoadResult) -> Measurement:
-    """Times by batch size, and what a crowd of clients got."""
+    """Times by batch size, and what a crowd of clients got, if those times do not explain it."""
     assert crowd.recording is not None
-    summary = crowd.summary()
     times = _believed(found)
     largest = max(times)
     instances = len({each.instance for each in crowd.recording.batches})
-    times[largest] = max(times[largest], 1000 * instances * largest / summary["rows_per_second"])
-    return Measurement(times, crowd.rate if summary["busy"] < 1 - _IDLE else math.inf)
+    busy = crowd.summary()["rows_per_second"] / largest * times[largest] / 1000 / instances
+    return Measurement(times, crowd.rate if busy < _BUSY else math.inf)
 
 
 def _believed(found: dict[int, list[float]]) -> dict[int, float]:
-    """A time for each size: none takes longer than a larger one."""
+    """A time for each size: what else the machine does only adds to them, so low ones count."""
     often = {rows: times for rows, times in found.items() if len(times) >= _ENOUGH} or found
     believed: dict[int, float] = {}
     least = math.inf

@@ -113,6 +113,8 @@ def sweep(
         "sequences": sequences,
         "seed": seed,
     }
+    if model.served.config.HasField("ensemble_scheduling"):
+        raise InvalidArgumentError(f"model '{model.name}' is an ensemble, which runs nothing itself: sweep its steps")
     running = edited(model.served.config, {})
     grid = [({}, running), *((edits, edited(running, edits)) for edits in _grid(fields))]
     for _, config in grid:

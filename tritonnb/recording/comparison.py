@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import html
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
+from tritonnb.recording.batches import Batch
+
 if TYPE_CHECKING:
+    import ipywidgets as widgets
+
     from tritonnb.recording.figures.picture import Picture
     from tritonnb.recording.recording import Recording
 
@@ -54,6 +59,26 @@ class Comparison:
         ]
         return f"With {told}: {'; '.join(changed) or 'nothing changes'}."
 
+    def difference(self) -> str:
+        """The first batch that is another one, and why it was sent when it was."""
+        begin = min(each.span_ns[0] for each in (self.before, self.after))
+        pairs = zip_longest(*(sorted(each.batches, key=_sent) for each in (self.before, self.after)))
+        for number, (one, other) in enumerate(pairs, 1):
+            if one is None or other is None or _what(one) != _what(other):
+                return f"batch {number} differs. Before: {_told(one, begin)}. After: {_told(other, begin)}."
+        return "the batches are the same"
+
+    def view(self) -> widgets.VBox:
+        """Both runs in the view of `Recording.view`, one below the other, over the same time.
+
+        Returns
+        -------
+        ipywidgets.VBox
+        """
+        from tritonnb.notebook.batch_view import compare
+
+        return compare(self)
+
     def plot(self) -> Picture:
         """Both timelines, one above the other, over the same time.
 
@@ -79,6 +104,18 @@ class Comparison:
             f"<p><b>{html.escape(self.verdict())}</b></p><table><thead><tr><th></th><th>before</th><th>after</th></tr>"
             f"</thead><tbody>{rows}</tbody></table>"
         )
+
+
+def _sent(batch: Batch) -> tuple[int, int]:
+    return batch.sent_ns, batch.number
+
+
+def _what(batch: Batch) -> tuple[object, ...]:
+    return batch.requests, batch.sent_ns
+
+
+def _told(batch: Batch | None, begin_ns: int) -> str:
+    return "there is none" if batch is None else f"at {(batch.sent_ns - begin_ns) / 1e6:.1f} ms {batch.why}"
 
 
 def _words(name: str) -> str:

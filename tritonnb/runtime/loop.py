@@ -20,6 +20,8 @@ except ImportError:  # no wheel for this platform, such as Windows
 
 T = TypeVar("T")
 
+_STOPPED = "the server has been stopped"
+
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
     """Uvloop's loop where it exists, asyncio's otherwise."""
@@ -36,6 +38,8 @@ class BackgroundLoop:
 
     def __init__(self, name: str = "tritonnb") -> None:
         self.loop = new_event_loop()
+        self._ending = threading.Lock()
+        self._ended = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -61,13 +65,18 @@ class BackgroundLoop:
         if threading.current_thread() is self._thread:
             coroutine.close()
             raise RuntimeError("the server's own loop cannot wait for itself: use the async form")
-        if not self.alive:
-            coroutine.close()
-            raise RuntimeError("the server has been stopped")
-        future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        with self._ending:
+            if self._ended:
+                coroutine.close()
+                raise RuntimeError(_STOPPED)
+            future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
         try:
             return future.result()
-        except (KeyboardInterrupt, concurrent.futures.CancelledError):
+        except concurrent.futures.CancelledError:
+            if self._ended:
+                raise RuntimeError(_STOPPED) from None
+            raise
+        except KeyboardInterrupt:
             future.cancel()
             raise
 
@@ -82,8 +91,20 @@ class BackgroundLoop:
         try:
             self.loop.run_forever()
         finally:
+            with self._ending:
+                self._ended = True
+            # Whoever asked just now is told, rather than left to wait for ever.
+            self.loop.run_until_complete(_cancel_everything())
             self.loop.run_until_complete(self.loop.shutdown_asyncgens())
             self.loop.close()
+
+
+async def _cancel_everything() -> None:
+    await asyncio.sleep(0)  # what was asked last has become a task
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
 
 
 async def _as_coroutine(function: Callable[..., T], args: tuple[Any, ...]) -> T:

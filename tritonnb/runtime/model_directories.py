@@ -91,8 +91,11 @@ class ModelDirectories:
             if relative.is_absolute() or ".." in relative.parts or not relative.parts:
                 raise ConfigError(name, f"file '{path}' is outside the model's directory")
             target = directory / relative
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(content)
+            try:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(content)
+            except OSError as error:  # a name that no file system takes, a file where a directory should be
+                raise ConfigError(name, f"file '{path}' cannot be written: {error.strerror}") from None
         return self.read_directory(name, directory, override, holder)
 
     def read_directory(self, name: str, directory: Path, override: str | None, holder: object = None) -> ModelSource:

@@ -18,9 +18,7 @@ from tritonnb.runtime.shared_memory import fill
 _PLAIN = OutputFormat()
 
 
-def response_message(
-    served: Served, request: InferRequest, response: InferResponse, answer: AnswerFormat, given: Any
-) -> Any:
+def response_message(served: Served, request: InferRequest, response: InferResponse, answer: AnswerFormat) -> Any:
     """The message that answers a request.
 
     Parameters
@@ -30,8 +28,6 @@ def response_message(
     response : InferResponse
         No error.
     answer : AnswerFormat
-    given : inference.ModelInferRequest
-        What the client sent.
 
     Returns
     -------
@@ -56,7 +52,6 @@ def response_message(
         else:
             fill(tensor.name, wanted.region, contents(tensor))
             raw.append(b"")
-            _name_region(output, given)
         outputs.append(output)
     message = pb.ModelInferResponse(
         model_name=served.name,
@@ -68,16 +63,6 @@ def response_message(
     for name, value in (response.parameters or {}).items():
         _set_parameter(message.parameters[name], value)
     return message
-
-
-def _name_region(output: Any, given: Any) -> None:
-    """Say which region an output is in, in the words of the request."""
-    for each in given.outputs:
-        if each.name == output.name:
-            for name in ("shared_memory_region", "shared_memory_offset", "shared_memory_byte_size"):
-                if name in each.parameters:
-                    output.parameters[name].CopyFrom(each.parameters[name])
-            return
 
 
 def _set_parameter(parameter: Any, value: ParameterValue) -> None:

@@ -158,7 +158,7 @@ class Inference:
         try:
             if response.error is not None:
                 raise response.error
-            return response_message(self._served, self.request, response, self._answer, self.given)
+            return response_message(self._served, self.request, response, self._answer)
         except TritonError:
             raise
         except Exception as error:

@@ -30,6 +30,7 @@ from tritonnb.endpoints.http.handlers import (
 )
 from tritonnb.endpoints.http.infer_request import RequestReader, header_length
 from tritonnb.endpoints.http.infer_response import write_response
+from tritonnb.endpoints.http.restrictions import Restrictions
 from tritonnb.endpoints.http.templates import RequestTemplates
 from tritonnb.endpoints.http.transport import make_server
 from tritonnb.endpoints.tensors import AnswerFormat
@@ -74,6 +75,11 @@ class HttpOptions:
         Names besides this machine's own that it may be called by.
     transport : str
         ``"fast"`` (httptools), ``"tornado"``, or ``"auto"``.
+    restricted_api : tuple of (api, header, value)
+        ``--http-restricted-api``: an API is answered only to requests with this header.
+    header_forward_pattern : str
+        ``--http-header-forward-pattern``: headers whose whole name matches, in any case, become parameters of
+        inference requests, under their names in lower case.
     """
 
     max_input_size: int = 67_108_864
@@ -81,6 +87,8 @@ class HttpOptions:
     allow_foreign: bool = False
     allowed_hosts: tuple[str, ...] = ()
     transport: str = "auto"
+    restricted_api: tuple[tuple[str, str, str], ...] = ()
+    header_forward_pattern: str = ""
 
 
 class HttpEndpoint(httputil.HTTPServerConnectionDelegate):
@@ -101,6 +109,8 @@ class HttpEndpoint(httputil.HTTPServerConnectionDelegate):
         self.port = port
         self.options = options
         self.reader = RequestReader(options.max_input_size, engine.shared_memory)
+        self.restrictions = Restrictions(options.restricted_api)
+        self.forwarded = re.compile(options.header_forward_pattern, re.I) if options.header_forward_pattern else None
         self.guard = None if options.allow_foreign else Guard(host, options.allowed_hosts)
         self._templates: WeakKeyDictionary[Served, RequestTemplates] = WeakKeyDictionary()
         self.application = make_application(engine, options.max_input_size)
@@ -159,6 +169,7 @@ class _Inference:
     encoding: str | None
     json_length: str | None
     accepted: str | None
+    forwarded: dict[str, str] | None
 
 
 class _Message(httputil.HTTPMessageDelegate):
@@ -188,8 +199,12 @@ class _Message(httputil.HTTPMessageDelegate):
         if endpoint.guard is not None:
             refusal = endpoint.guard.refusal(headers.get("Host"), headers.get("Origin"))
             if refusal is not None:
-                self._other = _Refused(self, refusal)
+                self._other = _Refused(self, refusal, JSON)
                 return
+        restriction = endpoint.restrictions.refusal(start_line.path, headers.get)
+        if restriction is not None:
+            self._other = _Refused(self, restriction, TEXT)
+            return
         found = _INFER.fullmatch(start_line.path) if start_line.method == "POST" else None
         if found is not None:
             model, version = found.groups()
@@ -199,6 +214,7 @@ class _Message(httputil.HTTPMessageDelegate):
                 headers.get("Content-Encoding"),
                 headers.get("Inference-Header-Content-Length"),
                 headers.get("Accept-Encoding"),
+                _matching(headers, endpoint.forwarded),
             )
             if isinstance(headers, LightHeaders):
                 headers.route = route
@@ -255,6 +271,8 @@ class _Message(httputil.HTTPMessageDelegate):
             content_type = JSON
             request, self._answer = endpoint.read(served, body, length, self._answered)
             self._request = request
+            if route.forwarded:
+                request.parameters.update(route.forwarded)
             self.connection.set_close_callback(self._closed)
             if self._trace is None:
                 served.submit(request)
@@ -331,6 +349,14 @@ class _Message(httputil.HTTPMessageDelegate):
             self._served.cancel(self._request)
 
 
+def _matching(headers: Any, pattern: re.Pattern[str] | None) -> dict[str, str] | None:
+    """The headers that are forwarded."""
+    if pattern is None:
+        return None
+    full = headers.full() if isinstance(headers, LightHeaders) else headers
+    return {name.lower(): value for name, value in full.items() if pattern.fullmatch(name)}
+
+
 def _unexpected(error: Exception) -> InternalError:
     """A fault of this server: the client hears of it, and the log has the rest."""
     logger.error("an inference request failed unexpectedly", exc_info=error)
@@ -340,9 +366,10 @@ def _unexpected(error: Exception) -> InternalError:
 class _Refused(httputil.HTTPMessageDelegate):
     """Reads a request to its end and refuses it."""
 
-    def __init__(self, message: _Message, reason: str) -> None:
+    def __init__(self, message: _Message, reason: str, content_type: str) -> None:
         self._message = message
         self._reason = reason
+        self._content_type = content_type
 
     def finish(self) -> None:
-        self._message.respond(403, JSON, error_body(self._reason))
+        self._message.respond(403, self._content_type, error_body(self._reason))

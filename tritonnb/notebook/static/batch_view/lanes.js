@@ -102,7 +102,7 @@ function drawLabels({ surface, story, scale, sizes }, queueTop) {
     label("waiting", queueTop + 8);
   }
   const bands = queueTop + sizes.queue + GAP;
-  const most = Math.max(1, ...story.depths.filter(([time]) => time >= scale.from && time <= scale.to).map((each) => each[1]), story.depthAt(scale.from));
+  const most = largest(story.depths, ([time, depth]) => (time >= scale.from && time <= scale.to ? depth : 1), Math.max(1, story.depthAt(scale.from)));
   story.most = most;
   label("queue depth", bands + BAND / 2);
   label(String(most), bands + 5, true);
@@ -143,7 +143,7 @@ function drawBatches(frame, queueTop) {
 // A batch's box in slices, one for each request as high as its rows, and lines from where those waited.
 function drawSlices(frame, batch, left, right, bottom, height, queueTop) {
   const { surface, story, scale, sizes } = frame;
-  const slices = slicesOf(story, batch, height);
+  const slices = slicesOf(story, batch, height, right - left);
   const step = queueStep(sizes, frame.lines);
   let y = bottom;
   for (const [member, part, colour, label] of slices) {
@@ -157,13 +157,13 @@ function drawSlices(frame, batch, left, right, bottom, height, queueTop) {
   }
 }
 
-// [member, height, colour, label] from below; too thin for that, one slice for each colour.
-function slicesOf(story, batch, height) {
+// [member, height, colour, label] from below; where that is too small to see, one slice for each colour.
+function slicesOf(story, batch, height, width) {
   const rows = batch.members.reduce((sum, each) => sum + (each.length ? each[ROWS] : 1), 0);
   const slices = batch.members.map((each) => (each.length
     ? [each, (height * each[ROWS]) / rows, requestColour(story, each), each[LABEL]]
     : [null, height / rows, null, ""]));
-  if (height / rows >= 3 || slices.length <= 1) return slices;
+  if ((height / rows >= 3 && width >= 5) || slices.length <= 1) return slices;
   const parts = new Map();
   for (const [, part, colour] of slices) parts.set(colour, (parts.get(colour) ?? 0) + part);
   return [...parts].map(([colour, part]) => [null, part, colour, ""]);
@@ -197,20 +197,30 @@ function drawQueue(frame, top) {
     for (const member of batch.members) if (member.length) lines.push([member, batch.sent, batch.n]);
   }
   for (const member of story.pending) lines.push([member, Math.max(end, member[QUEUED]), null]);
-  const most = Math.max(5, ...lines.map(([member]) => member[LINE]));
+  const most = largest(lines, ([member]) => member[LINE], 5);
   const step = queueStep(sizes, most);
   frame.lines = most;
-  const named = [];
+  const kinds = new Map(); // colour -> [lines, beginnings]
+  const named = [], words = [];
   for (const [member, until, number] of lines) {
     const y = top + 6 + member[LINE] * step;
     const colour = requestColour(story, member);
-    const begin = scale.clamp(member[QUEUED]);
-    surface.line(begin, y, scale.clamp(until), y, { stroke: colour, line: number !== null && number === selected ? 4 : Math.min(2, step * 0.6) });
-    surface.dot(begin, y, Math.min(lines.length > 150 ? 1.8 : 3.5, Math.max(1.2, step * 0.36)), colour);
-    const room = begin - (named[member[LINE]] ?? -Infinity) > surface.measure(member[LABEL], 10) + 14;
-    if (step >= 10 && room && lines.length < 200) surface.text(member[LABEL], begin - 5, y, { size: 10, align: "right", halo: true });
+    const begin = scale.clamp(member[QUEUED]), gone = scale.clamp(until);
+    if (!kinds.has(colour)) kinds.set(colour, [[], []]);
+    const [waits, beginnings] = kinds.get(colour);
+    waits.push([begin, y, gone, y]);
+    beginnings.push([begin, y]);
+    if (number !== null && number === selected) surface.line(begin, y, gone, y, { stroke: colour, line: 4 });
+    const room = step >= 10 && lines.length < 200 && begin - (named[member[LINE]] ?? -Infinity) > surface.measure(member[LABEL], 10) + 14;
+    if (room) words.push([member[LABEL], begin - 5, y]);
     named[member[LINE]] = Math.max(begin, named[member[LINE]] ?? -Infinity);
   }
+  const radius = Math.min(lines.length > 150 ? 1.8 : 3.5, Math.max(1.2, step * 0.36));
+  for (const [colour, [waits, beginnings]] of kinds) {
+    surface.lines(waits, { stroke: colour, line: Math.min(2, step * 0.6) });
+    surface.dots(beginnings, radius, colour);
+  }
+  for (const [label, x, y] of words) surface.text(label, x, y, { size: 10, align: "right", halo: true });
   drawRefused(frame, top, step);
 }
 

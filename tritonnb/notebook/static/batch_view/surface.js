@@ -3,6 +3,13 @@
 const PALETTE = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442"];
 const colourOf = (number) => PALETTE[((number % PALETTE.length) + PALETTE.length) % PALETTE.length];
 
+// The largest of what may be too many to be arguments of Math.max.
+function largest(items, of, least) {
+  let found = least;
+  for (const each of items) found = Math.max(found, of(each));
+  return found;
+}
+
 class CanvasSurface {
   constructor(canvas, width, height, theme) {
     const scale = globalThis.devicePixelRatio || 1;
@@ -52,6 +59,24 @@ class CanvasSurface {
     if (stroke) { pen.strokeStyle = stroke; pen.lineWidth = line; pen.stroke(); }
     pen.setLineDash([]);
     pen.globalAlpha = 1;
+  }
+
+  // Many lines of one kind, [x1, y1, x2, y2] each, in one stroke.
+  lines(places, { stroke, line = 1, alpha = 1 }) {
+    const pen = this.pen;
+    pen.globalAlpha = alpha;
+    pen.beginPath();
+    for (const [x1, y1, x2, y2] of places) { pen.moveTo(x1, y1); pen.lineTo(x2, y2); }
+    pen.strokeStyle = stroke;
+    pen.lineWidth = line;
+    pen.stroke();
+    pen.globalAlpha = 1;
+  }
+
+  dots(places, radius, fill) {
+    if (radius >= 2.5) { for (const [x, y] of places) this.dot(x, y, radius, fill); return; }
+    this.pen.fillStyle = fill;
+    for (const [x, y] of places) this.pen.fillRect(x - radius, y - radius, 2 * radius, 2 * radius);
   }
 
   dot(x, y, radius, fill) {
@@ -109,6 +134,14 @@ class SvgSurface {
   path(points, { stroke, fill, line = 1, dash = [], alpha = 1 }) {
     const places = points.map(([x, y]) => `${short(x)},${short(y)}`).join(" ");
     this.parts.push(`<polyline points="${places}" fill="${fill ?? "none"}" opacity="${alpha}"${stroke ? ` stroke="${stroke}" stroke-width="${line}"` : ""}${dash.length ? ` stroke-dasharray="${dash}"` : ""}/>`);
+  }
+
+  lines(places, style) {
+    for (const [x1, y1, x2, y2] of places) this.line(x1, y1, x2, y2, style);
+  }
+
+  dots(places, radius, fill) {
+    for (const [x, y] of places) this.dot(x, y, radius, fill);
   }
 
   dot(x, y, radius, fill) {

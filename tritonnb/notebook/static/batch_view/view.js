@@ -87,6 +87,7 @@ class View {
       if (!event.ctrlKey && !event.metaKey && !event.shiftKey) return;
       event.preventDefault();
       this.zoom(event.deltaY + event.deltaX > 0 ? 1.25 : 0.8, this.timeAt(event));
+      this.share();
     }, { passive: false });
     this.canvas.addEventListener("pointerdown", (event) => { this.drag = { x: event.offsetX, from: this.from, moved: false }; this.canvas.setPointerCapture(event.pointerId); });
     this.canvas.addEventListener("pointermove", (event) => {
@@ -95,6 +96,7 @@ class View {
       this.drag.moved = true;
       this.from = this.drag.from - ((event.offsetX - this.drag.x) / (this.canvas.clientWidth - this.story.gutter - RIGHT)) * this.span;
       this.draw();
+      this.share();
     });
     this.canvas.addEventListener("pointerup", (event) => {
       if (this.drag && !this.drag.moved) this.click(event);
@@ -120,6 +122,19 @@ class View {
     else this.save(action);
     this.draw();
     this.wake();
+    this.share();
+  }
+
+  // Views of a comparison show the same time: the trait `moment` is linked in the browser.
+  share() {
+    this.model.set("moment", { from: this.from, span: this.span, cursor: this.cursor });
+  }
+
+  adopt({ from, span, cursor }) {
+    if (from === undefined || (from === this.from && span === this.span && cursor === this.cursor)) return;
+    this.hold();
+    Object.assign(this, { from, span, cursor });
+    this.draw();
   }
 
   hold() {
@@ -165,6 +180,7 @@ class View {
     const { begin, end } = this.story;
     this.lookAt(begin + share * (end - begin));
     this.draw();
+    this.share();
   }
 
   lookAt(time) {
@@ -281,6 +297,7 @@ function headline(story, live, rate) {
   if (live && rate !== null) facts.push([rate.toFixed(0), "requests/s"]);
   const nodes = facts.map(([value, words]) => make("span", "tnb-fact", make("b", "", String(value)), ` ${words}`));
   if (story.drawn > 1) nodes.push(make("span", "tnb-note", `1 of ${story.drawn} requests drawn, all counted`));
+  if (story.batches.size < batches) nodes.push(make("span", "tnb-note", `${story.batches.size} of ${batches} batches to look at`));
   if (!live) nodes.push(make("span", "tnb-note", "recorded"));
   return [make("b", "tnb-model", story.meta.model ?? ""), ...nodes];
 }
@@ -371,11 +388,14 @@ function render({ model, el }) {
   const live = () => { if (!model.get("live")) view.liveEnded(); };
   model.on("msg:custom", tick);
   model.on("change:history", history);
+  const moment = () => view.adopt(model.get("moment"));
+  model.on("change:moment", moment);
   model.on("change:live", live);
   return () => {
     view.close();
     model.off("msg:custom", tick);
     model.off("change:history", history);
+    model.off("change:moment", moment);
     model.off("change:live", live);
   };
 }

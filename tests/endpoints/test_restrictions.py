@@ -1,0 +1,89 @@
+"""Restricted APIs and forwarded headers of the HTTP endpoint."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tritonnb.endpoints.http.endpoint import HttpOptions
+from tritonnb.endpoints.http.restrictions import Restrictions
+from tritonnb.server import Server
+
+MODELS = Path(__file__).parents[1] / "models"
+BODY = json.dumps({"inputs": [{"name": "INPUT0", "datatype": "INT32", "shape": [1], "data": [1]}]})
+
+
+@pytest.fixture(scope="module", params=["fast", "tornado"])
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    options = HttpOptions(
+        transport=request.param,
+        restricted_api=(("inference", "key", "secret"), ("logging", "key", "secret")),
+        header_forward_pattern="x-.*",
+    )
+    explicit = {"model_control_mode": "explicit", "load_models": ["parameters"]}
+    with Server(MODELS, port=0, http=options, **explicit) as server:
+        yield server
+
+
+def ask(server: Server, method: str, path: str, body: str = "", **headers: str) -> tuple[int, str, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection.request(method, path, body or None, {name.replace("_", "-"): each for name, each in headers.items()})
+    answer = connection.getresponse()
+    found = answer.status, answer.headers["Content-Type"], answer.read()
+    connection.close()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/v2/models/parameters/infer"),
+        ("POST", "/v2/models/nosuch/versions/1/generate?x=1"),
+        ("GET", "/v2/logging"),
+        ("PUT", "/v2/logging"),
+    ],
+)
+def test_a_restricted_api_wants_its_header_before_anything_else(server: Server, method: str, path: str):
+    refused = (403, "text/plain", b'{"error":"This API is restricted, expecting header \'key\'"}')
+    assert ask(server, method, path) == refused
+    assert ask(server, method, path, key="wrong") == refused
+
+
+def test_with_the_header_it_is_answered(server: Server):
+    assert ask(server, "GET", "/v2/logging", KEY="secret")[0] == 200
+    for _ in range(2):  # a head that was seen before is judged as the first time
+        assert ask(server, "POST", "/v2/models/parameters/infer", BODY, key="secret")[0] == 200
+    assert ask(server, "GET", "/v2/models/parameters")[0] == 200
+
+
+def test_headers_that_match_become_parameters_of_each_request(server: Server):
+    for value in ("1", "2", "2"):
+        _, _, body = ask(server, "POST", "/v2/models/parameters/infer", BODY, key="secret", X_One=value, other="3")
+        seen = json.loads(json.loads(body)["outputs"][0]["data"][0])
+        assert seen["parameters"] == {"x-one": value}
+
+
+@pytest.mark.parametrize(
+    ("api", "path"),
+    [
+        ("health", "/v2/health/ready"),
+        ("health", "/v2/models/m/ready"),
+        ("metadata", "/v2"),
+        ("metadata", "/v2/models/m/versions/1"),
+        ("model-config", "/v2/models/m/config"),
+        ("statistics", "/v2/models/stats"),
+        ("statistics", "/v2/models/m/versions/1/stats"),
+        ("model-repository", "/v2/repository/models/m/load"),
+        ("shared-memory", "/v2/systemsharedmemory/region/r/status"),
+        ("trace", "/v2/trace/setting"),
+        ("trace", "/v2/models/m/trace/setting"),
+    ],
+)
+def test_every_path_belongs_to_one_api(api: str, path: str):
+    assert Restrictions([(api, "key", "v")]).refusal(path, lambda name: None) is not None
+    others = {"health", "metadata", "inference", "model-config", "statistics", "model-repository", "trace"} - {api}
+    assert Restrictions([(each, "key", "v") for each in others]).refusal(path, lambda name: None) is None
