@@ -170,3 +170,23 @@ def test_a_batching_library_cannot_be_run_here(model):
     (model / "1" / "batchstrategy.so").touch()
     with pytest.raises(UnsupportedError, match="custom batching of model 'm' is not supported"):
         finish(model)
+
+
+@pytest.mark.parametrize(
+    ("control", "message"),
+    [
+        ("", "metric control must specify 'metric_identifier'"),
+        ("metric_identifier { }", "metric identifier must specify non-empty 'family'"),
+        ('metric_identifier { family: "f" }', "metric control must specify 'histogram_options'"),
+        (
+            'metric_identifier { family: "f" } histogram_options { }',
+            "histogram options must specify non-empty 'buckets'",
+        ),
+    ],
+)
+def test_a_metric_control_says_what_it_controls_and_how(tmp_path, control, message):
+    (tmp_path / "m" / "1").mkdir(parents=True)
+    text = f'backend: "python" model_metrics {{ metric_control {{ {control} }} }}'
+    (tmp_path / "m" / "config.pbtxt").write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        load_config(tmp_path / "m", "m")

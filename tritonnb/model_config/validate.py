@@ -38,11 +38,25 @@ def validate(config: Any) -> None:
         _check_sequence_batching(config)
     if config.platform == ENSEMBLE or config.HasField("ensemble_scheduling"):
         check_ensemble_scheduling(config)
+    _check_metrics(config)
     if config.response_cache.enable and config.model_transaction_policy.decoupled:
         raise InvalidArgumentError(
             f"Response Cache does not currently support model {config.name} with 'decoupled' transaction "
             "policy. Please disable the response cache."
         )
+
+
+def _check_metrics(config: Any) -> None:
+    """The rules for ``model_metrics``, those of releases that have it."""
+    for control in config.model_metrics.metric_control:
+        if not control.HasField("metric_identifier"):
+            raise InvalidArgumentError("metric control must specify 'metric_identifier'")
+        if not control.metric_identifier.family:
+            raise InvalidArgumentError("metric identifier must specify non-empty 'family'")
+        if not control.HasField("histogram_options"):
+            raise InvalidArgumentError("metric control must specify 'histogram_options'")
+        if not control.histogram_options.buckets:
+            raise InvalidArgumentError("histogram options must specify non-empty 'buckets'")
 
 
 def _check_dynamic_batching(config: Any) -> None:
