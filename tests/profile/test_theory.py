@@ -12,7 +12,7 @@ UNLIMITED = 'name: "m" max_batch_size: 100000 dynamic_batching { }'
 
 
 def simulated(rate: float, alpha_ms: float, tau0_ms: float, config: str = UNLIMITED) -> tnb.Recording:
-    arrivals = tnb.poisson(rate, 20_000 / rate, seed=1)
+    arrivals = tnb.poisson(rate, 8_000 / rate, seed=1)
     return tnb.simulate(config, arrivals, tnb.linear(alpha_ms=alpha_ms, tau0_ms=tau0_ms))
 
 
