@@ -31,6 +31,7 @@ from tritonnb.profile.load import Load, load
 from tritonnb.profile.result import LoadResult
 from tritonnb.profile.service_times import service_times
 from tritonnb.profile.sweep import Sweep, sweep
+from tritonnb.profile.theory import Theory, theory
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.simulate import simulate
 from tritonnb.recording.worksheet import Worksheet, worksheet
@@ -80,6 +81,7 @@ __all__ = [
     "Recording",
     "Server",
     "Sweep",
+    "Theory",
     "TritonError",
     "Worksheet",
     "__version__",
@@ -99,5 +101,6 @@ __all__ = [
     "simulate",
     "sweep",
     "table",
+    "theory",
     "worksheet",
 ]
