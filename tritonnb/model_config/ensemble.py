@@ -191,7 +191,7 @@ def _step_models(config: Any, lookup: Lookup) -> dict[str, Any]:
         raise InvalidArgumentError(
             f"ensemble {config.name} contains models that are not available or ambiguous: {', '.join(missing)}"
         )
-    for step in steps:
+    for step in sorted(steps, key=lambda each: str(each.model_name)):
         model = found[step.model_name]
         assert model is not None
         depends = f"ensemble '{config.name}' depends on '{step.model_name}'"

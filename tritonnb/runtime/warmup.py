@@ -141,6 +141,10 @@ def _request(context: ModelContext, spec: ModelSpec, validator: RequestValidator
 def _tensor(context: ModelContext, spec: ModelSpec, name: str, given: Any) -> Tensor:
     datatype = BY_NUMBER.get(given.data_type, INVALID)
     shape = (1, *given.dims) if spec.max_batch_size > 0 else tuple(given.dims)
+    if min(given.dims, default=0) < 0:
+        raise InvalidArgumentError(
+            f"warmup setting expects all variable-size dimensions are specified for input '{name}'"
+        )
     choice = given.WhichOneof("input_data_type")
     if choice == "input_data_file":
         return Tensor(name, datatype, _from_file(context.directory / "warmup" / given.input_data_file, datatype, shape))
