@@ -354,6 +354,27 @@ async def test_streams_carry_messages_as_they_come(server: Running):
 
 
 @with_server
+async def test_a_stream_that_is_reset_while_its_answers_wait_cancels_what_is_left(server: Running):
+    client = await server.connect(PREFACE, frame(SETTINGS, 0, 0, struct.pack(">HI", INITIAL_WINDOW, 0)))
+    client.send(client.headers(1, path=STREAM), frame(DATA, 0, 1, message(1)))
+    await client.until(HEADERS)  # the first answer waits for the window
+    server.echo.hold = True
+    client.send(frame(DATA, 0, 1, message(2)))
+    held = await server.echo.held.get()
+    client.send(frame(RST_STREAM, 0, 1, struct.pack(">I", 8)))
+    assert await server.echo.cancelled.get() is held
+
+
+@with_server
+async def test_a_unary_call_has_one_message(server: Running):
+    server.echo.hold = True
+    client = await server.connect()
+    client.send(client.headers(1), frame(DATA, END_STREAM, 1, message(1) + message(2)))
+    assert b"'grpc-status': '13'" in (await client.until(HEADERS, END_STREAM))[1]
+    assert await server.echo.cancelled.get() is await server.echo.held.get()
+
+
+@with_server
 async def test_a_call_that_is_no_grpc_is_refused(server: Running):
     client = await server.connect()
     client.send(client.headers(1, flags=END_HEADERS | END_STREAM, content_type="text/html"))

@@ -15,6 +15,7 @@ import time
 import zlib
 from collections import deque
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Any
 from urllib.parse import quote_from_bytes
 
@@ -50,6 +51,7 @@ _DONE = literal("grpc-status", b"0")
 _NOT_GRPC = literal(":status", b"415")
 _TIMEOUT = re.compile(r"(\d{1,8})([HMSmun])")
 _UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
+_PRINTABLE = bytes(each for each in range(0x20, 0x7F) if each != ord("%"))
 _NOT_METADATA = re.compile(r":.*|grpc-.*|te|content-type|.*-bin")
 
 
@@ -111,6 +113,8 @@ class FastServer:
 class _Call:
     """One RPC; this class is that of those with one request and one response."""
 
+    _streaming = False
+
     def __init__(
         self, server: FastServer, connection: Connection, stream: int, headers: Headers, rpc: Rpc | None
     ) -> None:
@@ -127,6 +131,7 @@ class _Call:
         self._task: asyncio.Task[None] | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._begun = False
+        self._head_sent = False
         self._over = False
 
     # --- what the connection says ---------------------------------------------------------------
@@ -195,6 +200,10 @@ class _Call:
     # --- requests -------------------------------------------------------------------------------
 
     def _take(self, message: bytes | bytearray, compressed: int) -> None:
+        if self._begun and not self._streaming:
+            self._finish(INTERNAL, "there is more than one request message")
+            self.cancelled()
+            return
         try:
             if compressed:
                 message = _decompress(message, self._headers.get("grpc-encoding", "identity"))
@@ -262,11 +271,6 @@ class _Call:
             trailers += literal("grpc-message", encoded.encode())
         self._connection.send(self, b"", b"", trailers if self._head_sent else _SUCCESS + trailers)
 
-    _head_sent = False
-
-
-_PRINTABLE = bytes(each for each in range(0x20, 0x7F) if each != ord("%"))
-
 
 class _Infer(_Call):
     """``ModelInfer``: no task, the response is sent where the model's answer arrives."""
@@ -305,6 +309,7 @@ class _Infer(_Call):
 class _StreamInfer(_Infer):
     """``ModelStreamInfer``."""
 
+    _streaming = True
     _requests: asyncio.Queue[Any]
     _room: asyncio.Event
 
@@ -339,8 +344,9 @@ class _StreamInfer(_Infer):
             return
         self._server.streams.add(stream)
         try:
-            async for message in stream.responses():
-                await self._send(message.SerializeToString())
+            async with aclosing(stream.responses()) as responses:
+                async for message in responses:
+                    await self._send(message.SerializeToString())
         except Exception as error:
             self._fail(as_triton_error(error))
         else:
