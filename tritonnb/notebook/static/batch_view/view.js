@@ -353,8 +353,8 @@ function batchDetails(story, batch) {
 function slotGrid(story, time, live) {
   const { slots, backlog } = story.slotsAt(time);
   if (live && story.seen.owners) {
-    for (const [sequence, index, slot, , left] of story.seen.owners) {
-      const key = `${story.instances[index]} ${slot}`;
+    for (const [sequence, instance, slot, left] of story.seen.owners) {
+      const key = `${instance} ${slot}`;
       const known = slots.get(key);
       slots.set(key, { sequence, ran: known?.sequence === sequence ? known.ran : 0, left: left - (time - story.now) });
     }
@@ -374,7 +374,7 @@ function slotGrid(story, time, live) {
     } else cell.append(make("span", "tnb-note", "free"));
     grid.append(cell);
   }
-  const waiting = live && story.seen.backlog ? story.seen.backlog.map(([sequence]) => sequence) : backlog;
+  const waiting = live ? story.seen.backlog ?? backlog : backlog;
   const words = `backlog: ${waiting.length ? waiting.join(", ") : "empty"}`;
   return make("div", "", make("p", "tnb-note", `${story.meta.strategy} strategy${story.meta.states?.length ? `; state ${story.meta.states.join(", ")}` : ""}; ${words}`), grid);
 }
