@@ -286,7 +286,7 @@ function make(tag, name, ...children) {
 }
 
 function headline(story, live, rate) {
-  const { requests, batches, rows, nulls, refused } = story.counts;
+  const { requests, batches, rows, nulls, refused, cached } = story.counts;
   const facts = [
     [requests, "requests"], [batches, "batches"],
     [batches ? ((rows - nulls) / batches).toFixed(2) : "–", "rows in a batch (mean)"],
@@ -294,11 +294,13 @@ function headline(story, live, rate) {
   ];
   if (nulls) facts.push([`${((100 * nulls) / rows).toFixed(0)} %`, "null rows"]);
   if (refused) facts.push([refused, "refused"]);
+  if (cached) facts.push([cached, "from the cache"]);
   if (live && rate !== null) facts.push([rate.toFixed(0), "requests/s"]);
   const nodes = facts.map(([value, words]) => make("span", "tnb-fact", make("b", "", String(value)), ` ${words}`));
   if (story.drawn > 1) nodes.push(make("span", "tnb-note", `1 of ${story.drawn} requests drawn, all counted`));
   if (story.batches.size < batches) nodes.push(make("span", "tnb-note", `${story.batches.size} of ${batches} batches to look at`));
   if (!live) nodes.push(make("span", "tnb-note", "recorded"));
+  if (story.meta.note) nodes.push(make("span", "", story.meta.note));
   return [make("b", "tnb-model", story.meta.model ?? ""), ...nodes];
 }
 
