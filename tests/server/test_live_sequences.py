@@ -21,6 +21,8 @@ from tritonnb.recording.batches import Batch
 from tritonnb.server import Server
 
 ORDER = (3, 1, 2, 4, 5, 6)
+#: A machine that is busy with something else may send a request too late; not three times in a row.
+TRIES = 3
 
 
 @dataclass(frozen=True)
@@ -109,10 +111,15 @@ def test_simulated(example: Example):
 
 @by_name
 def test_live(example: Example):
-    with Server(port=0) as server, server.record() as rec:
-        serve_timed(server, example.config)
-        asyncio.run(play(server, example))
-    assert told(rec, example) == (example.batches, example.refused)
+    seen = None
+    for _ in range(TRIES):
+        with Server(port=0) as server, server.record() as rec:
+            serve_timed(server, example.config)
+            asyncio.run(play(server, example))
+        seen = told(rec, example)
+        if seen == (example.batches, example.refused):
+            break
+    assert seen == (example.batches, example.refused)
 
 
 @dataclass(frozen=True)
