@@ -46,10 +46,9 @@ async def _soak(server: Server, requests: int, connections: int) -> Counter[str]
 
     async def client(index: int) -> None:
         nonlocal warm
-        assert server.endpoints.grpc is not None
         async with (
             httpclient.InferenceServerClient(f"127.0.0.1:{server.port}") as http,
-            grpcclient.InferenceServerClient(f"127.0.0.1:{server.endpoints.grpc.port}") as grpc,
+            grpcclient.InferenceServerClient(f"127.0.0.1:{server.grpc_port}") as grpc,
         ):
             for number in numbers:
                 right = await _one((http, grpc), index, number)

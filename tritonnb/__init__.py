@@ -25,12 +25,15 @@ from tritonnb.backends.annotations import (
 from tritonnb.core.errors import TritonError
 from tritonnb.core.version import VERSION as __version__
 from tritonnb.doctor import doctor
+from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.http.endpoint import HttpOptions
+from tritonnb.endpoints.metrics.families import MetricsOptions
 from tritonnb.nesting import allow_nested
 from tritonnb.profile.load import Load, load
 from tritonnb.profile.result import LoadResult
 from tritonnb.profile.service_times import service_times
 from tritonnb.profile.sweep import Sweep, sweep
+from tritonnb.profile.theory import Theory, theory
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.simulate import simulate
 from tritonnb.recording.worksheet import Worksheet, worksheet
@@ -49,6 +52,7 @@ from tritonnb.simulation import (
     sequences,
     table,
 )
+from tritonnb.telemetry.trace_settings import TraceOptions
 
 
 def load_ipython_extension(shell: Any) -> None:
@@ -74,12 +78,16 @@ __all__ = [
     "UINT64",
     "Arrival",
     "ClosedLoop",
+    "GrpcOptions",
     "HttpOptions",
     "Load",
     "LoadResult",
+    "MetricsOptions",
     "Recording",
     "Server",
     "Sweep",
+    "Theory",
+    "TraceOptions",
     "TritonError",
     "Worksheet",
     "__version__",
@@ -99,5 +107,6 @@ __all__ = [
     "simulate",
     "sweep",
     "table",
+    "theory",
     "worksheet",
 ]

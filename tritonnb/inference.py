@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -83,6 +85,35 @@ class Submitter:
                 request.respond(request, InferResponse(error=InternalError(f"{type(error).__name__}: {error}")))
 
 
+class Waker:
+    """Tells a caller's event loop which of its requests were answered, many with one wake-up."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = weakref.ref(loop)
+        self._finished: deque[asyncio.Future[None]] = deque()
+        self._called = False
+
+    def wake(self, future: asyncio.Future[None]) -> None:
+        """Finish a future, from any thread."""
+        self._finished.append(future)
+        if not self._called:
+            self._called = True
+            loop = self._loop()
+            # The caller's loop may be gone: nobody is left to wake then.
+            if loop is not None and not loop.is_closed():
+                loop.call_soon_threadsafe(self._finish)
+
+    def _finish(self) -> None:
+        self._called = False
+        while self._finished:
+            future = self._finished.popleft()
+            if not future.done():
+                future.set_result(None)
+
+
+_wakers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Waker] = weakref.WeakKeyDictionary()
+
+
 class Collector:
     """Gathers the responses of one request, and says when the final one is there.
 
@@ -135,7 +166,10 @@ async def infer_async(submitter: Submitter, request: InferRequest) -> list[Outpu
     """Run a request and wait for it in the caller's event loop; cancelling the task cancels it."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[None] = loop.create_future()
-    collector = Collector(lambda: _wake(loop, future))
+    waker = _wakers.get(loop)
+    if waker is None:
+        waker = _wakers[loop] = Waker(loop)
+    collector = Collector(functools.partial(waker.wake, future))
     request.respond = collector.respond
     submitter.submit(request)
     try:
@@ -214,14 +248,3 @@ def _from_numpy(model: str, wanted: TensorSpec, value: npt.ArrayLike) -> npt.NDA
 
 def _to_numpy(tensor: Tensor) -> npt.NDArray[Any]:
     return bf16_to_float32(tensor.array) if tensor.datatype is BF16 else tensor.array
-
-
-def _wake(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
-    # The caller's loop may be gone: nobody is left to wake then.
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(_finish, future)
-
-
-def _finish(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)

@@ -241,12 +241,22 @@ class Server:
             self.call(self.engine.stream.detach, events.append)
             recording.fill(map(unpack, events), self.call(self.engine.configs))
 
-    # --- the endpoint -------------------------------------------------------------------------
+    # --- the endpoints ------------------------------------------------------------------------
 
     @property
     def port(self) -> int:
         """The HTTP port."""
         return self.endpoints.http.port
+
+    @property
+    def grpc_port(self) -> int | None:
+        """The gRPC port; None where there is none."""
+        return None if self.endpoints.grpc is None else self.endpoints.grpc.port
+
+    @property
+    def metrics_port(self) -> int | None:
+        """The port of the metrics; None where there is none."""
+        return None if self.endpoints.metrics is None else self.endpoints.metrics.port
 
     @property
     def url(self) -> str:

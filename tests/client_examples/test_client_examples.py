@@ -49,8 +49,7 @@ def test_the_example_passes(servers: dict[str, Server], command: tuple[str, ...]
     protocol = "grpc" if "grpc" in name else "http"
     server = servers[protocol]
     server.load("simple")  # the model control examples leave it unloaded
-    assert server.endpoints.grpc is not None
-    port = server.endpoints.grpc.port if protocol == "grpc" else server.port
+    port = server.grpc_port if protocol == "grpc" else server.port
     run = [sys.executable, str(EXAMPLES / name), *arguments, "-u", f"127.0.0.1:{port}"]
     ran = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert ran.returncode == 0, ran.stdout[-2000:] + ran.stderr[-2000:]

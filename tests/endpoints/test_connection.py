@@ -208,7 +208,7 @@ def test_heads_that_say_more_than_what_is_wanted_are_not_remembered(peer: Peer, 
 
 
 @given(st.lists(st.sampled_from([REQUEST, CHUNKED]), min_size=1, max_size=6), st.data())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_however_a_stream_is_cut_its_requests_are_the_same(requests: list[bytes], data: st.DataObject):
     stream = b"".join(requests)
     cuts = sorted(data.draw(st.sets(st.integers(0, len(stream)))) | {0, len(stream)})
@@ -225,7 +225,7 @@ def test_however_a_stream_is_cut_its_requests_are_the_same(requests: list[bytes]
 
 
 @given(st.permutations(range(4)))
-@settings(max_examples=24, deadline=None)
+@settings(max_examples=24)
 def test_answers_leave_in_the_order_of_the_requests(order: list[int]):
     loop = Loop()
     try:

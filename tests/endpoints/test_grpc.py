@@ -45,8 +45,7 @@ def start(request: pytest.FixtureRequest) -> Iterator[Start]:
 
 
 def address(server: Server) -> str:
-    assert server.endpoints.grpc is not None
-    return f"127.0.0.1:{server.endpoints.grpc.port}"
+    return f"127.0.0.1:{server.grpc_port}"
 
 
 def client_of(server: Server, **options: Any) -> grpcclient.InferenceServerClient:

@@ -29,8 +29,7 @@ def channel(request: pytest.FixtureRequest) -> Iterator[grpc.Channel]:
     explicit = {"model_control_mode": "explicit", "load_models": names, "trace": TraceOptions("trace.json")}
     options = GrpcOptions(transport=request.param)
     with Server(MODELS, port=0, grpc_port=0, grpc=options, **explicit) as server:
-        assert server.endpoints.grpc is not None
-        with grpc.insecure_channel(f"127.0.0.1:{server.endpoints.grpc.port}") as channel:
+        with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
             yield channel
 
 

@@ -202,7 +202,7 @@ async def test_bytes_may_come_one_by_one(server: Running):
     assert await client.answer() == (1, [5, 6])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.integers(1, 200), min_size=1, max_size=12))
 def test_requests_may_be_cut_anywhere(cuts: list[int]):
     async def main() -> None:
@@ -219,7 +219,7 @@ def test_requests_may_be_cut_anywhere(cuts: list[int]):
     asyncio.run(main())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.binary(max_size=200), st.integers(0, 9), st.integers(0, 255), st.integers(0, 7))
 def test_no_frame_breaks_the_server(payload: bytes, kind: int, flags: int, stream: int):
     async def main() -> None:
@@ -351,6 +351,27 @@ async def test_streams_carry_messages_as_they_come(server: Running):
         assert response.infer_response.id == str(number)
     client.send(frame(DATA, END_STREAM, 1, b""))
     assert b"'grpc-status': '0'" in (await client.until(HEADERS, END_STREAM))[1]
+
+
+@with_server
+async def test_a_stream_that_is_reset_while_its_answers_wait_cancels_what_is_left(server: Running):
+    client = await server.connect(PREFACE, frame(SETTINGS, 0, 0, struct.pack(">HI", INITIAL_WINDOW, 0)))
+    client.send(client.headers(1, path=STREAM), frame(DATA, 0, 1, message(1)))
+    await client.until(HEADERS)  # the first answer waits for the window
+    server.echo.hold = True
+    client.send(frame(DATA, 0, 1, message(2)))
+    held = await server.echo.held.get()
+    client.send(frame(RST_STREAM, 0, 1, struct.pack(">I", 8)))
+    assert await server.echo.cancelled.get() is held
+
+
+@with_server
+async def test_a_unary_call_has_one_message(server: Running):
+    server.echo.hold = True
+    client = await server.connect()
+    client.send(client.headers(1), frame(DATA, END_STREAM, 1, message(1) + message(2)))
+    assert b"'grpc-status': '13'" in (await client.until(HEADERS, END_STREAM))[1]
+    assert await server.echo.cancelled.get() is await server.echo.held.get()
 
 
 @with_server

@@ -35,8 +35,7 @@ def start() -> Iterator[Callable[..., Server]]:
 
 
 def get(server: Server, path: str = "/metrics", method: str = "GET") -> tuple[int, str, str]:
-    assert server.endpoints.metrics is not None
-    connection = http.client.HTTPConnection("127.0.0.1", server.endpoints.metrics.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", server.metrics_port, timeout=10)
     connection.request(method, path)
     answer = connection.getresponse()
     body = answer.read().decode()

@@ -222,7 +222,7 @@ def notebook(lab: Lab, browser: Any) -> Iterator[Callable[..., NotebookPage]]:
         if not file:
             file = write_notebook(lab, f"test-{time.monotonic_ns()}", *cells)
         context = browser.new_context(viewport=VIEWPORT, **context_options)
-        context.set_default_timeout(30_000)
+        context.set_default_timeout(60_000)
         contexts.append(context)
         page = NotebookPage(context.new_page(), lab, file)
         pages.append(page)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
+from google.protobuf import text_format
+from tritonclient.grpc import model_config_pb2 as pb
 
 import tritonnb as tnb
+from tritonnb.core.events import CacheHit, EnsembleExecuted
 from tritonnb.notebook.feed import MOST_MEMBERS, Feed, describe_config
 from tritonnb.recording.recording import Recording
 
@@ -147,3 +150,21 @@ def test_a_configuration_is_told_in_the_words_of_its_fields():
     assert meta["states"] == ["S [3]"]
     dynamic = describe_config("m", tnb.simulate(DYNAMIC, [(0, 1)], tnb.fixed(1)).configs["m"])
     assert (dynamic["preferred"], dynamic["delay"], dynamic["max_batch_size"]) == ([4], 5.0, 8)
+
+
+def test_answers_from_the_cache_are_requests_that_ran_in_no_batch(rec):
+    feed = feed_of(rec)
+    feed.take([CacheHit(5, "m", 1, 77, 3, 1)])
+    assert not feed.quiet
+    counts = feed.flush(10)["counts"]
+    assert (counts["requests"], counts["cached"], counts["batches"]) == (1, 1, 0)
+    assert feed.quiet
+
+
+def test_an_ensemble_names_the_models_to_watch():
+    steps = "".join(f'step {{ model_name: "{name}" model_version: -1 }} ' for name in ("detect", "crop", "detect"))
+    config = text_format.Parse(f'platform: "ensemble" ensemble_scheduling {{ {steps} }}', pb.ModelConfig())
+    feed = Feed("e", config, 0)
+    feed.take([EnsembleExecuted(9, "e", 1, 7, 1, 0, 0, 1, 2, 3, 4, "")])
+    assert feed.flush(10)["counts"]["requests"] == 1
+    assert feed.meta()["note"].endswith("Watch the models of its steps: detect, crop.")

@@ -143,7 +143,7 @@ def test_findings_stand_under_the_verdict():
 def test_the_verdict_sets_the_longest_wait_beside_what_is_allowed():
     waited = tnb.simulate(DELAY, [(0, 1), (1000, 2)], tnb.fixed(1)).verdict()
     assert waited == (
-        "2 requests ran in 1 batches: mean batch 3.0 rows; 100% of rows shared a batch; "
+        "2 requests ran in 1 batch: mean batch 3.0 rows; 100% of rows shared a batch; "
         "the oldest request waited 5.0 ms of 5 ms allowed."
     )
     late = tnb.simulate(DELAY, [(0, 8), (1, 8)], tnb.fixed(20)).verdict()

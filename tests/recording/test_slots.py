@@ -154,7 +154,7 @@ class Watched(SlotTable):
         super()._own(slot, sequence)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(
         st.tuples(st.integers(0, 40), st.lists(st.integers(0, 25), min_size=1, max_size=4), st.booleans()),

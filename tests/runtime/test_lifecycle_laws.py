@@ -178,4 +178,4 @@ class Lifecycle(RuleBasedStateMachine):
 
 
 TestLifecycle = Lifecycle.TestCase
-TestLifecycle.settings = settings(max_examples=25, stateful_step_count=20, deadline=None)
+TestLifecycle.settings = settings(max_examples=25, stateful_step_count=20)

@@ -93,7 +93,6 @@ def background() -> Iterator[BackgroundLoop]:
 @pytest.mark.parametrize("name", CONFIGS)
 @settings(
     max_examples=40,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(st.lists(sent, min_size=1, max_size=25))

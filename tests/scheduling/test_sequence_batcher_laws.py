@@ -217,6 +217,5 @@ TestHistory = History.TestCase
 TestHistory.settings = settings(
     max_examples=int(os.environ.get("SCHEDULING_EXAMPLES", "200")),
     stateful_step_count=40,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
 )

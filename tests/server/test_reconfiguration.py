@@ -9,6 +9,7 @@ from pathlib import Path
 
 import tritonnb as tnb
 from tests.server.conftest import python_model
+from tritonnb.scheduling.rate_limiter import Resource
 from tritonnb.server import Server
 
 STATE = """
@@ -90,6 +91,27 @@ def test_nothing_is_lost_while_instances_come_and_go(write_model: Callable[..., 
 
         asyncio.run(ask_while(change))
         ended(server, ["m_0_0"])
+
+
+def test_a_batch_that_the_rate_limiter_holds_back_runs_on_its_removed_instance():
+    running, gate = threading.Semaphore(0), threading.Event()
+    group = {"count": 2, "kind": "KIND_CPU", "rate_limiter": {"resources": [{"name": "R", "count": 1}]}}
+    with Server(port=0, rate_limit="execution_count", rate_limit_resources=[Resource("R", 1)]) as server:
+
+        @server.model(name="m", max_batch_size=1, instance_group=[group])
+        def m(X: tnb.FP32[1]) -> tnb.FP32[1]:
+            running.release()
+            gate.wait(20)
+            return X
+
+        async def ask() -> None:
+            waiting = [asyncio.ensure_future(server["m"].infer_async(X=[[1.0]])) for _ in range(2)]
+            await asyncio.get_running_loop().run_in_executor(None, running.acquire)
+            assert await asyncio.get_running_loop().run_in_executor(None, set_count, server, 1) == "in place"
+            gate.set()
+            await asyncio.gather(*waiting)
+
+        asyncio.run(ask())
 
 
 def test_a_removed_instance_stays_until_its_sequences_have_ended(write_model: Callable[..., Path]):

@@ -14,6 +14,7 @@ import threading
 import time
 import weakref
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +39,7 @@ _STATIC = Path(__file__).parent / "static"
 #: Joined to one module: a widget's module can import nothing that lies beside it.
 _PARTS = ("story", "surface", "lanes", "export", "view")
 _TICK_S = 0.1
-_IDLE_NS, _REST_NS, _HISTORY_NS = 500_000_000, 1_000_000_000, 2_000_000_000
+_IDLE_NS, _REST_NS, _HISTORY_NS = 500_000_000, 1_000_000_000, 4_000_000_000
 #: Batches of a recording that are shown at most.
 _LONGEST = 5000
 
@@ -195,19 +196,25 @@ class LiveBatchView(BatchView):
             return {}
         scheduler = served.scheduler
         now, idle = time.monotonic_ns(), scheduler.table.max_sequence_idle_ns
-        owners = {each for each in scheduler.table.known.values() if each.slot is not None}
+        names = {each.spec.index: each.spec.name for each in served.instances}
         return {
             "owners": [
-                [each.id, each.slot.instance, each.slot.index, len(each.waiting), (each.seen_ns + idle - now) / 1e6]
-                for each in owners
-                if each.slot is not None
+                [each.id, names[each.slot.instance], each.slot.index, (each.seen_ns + idle - now) / 1e6]
+                for each in scheduler.table.known.values()
+                if each.slot is not None and each.slot.instance in names
             ],
-            "backlog": [[each.id, len(each.waiting)] for each in scheduler.table.backlog],
+            "backlog": [each.id for each in scheduler.table.backlog],
         }
 
     # --- on the view's thread -----------------------------------------------------------------
 
     def _update(self) -> None:
+        try:
+            self._follow()
+        finally:
+            self._finish()
+
+    def _follow(self) -> None:
         sent_ns = saved_ns = 0
         stale = unkept = False
         seen: Json = {}
@@ -215,7 +222,7 @@ class LiveBatchView(BatchView):
             try:
                 before, seen = seen, self._server.call(self._look)
             except (TritonError, RuntimeError):  # the model or the server is gone
-                break
+                return
             self._drain()
             now = time.monotonic_ns()
             # Where nothing happens, idle sequences still come nearer to losing their slots.
@@ -229,7 +236,6 @@ class LiveBatchView(BatchView):
             if stale and now - saved_ns > _HISTORY_NS:
                 self.history = {**self._feed.history(sent_ns), "seen": seen}
                 saved_ns, stale = now, False
-        self._finish()
 
     def _drain(self) -> None:
         packed = [self._events.popleft() for _ in range(len(self._events))]
@@ -238,7 +244,7 @@ class LiveBatchView(BatchView):
         self._feed.take(map(unpack, mine))
 
     def _finish(self) -> None:
-        if self._server.alive:
+        with suppress(RuntimeError):  # the server is gone
             self._server.call(self._server.engine.stream.detach, self._events.append)
         self._drain()
         now = time.monotonic_ns()

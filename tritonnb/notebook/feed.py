@@ -15,7 +15,15 @@ from typing import Any
 
 from tritonclient.grpc import model_config_pb2 as pb
 
-from tritonnb.core.events import BatchExecuted, BatchSent, Event, RequestArrived, RequestRefused
+from tritonnb.core.events import (
+    BatchExecuted,
+    BatchSent,
+    CacheHit,
+    EnsembleExecuted,
+    Event,
+    RequestArrived,
+    RequestRefused,
+)
 from tritonnb.recording.batches import batches_of
 from tritonnb.recording.instances import instances_of, natural
 from tritonnb.recording.sequences import SlotHistory, Stay, slot_count
@@ -23,10 +31,10 @@ from tritonnb.scheduling.decisions import Reason
 from tritonnb.scheduling.from_config import sequence_batcher_settings
 from tritonnb.scheduling.reasons import explain
 
-#: Requests drawn of one delivery, and batches.
-MOST_MEMBERS, MOST_BATCHES = 400, 120
+#: Requests drawn of one delivery, and batches. Jupyter passes on 1 MB a second; ten of the largest are 0.3 MB.
+MOST_MEMBERS, MOST_BATCHES = 240, 60
 #: Waiting requests drawn at once, and moments of the queue's depth in one delivery.
-_MOST_PENDING, _MOST_DEPTHS = 200, 200
+_MOST_PENDING, _MOST_DEPTHS = 200, 150
 
 Json = dict[str, Any]
 #: Serial, arrival if it was seen, and line; None for a null request.
@@ -39,6 +47,7 @@ class _Counts:
 
     requests: int = 0
     refused: int = 0
+    cached: int = 0
     batches: int = 0
     rows: int = 0
     nulls: int = 0
@@ -63,7 +72,7 @@ class Feed:
     """
 
     def __init__(
-        self, model: str, config: pb.ModelConfig, begin_ns: int, *, depth: int = 0, keep: int = 600, sample: bool = True
+        self, model: str, config: pb.ModelConfig, begin_ns: int, *, depth: int = 0, keep: int = 400, sample: bool = True
     ) -> None:
         self.model = model
         self.config = config
@@ -149,6 +158,15 @@ class Feed:
         for serial in sent.members:
             self._arrived.pop(serial, None)  # type: ignore[arg-type]
 
+    def _cache_hit(self, event: CacheHit) -> None:
+        self.counts.requests += 1
+        self.counts.cached += 1
+        self._new["others"].append(event)
+
+    def _ensemble_executed(self, event: EnsembleExecuted) -> None:
+        self.counts.requests += 1
+        self._new["others"].append(event)
+
     # --- pictures out -------------------------------------------------------------------------
 
     def flush(self, now_ns: int) -> Json:
@@ -207,6 +225,7 @@ class Feed:
             "counts": {
                 "requests": counts.requests,
                 "refused": counts.refused,
+                "cached": counts.cached,
                 "batches": counts.batches,
                 "rows": counts.rows,
                 "nulls": counts.nulls,
@@ -320,6 +339,8 @@ _FOLDS: Mapping[type, Any] = {
     RequestRefused: Feed._request_refused,
     BatchSent: Feed._batch_sent,
     BatchExecuted: Feed._batch_executed,
+    CacheHit: Feed._cache_hit,
+    EnsembleExecuted: Feed._ensemble_executed,
 }
 
 
@@ -354,6 +375,9 @@ def describe_config(model: str, config: pb.ModelConfig) -> Json:
         "priorities": 0 if sequences else config.dynamic_batching.priority_levels,
         "batcher": "sequence" if sequences else "dynamic" if config.HasField("dynamic_batching") else "none",
     }
+    steps = dict.fromkeys(each.model_name for each in config.ensemble_scheduling.step)
+    if steps:
+        meta["note"] = f"An ensemble runs no batches of its own. Watch the models of its steps: {', '.join(steps)}."
     if sequences:
         settings = sequence_batcher_settings(config, {})
         meta |= {
@@ -366,4 +390,4 @@ def describe_config(model: str, config: pb.ModelConfig) -> Json:
 
 
 def _new() -> dict[str, list[Any]]:
-    return {"batches": [], "done": [], "refused": [], "depths": []}
+    return {"batches": [], "done": [], "refused": [], "depths": [], "others": []}

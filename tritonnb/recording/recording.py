@@ -275,7 +275,7 @@ class Recording:
             return "Nothing was executed."
         found = self.summary()
         words = (
-            f"{found['requests']} requests ran in {found['batches']} batches: mean batch "
+            f"{_count(found['requests'], 'request')} ran in {_count(found['batches'], 'batch', 'batches')}: mean batch "
             f"{found['mean_batch_size']:.1f} rows; {found['rows_batched']:.0%} of rows shared a batch; "
             f"the oldest request waited {self._waited(found['longest_queue_ms'])}"
         )
@@ -347,6 +347,10 @@ class Recording:
     def median_ms(self, size: int) -> float:
         """How long a batch of this many rows ran: the median, in milliseconds."""
         return statistics.median(each.compute_ns / 1e6 for each in self.batches if each.size == size)
+
+
+def _count(number: int, one: str, many: str = "") -> str:
+    return f"{number} {one if number == 1 else many or f'{one}s'}"
 
 
 def _delay_us(config: pb.ModelConfig) -> int:

@@ -38,7 +38,7 @@ class Instance:
     Attributes
     ----------
     busy : bool
-        Whether it has work that is not done; its user says when it is.
+        Whether work is meant for it that is not done; kept by its user.
     """
 
     def __init__(
@@ -71,7 +71,6 @@ class Instance:
 
     def execute(self, execution: Execution) -> None:
         """Hand a batch to the idle instance."""
-        self.busy = True
         self._work.put(execution)
 
     async def execute_alone(self, execution: Execution) -> TritonError | None:

@@ -12,6 +12,7 @@ import functools
 import itertools
 import os
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -140,10 +141,7 @@ class ServedModel(Served):
     def begin(self, instances: list[Instance]) -> None:
         """Take the initialised instances and make the scheduler that feeds them."""
         self._pool = InstancePool(instances)
-        self.instances = instances
-        for instance in instances:
-            for place, size in instance.backend_instance.memory_usage().items():
-                self.statistics.memory_usage[place] = self.statistics.memory_usage.get(place, 0) + size
+        self._instances_changed()
         self.scheduler = make_scheduler(self.config, len(instances), os.environ)
         now = time.monotonic_ns()
         for instance in instances:
@@ -166,11 +164,18 @@ class ServedModel(Served):
         decisions = list(reconfigure_scheduler(self.scheduler, config, now))
         self.config = config
         self._pool.change(config, added)
-        self.instances = list(self._pool)
+        self._instances_changed()
         decisions += self.scheduler.set_instances(self._pool.members, now)
         for instance in added:
             decisions += self.scheduler.instance_idle(instance.spec.index, now)
         self._carry_out(decisions, now)
+
+    def _instances_changed(self) -> None:
+        self.instances = list(self._pool)
+        usage: Counter[Any] = Counter()
+        for instance in self.instances:
+            usage.update(instance.backend_instance.memory_usage())
+        self.statistics.memory_usage = dict(usage)
 
     def stop(self) -> None:
         """Admit no new work; what waits is served."""
@@ -201,7 +206,7 @@ class ServedModel(Served):
                 self._answer(request, InferResponse(error=error))
         if self._pool.is_shrinking and (freed := self._pool.free(self.scheduler.uses)):
             self.unlimit(freed)
-            self.instances = list(self._pool)
+            self._instances_changed()
         if self.scheduler.next_wake_ns is not None:
             self._alarm.set(self.scheduler.next_wake_ns)
         if self._limiter is not None:
@@ -232,6 +237,7 @@ class ServedModel(Served):
             self._orders.update((each, order) for each in decision.requests if each is not None)
         requests = list(decision.requests) if self._sequences is None else self._sequences.prepare(decision)
         execution = Execution(requests, decision.size, self._deliver_from_anywhere, number)
+        instance.busy = True  # from now on, also while the rate limiter makes it wait
         if self._limiter is None:
             instance.execute(execution)
         else:

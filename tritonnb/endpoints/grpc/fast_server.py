@@ -15,6 +15,7 @@ import time
 import zlib
 from collections import deque
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Any
 from urllib.parse import quote_from_bytes
 
@@ -31,7 +32,7 @@ from tritonnb.endpoints.grpc.options import LARGEST_MESSAGE, GrpcOptions
 from tritonnb.endpoints.grpc.rpcs import HEALTH, HEALTH_PATH, INFER, RPCS, STREAM_INFER, Rpc, Rpcs, as_triton_error
 from tritonnb.endpoints.grpc.stream import Stream
 
-OK, DEADLINE_EXCEEDED, UNIMPLEMENTED, INTERNAL = 0, 4, 12, 13
+OK, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, UNIMPLEMENTED, INTERNAL = 0, 4, 8, 12, 13
 _CODES = {
     Status.UNKNOWN: 2,
     Status.INTERNAL: INTERNAL,
@@ -50,6 +51,7 @@ _DONE = literal("grpc-status", b"0")
 _NOT_GRPC = literal(":status", b"415")
 _TIMEOUT = re.compile(r"(\d{1,8})([HMSmun])")
 _UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
+_PRINTABLE = bytes(each for each in range(0x20, 0x7F) if each != ord("%"))
 _NOT_METADATA = re.compile(r":.*|grpc-.*|te|content-type|.*-bin")
 
 
@@ -111,6 +113,8 @@ class FastServer:
 class _Call:
     """One RPC; this class is that of those with one request and one response."""
 
+    _streaming = False
+
     def __init__(
         self, server: FastServer, connection: Connection, stream: int, headers: Headers, rpc: Rpc | None
     ) -> None:
@@ -123,10 +127,11 @@ class _Call:
         self._connection = connection
         self._headers = headers
         self._rpc = rpc
-        self._buffer = b""
+        self._buffer = bytearray()
         self._task: asyncio.Task[None] | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._begun = False
+        self._head_sent = False
         self._over = False
 
     # --- what the connection says ---------------------------------------------------------------
@@ -145,20 +150,31 @@ class _Call:
                 seconds = int(found.group(1)) * _UNITS[found.group(2)]
                 self._deadline = self._server.loop.call_later(seconds, self._expired)
 
-    def data(self, chunk: bytes) -> None:
+    def data(self, chunk: bytes | bytearray) -> None:
         """A part of the body."""
         if self._over:
             return
-        self._buffer = self._buffer + chunk if self._buffer else chunk
-        while len(self._buffer) >= 5 and not self._over:
-            compressed, length = _PREFIX.unpack_from(self._buffer)
+        buffer = self._buffer
+        if buffer:
+            buffer += chunk
+            del buffer[: self._messages(buffer)]
+        else:
+            buffer += chunk[self._messages(chunk) :]
+
+    def _messages(self, data: bytes | bytearray) -> int:
+        """Take the messages that are there whole; how many bytes they were."""
+        at = 0
+        while len(data) - at >= 5 and not self._over:
+            compressed, length = _PREFIX.unpack_from(data, at)
             if length > LARGEST_MESSAGE:
-                self._finish(8, "received message larger than max")
-                return
-            if len(self._buffer) < 5 + length:
-                return
-            message, self._buffer = self._buffer[5 : 5 + length], self._buffer[5 + length :]
-            self._take(message, compressed)
+                self._finish(RESOURCE_EXHAUSTED, "received message larger than max")
+                break
+            start, stop = at + 5, at + 5 + length
+            if len(data) < stop:
+                break
+            at = stop
+            self._take(data[start:stop], compressed)
+        return at
 
     def end(self) -> None:
         """The client sends no more."""
@@ -183,7 +199,11 @@ class _Call:
 
     # --- requests -------------------------------------------------------------------------------
 
-    def _take(self, message: bytes, compressed: int) -> None:
+    def _take(self, message: bytes | bytearray, compressed: int) -> None:
+        if self._begun and not self._streaming:
+            self._finish(INTERNAL, "there is more than one request message")
+            self.cancelled()
+            return
         try:
             if compressed:
                 message = _decompress(message, self._headers.get("grpc-encoding", "identity"))
@@ -196,8 +216,8 @@ class _Call:
         except Exception as error:
             self._fail(as_triton_error(error))
 
-    def _run(self, message: bytes) -> None:
-        given = message if self._rpc is None else self._rpc.request.FromString(message)
+    def _run(self, message: bytes | bytearray) -> None:
+        given = message if self._rpc is None else self._rpc.request.FromString(bytes(message))
         self._task = self._server.loop.create_task(self._answer(given))
 
     async def _answer(self, given: Any) -> None:
@@ -251,18 +271,13 @@ class _Call:
             trailers += literal("grpc-message", encoded.encode())
         self._connection.send(self, b"", b"", trailers if self._head_sent else _SUCCESS + trailers)
 
-    _head_sent = False
-
-
-_PRINTABLE = bytes(each for each in range(0x20, 0x7F) if each != ord("%"))
-
 
 class _Infer(_Call):
     """``ModelInfer``: no task, the response is sent where the model's answer arrives."""
 
     _inference: Inference | None = None
 
-    def _run(self, message: bytes) -> None:
+    def _run(self, message: bytes | bytearray) -> None:
         rpcs = self._server.rpcs
         metadata = self._metadata() if rpcs.looks_at_metadata else self._headers
         inference = rpcs.infer_bytes(message, metadata, self._responded)
@@ -294,6 +309,7 @@ class _Infer(_Call):
 class _StreamInfer(_Infer):
     """``ModelStreamInfer``."""
 
+    _streaming = True
     _requests: asyncio.Queue[Any]
     _room: asyncio.Event
 
@@ -305,8 +321,8 @@ class _StreamInfer(_Infer):
         if not self._over:
             self._task = self._server.loop.create_task(self._converse())
 
-    def _run(self, message: bytes) -> None:
-        self._requests.put_nowait(pb.ModelInferRequest.FromString(message))
+    def _run(self, message: bytes | bytearray) -> None:
+        self._requests.put_nowait(pb.ModelInferRequest.FromString(bytes(message)))
 
     def end(self) -> None:
         """The client sends no more."""
@@ -328,8 +344,9 @@ class _StreamInfer(_Infer):
             return
         self._server.streams.add(stream)
         try:
-            async for message in stream.responses():
-                await self._send(message.SerializeToString())
+            async with aclosing(stream.responses()) as responses:
+                async for message in responses:
+                    await self._send(message.SerializeToString())
         except Exception as error:
             self._fail(as_triton_error(error))
         else:
@@ -349,7 +366,7 @@ class _StreamInfer(_Infer):
             await self._room.wait()
 
 
-def _decompress(message: bytes, encoding: str) -> bytes:
+def _decompress(message: bytes | bytearray, encoding: str) -> bytes:
     if encoding not in ("gzip", "deflate"):
         raise TritonError(f"compression algorithm '{encoding}' is not supported", Status.UNSUPPORTED)
     inflate = zlib.decompressobj(31 if encoding == "gzip" else 15)

@@ -41,7 +41,7 @@ class Call(Protocol):
     def begin(self) -> None:
         """The headers are there."""
 
-    def data(self, chunk: bytes) -> None:
+    def data(self, chunk: bytes | bytearray) -> None:
         """A part of the body."""
 
     def end(self) -> None:
@@ -62,7 +62,7 @@ class BrokenConnection(Exception):
         self.code = code
 
 
-def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+def frame(kind: int, flags: int, stream: int, payload: bytes | bytearray) -> bytes:
     """A whole frame."""
     return frame_head(len(payload), kind, flags, stream) + payload
 
@@ -75,7 +75,7 @@ def frame_head(size: int, kind: int, flags: int, stream: int) -> bytes:
 _HEAD = struct.Struct(">HBBBI")
 
 
-def unpadded(payload: bytes) -> bytes:
+def unpadded(payload: bytes | bytearray) -> bytes | bytearray:
     """A payload without the padding that its first byte tells of.
 
     Raises

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Any
 
 import grpc
@@ -123,8 +124,9 @@ class GrpcioServer:
             context.set_compression(self._compression)
         self._streams.add(stream)
         try:
-            async for message in stream.responses():
-                yield message
+            async with aclosing(stream.responses()) as responses:
+                async for message in responses:
+                    yield message
         except TritonError as error:
             await _abort(context, error)
         finally:

@@ -74,7 +74,7 @@ class Connection(asyncio.Protocol):
         self.calls: dict[int, Call] = {}
         self._server = server
         self._transport: asyncio.Transport
-        self._buffer = b""
+        self._buffer = bytearray()
         self._in_preface = True
         self._blocks = HeaderBlocks()
         self._block: bytearray | None = None  # of headers that are not complete
@@ -87,7 +87,7 @@ class Connection(asyncio.Protocol):
         self._blocked: dict[int, Call] = {}
         self._paused = False
         self._waiting_replies = 0
-        self._frames: dict[int, Callable[[int, int, bytes], None]] = {
+        self._frames: dict[int, Callable[[int, int, bytes | bytearray], None]] = {
             DATA: self._on_data,
             HEADERS: self._on_headers,
             RST_STREAM: self._on_reset,
@@ -128,12 +128,14 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes have come."""
-        if self._buffer:
-            data = self._buffer + data
+        buffer = self._buffer
         try:
-            self._buffer = data[self._read(data) :]
+            if buffer:
+                buffer += data
+                del buffer[: self._read(buffer)]
+            else:
+                buffer += data[self._read(data) :]
         except BrokenConnection as error:
-            self._buffer = b""
             self.go_away(error.code)
             self._transport.close()
         except HPACKError:
@@ -142,11 +144,11 @@ class Connection(asyncio.Protocol):
 
     # --- what comes -----------------------------------------------------------------------------
 
-    def _read(self, data: bytes) -> int:
+    def _read(self, data: bytes | bytearray) -> int:
         """Handle whole frames; how many bytes they were."""
         at, end = 0, len(data)
         if self._in_preface:
-            if not PREFACE.startswith(data[: len(PREFACE)]):
+            if not PREFACE.startswith(bytes(data[: len(PREFACE)])):
                 raise BrokenConnection(PROTOCOL_ERROR)
             if end < len(PREFACE):
                 return 0
@@ -169,7 +171,7 @@ class Connection(asyncio.Protocol):
             at = stop
         return at
 
-    def _on_data(self, flags: int, stream: int, payload: bytes) -> None:
+    def _on_data(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
         if not stream:
             raise BrokenConnection(PROTOCOL_ERROR)
         self._received += len(payload)
@@ -192,7 +194,7 @@ class Connection(asyncio.Protocol):
         if flags & END_STREAM:
             self._half_close(call)
 
-    def _on_headers(self, flags: int, stream: int, payload: bytes) -> None:
+    def _on_headers(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
         if not stream % 2:
             raise BrokenConnection(PROTOCOL_ERROR)
         if flags & PADDED:
@@ -204,18 +206,18 @@ class Connection(asyncio.Protocol):
         else:
             self._block, self._block_stream, self._block_flags = bytearray(payload), stream, flags
 
-    def _on_continuation(self, flags: int, stream: int, payload: bytes) -> None:
+    def _on_continuation(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
         if self._block is None:
             raise BrokenConnection(PROTOCOL_ERROR)
         self._block += payload
         if len(self._block) > _MOST_HEADER_BYTES:
             raise BrokenConnection(ENHANCE_YOUR_CALM)
         if flags & END_HEADERS:
-            block, self._block = bytes(self._block), None
+            block, self._block = self._block, None
             self._open(self._block_flags, stream, block)
 
-    def _open(self, flags: int, stream: int, block: bytes) -> None:
-        headers = self._blocks.read(block)  # also of a stream that is refused: the table must keep in step
+    def _open(self, flags: int, stream: int, block: bytes | bytearray) -> None:
+        headers = self._blocks.read(bytes(block))  # also of a stream that is refused: the table must keep in step
         call = self.calls.get(stream)
         if call is not None:  # trailers, which mean nothing here
             if flags & END_STREAM:
@@ -238,7 +240,7 @@ class Connection(asyncio.Protocol):
             call.half_closed = True
             call.end()
 
-    def _on_reset(self, flags: int, stream: int, payload: bytes) -> None:
+    def _on_reset(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
         if len(payload) != 4:
             raise BrokenConnection(FRAME_SIZE_ERROR)
         call = self.calls.pop(stream, None)
@@ -246,7 +248,7 @@ class Connection(asyncio.Protocol):
             self._blocked.pop(stream, None)
             call.cancelled()
 
-    def _on_settings(self, flags: int, stream: int, payload: bytes) -> None:
+    def _on_settings(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
         if stream:
             raise BrokenConnection(PROTOCOL_ERROR)
         if len(payload) % 6 or (flags & ACK and payload):
@@ -267,13 +269,13 @@ class Connection(asyncio.Protocol):
         self._reply(frame(SETTINGS, ACK, 0, b""))
         self._pump_blocked()
 
-    def _on_ping(self, flags: int, stream: int, payload: bytes) -> None:
+    def _on_ping(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
         if len(payload) != 8:
             raise BrokenConnection(FRAME_SIZE_ERROR)
         if not flags & ACK:
             self._reply(frame(PING, ACK, 0, payload))
 
-    def _on_window_update(self, flags: int, stream: int, payload: bytes) -> None:
+    def _on_window_update(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
         if len(payload) != 4:
             raise BrokenConnection(FRAME_SIZE_ERROR)
         more = int.from_bytes(payload, "big") & _LARGEST_WINDOW
@@ -293,7 +295,7 @@ class Connection(asyncio.Protocol):
             if stream in self._blocked:
                 self._pump(call)
 
-    def _on_push_promise(self, flags: int, stream: int, payload: bytes) -> None:
+    def _on_push_promise(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
         raise BrokenConnection(PROTOCOL_ERROR)
 
     # --- what goes ------------------------------------------------------------------------------

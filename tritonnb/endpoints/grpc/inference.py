@@ -93,7 +93,7 @@ class Inference:
         return self
 
     @classmethod
-    def repeat(cls, templates: MessageTemplates, message: bytes, take: Take) -> Inference | None:
+    def repeat(cls, templates: MessageTemplates, message: bytes | bytearray, take: Take) -> Inference | None:
         """Give a request to its model without reading it anew; None if it is not known.
 
         Raises
@@ -115,7 +115,7 @@ class Inference:
         served.submit(request)
         return self
 
-    def learn(self, templates: MessageTemplates, message: bytes) -> None:
+    def learn(self, templates: MessageTemplates, message: bytes | bytearray) -> None:
         """Remember a request that was accepted."""
         if self.ordered:
             version = version_number(self.given.model_version)

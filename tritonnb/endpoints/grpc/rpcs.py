@@ -110,7 +110,7 @@ class Rpcs:
             self._admit(INFER, metadata)
         return Inference.begin(self._engine, given, take, streaming=False, headers=self._headers(metadata))
 
-    def infer_bytes(self, message: bytes, metadata: Mapping[str, str], take: Take) -> Inference:
+    def infer_bytes(self, message: bytes | bytearray, metadata: Mapping[str, str], take: Take) -> Inference:
         """Begin a ``ModelInfer`` whose message is not parsed yet.
 
         Raises
@@ -123,7 +123,7 @@ class Rpcs:
             known = Inference.repeat(self._templates, message, take)
             if known is not None:
                 return known
-        inference = self.infer(pb.ModelInferRequest.FromString(message), metadata, take)
+        inference = self.infer(pb.ModelInferRequest.FromString(bytes(message)), metadata, take)
         if quick:
             inference.learn(self._templates, message)
         return inference

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 from tritonclient.grpc import service_pb2 as pb
@@ -57,7 +57,7 @@ class Stream:
         self._reading: asyncio.Task[None] | None = None
         self._all_read = False
 
-    async def responses(self) -> AsyncIterator[Any]:
+    async def responses(self) -> AsyncGenerator[Any, None]:
         """The messages to be sent, as they come; ends when everything is answered.
 
         Raises

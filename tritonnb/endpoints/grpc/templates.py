@@ -48,7 +48,7 @@ class MessageTemplates:
         self._engine = engine
         self._known: dict[bytes, _Template] = {}
 
-    def make(self, message: bytes, respond: Respond) -> tuple[Served, InferRequest, AnswerFormat] | None:
+    def make(self, message: bytes | bytearray, respond: Respond) -> tuple[Served, InferRequest, AnswerFormat] | None:
         """The request of a message with a known head; None if it has none.
 
         Raises
@@ -56,7 +56,7 @@ class MessageTemplates:
         TritonError
             If the model is not served any more.
         """
-        template = self._known.get(message[: _head_length(message)])
+        template = self._known.get(bytes(message[: _head_length(message)]))
         if template is None or len(message) != template.length:
             return None
         for at, mark in template.marks:
@@ -72,7 +72,9 @@ class MessageTemplates:
         }
         return served, request.again(inputs, respond), template.answer
 
-    def learn(self, message: bytes, version: int, served: Served, request: InferRequest, answer: AnswerFormat) -> None:
+    def learn(
+        self, message: bytes | bytearray, version: int, served: Served, request: InferRequest, answer: AnswerFormat
+    ) -> None:
         """Remember the head of a request that was accepted, if its inputs are all raw.
 
         Parameters
@@ -104,7 +106,7 @@ class MessageTemplates:
             self._known.clear()
         bare = request.again({}, nobody)
         bare.model_version = version
-        self._known[message[:length]] = _Template(
+        self._known[bytes(message[:length])] = _Template(
             weakref.ref(served), bare, answer, len(message), tuple(marks), tuple(inputs)
         )
 
@@ -142,7 +144,7 @@ def _response_head(name: str, version: int, outputs: tuple[tuple[str, str, tuple
     return head
 
 
-def _head_length(message: bytes) -> int:
+def _head_length(message: bytes | bytearray) -> int:
     """Where the raw contents begin; the whole length if the message is not written in the usual order."""
     at, end = 0, len(message)
     while at < end - 1:

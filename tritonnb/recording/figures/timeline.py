@@ -66,7 +66,7 @@ def describe(rec: Recording) -> str:
     words += f" At most {_count(max(depths, default=0), 'request')} waited at once."
     if len(rec.batches) <= _FEW:
         told = [
-            f"{each.size} rows on {each.instance} at {(each.exec_start_ns - begin) / 1e6:.1f} ms"
+            f"{_count(each.size, 'row')} on {each.instance} at {(each.exec_start_ns - begin) / 1e6:.1f} ms"
             for each in rec.batches
         ]
         words += f" Batches: {'; '.join(told)}."

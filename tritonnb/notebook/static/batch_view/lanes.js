@@ -33,10 +33,7 @@ function heightOf(story) {
 function lanesOf(story) {
   const used = new Map(story.instances.map((each) => [each, 0]));
   for (const [, instance, slot] of story.stays.values()) used.set(instance, Math.max(used.get(instance) ?? 0, slot));
-  for (const [, index, slot] of story.seen.owners ?? []) {
-    const instance = story.instances[index];
-    if (instance) used.set(instance, Math.max(used.get(instance), slot));
-  }
+  for (const [, instance, slot] of story.seen.owners ?? []) used.set(instance, Math.max(used.get(instance) ?? 0, slot));
   const count = story.meta.slots ?? 1;
   return story.instances.flatMap((instance) =>
     Array.from({ length: count <= 8 ? count : used.get(instance) + 1 }, (_, slot) => [instance, slot]));
@@ -297,7 +294,7 @@ function drawMember({ surface, story, sizes }, member, left, right, y) {
 function drawBacklog(frame, top) {
   const { surface, story, scale, end } = frame;
   const waited = story.staysBetween(scale.from - 1e9, scale.to).filter((each) => each[4] > each[3] && each[4] >= scale.from);
-  const now = (story.seen.backlog ?? []).map(([sequence]) => {
+  const now = (story.seen.backlog ?? []).map((sequence) => {
     const first = story.pending.find((each) => each[SEQUENCE] === sequence);
     return [sequence, "", 0, first ? first[QUEUED] : end, end];
   });

@@ -286,7 +286,7 @@ function make(tag, name, ...children) {
 }
 
 function headline(story, live, rate) {
-  const { requests, batches, rows, nulls, refused } = story.counts;
+  const { requests, batches, rows, nulls, refused, cached } = story.counts;
   const facts = [
     [requests, "requests"], [batches, "batches"],
     [batches ? ((rows - nulls) / batches).toFixed(2) : "–", "rows in a batch (mean)"],
@@ -294,11 +294,13 @@ function headline(story, live, rate) {
   ];
   if (nulls) facts.push([`${((100 * nulls) / rows).toFixed(0)} %`, "null rows"]);
   if (refused) facts.push([refused, "refused"]);
+  if (cached) facts.push([cached, "from the cache"]);
   if (live && rate !== null) facts.push([rate.toFixed(0), "requests/s"]);
   const nodes = facts.map(([value, words]) => make("span", "tnb-fact", make("b", "", String(value)), ` ${words}`));
   if (story.drawn > 1) nodes.push(make("span", "tnb-note", `1 of ${story.drawn} requests drawn, all counted`));
   if (story.batches.size < batches) nodes.push(make("span", "tnb-note", `${story.batches.size} of ${batches} batches to look at`));
   if (!live) nodes.push(make("span", "tnb-note", "recorded"));
+  if (story.meta.note) nodes.push(make("span", "", story.meta.note));
   return [make("b", "tnb-model", story.meta.model ?? ""), ...nodes];
 }
 
@@ -353,8 +355,8 @@ function batchDetails(story, batch) {
 function slotGrid(story, time, live) {
   const { slots, backlog } = story.slotsAt(time);
   if (live && story.seen.owners) {
-    for (const [sequence, index, slot, , left] of story.seen.owners) {
-      const key = `${story.instances[index]} ${slot}`;
+    for (const [sequence, instance, slot, left] of story.seen.owners) {
+      const key = `${instance} ${slot}`;
       const known = slots.get(key);
       slots.set(key, { sequence, ran: known?.sequence === sequence ? known.ran : 0, left: left - (time - story.now) });
     }
@@ -374,7 +376,7 @@ function slotGrid(story, time, live) {
     } else cell.append(make("span", "tnb-note", "free"));
     grid.append(cell);
   }
-  const waiting = live && story.seen.backlog ? story.seen.backlog.map(([sequence]) => sequence) : backlog;
+  const waiting = live ? story.seen.backlog ?? backlog : backlog;
   const words = `backlog: ${waiting.length ? waiting.join(", ") : "empty"}`;
   return make("div", "", make("p", "tnb-note", `${story.meta.strategy} strategy${story.meta.states?.length ? `; state ${story.meta.states.join(", ")}` : ""}; ${words}`), grid);
 }

@@ -1,0 +1,52 @@
+"""Theory and measurement agree where theory holds."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+import tritonnb as tnb
+
+UNLIMITED = 'name: "m" max_batch_size: 100000 dynamic_batching { }'
+
+
+def simulated(rate: float, alpha_ms: float, tau0_ms: float, config: str = UNLIMITED) -> tnb.Recording:
+    arrivals = tnb.poisson(rate, 8_000 / rate, seed=1)
+    return tnb.simulate(config, arrivals, tnb.linear(alpha_ms=alpha_ms, tau0_ms=tau0_ms))
+
+
+@pytest.mark.parametrize(("alpha", "tau0"), [(0.2, 5), (1, 1)])
+@pytest.mark.parametrize("load", [0.2, 0.5, 0.8])
+def test_the_latency_obeys_littles_law_and_inoues_bound(alpha: float, tau0: float, load: float):
+    found = tnb.theory(simulated(1000 * load / alpha, alpha, tau0))
+    assert (found.alpha_ms, found.tau0_ms) == (pytest.approx(alpha, rel=0.01), pytest.approx(tau0, rel=0.01))
+    assert found.little == pytest.approx(found.in_system, rel=1e-6)
+    assert found.bound_ms is not None
+    assert 0.9 * found.bound_ms < found.latency_ms < 1.01 * found.bound_ms
+
+
+def test_requests_alone_are_an_m_d_1_queue():
+    found = tnb.theory(simulated(rate=70, alpha_ms=0, tau0_ms=10, config='name: "m" max_batch_size: 1'))
+    assert found.latency_ms == pytest.approx(found.alone_ms, rel=0.05)
+    assert found.load == pytest.approx(0.7, rel=0.02)
+    assert "without batches it would be" in found.verdict()
+
+
+def test_batches_carry_what_single_requests_cannot():
+    config = (
+        'name: "m" max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 100 } instance_group { count: 2 }'
+    )
+    found = tnb.theory(simulated(rate=900, alpha_ms=0, tau0_ms=10, config=config))
+    assert found.saturation == pytest.approx(1600)
+    assert found.load == pytest.approx(900 / 1600, rel=0.05)
+    assert math.isinf(found.alone_ms)
+    assert found.bound_ms is None
+    assert "could not keep up" in repr(found)
+    assert "Inoue" not in found._repr_html_()
+    assert found.to_dict()["saturation"] == found.saturation
+
+
+def test_a_recording_of_one_model_is_needed():
+    with pytest.raises(tnb.TritonError, match="of one model, and this is of no model"):
+        tnb.theory(tnb.Recording())
