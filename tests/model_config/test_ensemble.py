@@ -61,11 +61,6 @@ def test_a_step_that_did_not_load_says_why():
     )
 
 
-def test_all_missing_models_are_named():
-    with pytest.raises(InvalidArgumentError, match=r"not available or ambiguous: a, b$"):
-        check_ensemble(ensemble("b: in -> mid", "a: mid -> out"), {}.get)
-
-
 @pytest.mark.parametrize(
     ("steps", "complaint"),
     [
@@ -86,3 +81,12 @@ def test_an_ensemble_may_not_contain_itself(steps, complaint):
     with pytest.raises(InvalidArgumentError) as caught:
         check()
     assert str(caught.value) == f"circular dependency between ensembles: {complaint}"
+
+
+def test_of_several_missing_models_the_first_step_is_named_and_of_several_failed_ones_the_first_by_name():
+    config = ensemble("z: in -> mid", "a: mid -> out")
+    with pytest.raises(InvalidArgumentError, match=r"not available or ambiguous: z$"):
+        check_ensemble(config, {}.get)
+    failed = {name: StepModel(None, (), f"no {name}") for name in "az"}
+    with pytest.raises(InvalidArgumentError, match="depends on 'a' which has no loaded version"):
+        check_ensemble(config, failed.get)

@@ -186,10 +186,10 @@ def _step_models(config: Any, lookup: Lookup) -> dict[str, Any]:
     """The configurations of the steps' models, which all must be loaded in the right version."""
     steps = config.ensemble_scheduling.step
     found = {step.model_name: lookup(step.model_name) for step in steps}
-    missing = sorted(name for name, model in found.items() if model is None)
-    if missing:
+    missing = next((name for name, model in found.items() if model is None), None)
+    if missing is not None:
         raise InvalidArgumentError(
-            f"ensemble {config.name} contains models that are not available or ambiguous: {', '.join(missing)}"
+            f"ensemble {config.name} contains models that are not available or ambiguous: {missing}"
         )
     for step in sorted(steps, key=lambda each: str(each.model_name)):
         model = found[step.model_name]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ import numpy.typing as npt
 from tritonnb.backends.contract import Execution, ModelContext
 from tritonnb.core.datatypes import BY_NUMBER, BYTES, DataType, decode_bytes
 from tritonnb.core.errors import InvalidArgumentError, TritonError
-from tritonnb.core.messages import InferRequest, InferResponse, Tensor, zeros
+from tritonnb.core.messages import InferRequest, InferResponse, Tensor, UndecodedTensor, zeros
 from tritonnb.model_config.schema import INVALID, ModelSpec
 from tritonnb.runtime.instance import Instance
 from tritonnb.runtime.validation import RequestValidator
@@ -130,7 +129,9 @@ def _failed(sample: Sample, errors: list[str]) -> InvalidArgumentError:
 
 
 def _request(context: ModelContext, spec: ModelSpec, validator: RequestValidator, sample: Any) -> InferRequest:
-    tensors = {name: _tensor(context, spec, name, sample.inputs[name]) for name in sorted(sample.inputs)}
+    tensors: dict[str, Any] = {
+        name: _tensor(context, spec, name, sample.inputs[name]) for name in sorted(sample.inputs)
+    }
     known = {name: each for name, each in tensors.items() if name in spec.inputs}
     request = InferRequest(context.name, known, _discard, model_version=context.version)
     validator.check(request)
@@ -138,7 +139,7 @@ def _request(context: ModelContext, spec: ModelSpec, validator: RequestValidator
     return request
 
 
-def _tensor(context: ModelContext, spec: ModelSpec, name: str, given: Any) -> Tensor:
+def _tensor(context: ModelContext, spec: ModelSpec, name: str, given: Any) -> Tensor | UndecodedTensor:
     datatype = BY_NUMBER.get(given.data_type, INVALID)
     shape = (1, *given.dims) if spec.max_batch_size > 0 else tuple(given.dims)
     if min(given.dims, default=0) < 0:
@@ -147,7 +148,11 @@ def _tensor(context: ModelContext, spec: ModelSpec, name: str, given: Any) -> Te
         )
     choice = given.WhichOneof("input_data_type")
     if choice == "input_data_file":
-        return Tensor(name, datatype, _from_file(context.directory / "warmup" / given.input_data_file, datatype, shape))
+        raw = (context.directory / "warmup" / given.input_data_file).read_bytes()
+        if datatype is BYTES:
+            # The check of the request says what is wrong with them, if anything is.
+            return UndecodedTensor(name, datatype, shape, raw) if name in spec.inputs else _strings(name, shape, raw)
+        return Tensor(name, datatype, _from_bytes(raw, datatype, shape))
     # Triton has no random strings either.
     random = choice == "random_data" and datatype.itemsize
     return Tensor(name, datatype, _random(datatype, shape) if random else zeros(datatype, shape))
@@ -163,20 +168,14 @@ def _random(datatype: DataType, shape: tuple[int, ...]) -> npt.NDArray[Any]:
     return generator.standard_normal(shape).astype(datatype.numpy)
 
 
-def _from_file(path: Path, datatype: DataType, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    raw = path.read_bytes()
-    count = int(np.prod(shape))
-    if datatype is BYTES:
-        elements = decode_bytes(raw)
-        if len(elements) < count:
-            raise InvalidArgumentError(
-                f"[request id: <id_unknown>] warmup setting expects {count} string elements, but the data provided "
-                f"from {path.name} only has {len(elements)}"
-            )
-        return elements[:count].reshape(shape)
+def _from_bytes(raw: bytes, datatype: DataType, shape: tuple[int, ...]) -> npt.NDArray[Any]:
     if not datatype.itemsize:
         return zeros(datatype, shape)  # the check says that there is no such datatype
-    return np.frombuffer(raw, datatype.numpy, count=count).reshape(shape)
+    return np.frombuffer(raw, datatype.numpy, count=int(np.prod(shape))).reshape(shape)
+
+
+def _strings(name: str, shape: tuple[int, ...], raw: bytes) -> Tensor:
+    return Tensor(name, BYTES, decode_bytes(raw)[: int(np.prod(shape))].reshape(shape))
 
 
 def _discard(request: InferRequest, response: InferResponse) -> None:
