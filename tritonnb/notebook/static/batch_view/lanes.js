@@ -240,6 +240,11 @@ function drawSlots(frame) {
     surface.rect(scale.left, TOP + at * sizes.lane, scale.width, sizes.lane, { fill: shade ? theme.panel : theme.paper });
     surface.line(scale.left, TOP + at * sizes.lane, scale.left + scale.width, TOP + at * sizes.lane, { stroke: theme.line });
   });
+  const named = new Set(); // bands with a box that is large enough for the name
+  for (const batch of batches) {
+    if (scale.clamp(batch.end ?? end) - scale.clamp(batch.start ?? batch.sent) < 20) continue;
+    batch.slots?.forEach((slot, at) => named.add(`${batch.instance} ${slot} ${batch.members[at]?.[SEQUENCE]}`));
+  }
   for (const stay of story.staysBetween(scale.from, scale.to)) {
     const [sequence, instance, slot, , assigned, released, how, , last] = stay;
     const y = places.get(`${instance} ${slot}`);
@@ -247,6 +252,9 @@ function drawSlots(frame) {
     const left = scale.clamp(assigned), right = scale.clamp(released ?? end);
     surface.rect(left, y, right - left, sizes.lane, { fill: sequenceColour(story, sequence), alpha: 0.2 });
     if (released === null) drawIdle(frame, y, last, right);
+    if (!named.has(`${instance} ${slot} ${sequence}`) && right - left > 30) {
+      surface.text(String(sequence), Math.max(left, scale.left) + 6, y + sizes.lane / 2, { size: 10, bold: true });
+    }
     if (how === "idle") surface.text("idle ✕", right - 3, y + sizes.lane / 2, { size: 10, align: "right", fill: PALETTE[5], halo: true });
   }
   for (const batch of batches) {
