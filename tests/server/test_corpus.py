@@ -38,9 +38,16 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-@pytest.mark.parametrize(
-    "case", [each for each in CASES if each["id"] not in NEWER_FIELDS], ids=lambda case: case["id"]
-)
+def reaches_the_engine(case: Case) -> bool:
+    """Whether the load request is one that the endpoint hands on."""
+    given = case.get("load_parameters", {})
+    return all(type(value) is str and (name == "config" or name.startswith("file:")) for name, value in given.items())
+
+
+PLAYED = [each for each in CASES if each["id"] not in NEWER_FIELDS and reaches_the_engine(each)]
+
+
+@pytest.mark.parametrize("case", PLAYED, ids=lambda case: case["id"])
 def test_a_load_is_answered_as_triton_answers_it(server: Server, case: Case):
     repository = Path(server.engine.options.model_repositories[0])
     lay_out(repository, case)
@@ -75,6 +82,4 @@ def write_models(repository: Path, case: Case) -> None:
 
 def parameters(case: Case) -> dict[str, str | bytes]:
     given = case.get("load_parameters", {})
-    if not all(type(value) is str and (name == "config" or name.startswith("file:")) for name, value in given.items()):
-        pytest.skip("refused before it reaches the engine")
     return {name: value if name == "config" else base64.b64decode(value) for name, value in given.items()}
