@@ -21,6 +21,7 @@ from tritonclient.utils import InferenceServerException
 
 from tests.server.conftest import python_model
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
+from tritonnb.core.events import Packed, RequestArrived, unpack
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.server import Server
 
@@ -218,28 +219,26 @@ def test_a_client_that_goes_away_cancels_its_request(start: Start, tmp_path: Pat
     tensor = grpcclient.InferInput("X", [1, 1], "FP32")
     tensor.set_data_from_numpy(np.ones((1, 1), np.float32))
     served = server.call(server.engine.model, "slow")
+    events: queue.Queue[Packed] = queue.Queue()
+    server.call(server.engine.stream.attach, events.put)
     cancelled: queue.Queue[str] = queue.Queue()
     monkeypatch.setattr(served, "cancel", lambda request: cancelled.put(request.id))
     with client_of(server) as client:
         unary = client.async_infer("slow", [tensor], lambda result, error: None, request_id="unary")
-        _until(lambda: server.call(lambda: served.in_flight) == 1)
+        _wait_for_arrival(events)
         unary.cancel()
         assert cancelled.get(timeout=10) == "unary"
         Answers(client)
         client.async_stream_infer("slow", [tensor], request_id="streamed")
-        _until(lambda: server.call(lambda: served.in_flight) == 2)
+        _wait_for_arrival(events)
         client.stop_stream(cancel_requests=True)
         assert cancelled.get(timeout=10) == "streamed"
     gate.touch()
 
 
-def _until(condition: Callable[[], bool]) -> None:
-    import time
-
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+def _wait_for_arrival(events: queue.Queue[Packed]) -> None:
+    while not isinstance(unpack(events.get(timeout=20)), RequestArrived):
+        pass
 
 
 def test_the_health_service_tells_whether_the_server_is_ready(start: Start):

@@ -87,11 +87,6 @@ class Served(ABC):
         self._validator.check(request)
         request.checked = True
 
-    @property
-    def in_flight(self) -> int:
-        """Requests accepted and not finally answered."""
-        return self._in_flight
-
     def queue_depth(self) -> int:
         """Requests that wait and do not run yet."""
         return 0
