@@ -45,6 +45,16 @@ def test_who_asks_after_the_loop_was_told_to_stop_is_told():
     background.stop()
 
 
+def test_a_loop_that_has_ended_by_itself_can_still_be_stopped():
+    background = BackgroundLoop()
+    background.loop.call_soon_threadsafe(background.loop.stop)
+    while not background.loop.is_closed():
+        pass
+    background.stop()
+    background.stop()
+    assert not background.alive
+
+
 def test_a_loop_cannot_wait_for_itself():
     background = BackgroundLoop()
     with pytest.raises(RuntimeError, match="own loop"):

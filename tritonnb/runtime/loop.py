@@ -82,9 +82,11 @@ class BackgroundLoop:
 
     def stop(self) -> None:
         """End the loop and its thread; harmless when that has happened already."""
-        if self.alive:
-            self.loop.call_soon_threadsafe(self.loop.stop)
-            self._thread.join()
+        with self._ending:
+            if not self._ended:
+                self._ended = True
+                self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
