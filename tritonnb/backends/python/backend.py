@@ -80,6 +80,8 @@ class PythonBackend(Backend):
 class PythonModel(BackendModel):
     """A *model.py*."""
 
+    parallel_instances = True
+
     def initialize(self) -> None:
         """Check the parameters; the file itself is imported by each instance."""
         _check_parameters(self.context)
