@@ -72,7 +72,7 @@ class ModelLoader:
         self._options = options
         self._facilities = facilities
         self._find = find
-        self._backends = BackendRegistry(options.settings_of)
+        self._backends = BackendRegistry(options.settings_of, options.backend_directory)
         self._pool = ThreadPoolExecutor(options.model_load_threads, thread_name_prefix="tritonnb load")
 
     async def create(self, source: ModelSource, version: int) -> Served:
