@@ -52,6 +52,7 @@ class ServedEnsemble(Served):
     def __init__(self, context: ModelContext, find: Find, stream: EventStream, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(context, stream, loop)
         self._find = find
+        self._take_over_labels()
         self._scheduler = EnsembleScheduler(_graph(context.config, find))
         self._flights: dict[InferRequest, _Flight] = {}
         self._stopping = False
@@ -101,6 +102,15 @@ class ServedEnsemble(Served):
 
     def _step_models(self) -> list[Served]:
         return [self._find(step.model_name, step.model_version) for step in self._scheduler.graph.steps]
+
+    def _take_over_labels(self) -> None:
+        """An output that names no labels of its own has those of the step that writes it."""
+        for step in self.config.ensemble_scheduling.step:
+            model = self._find(step.model_name, step.model_version)
+            for output, tensor in step.output_map.items():
+                labels = model.labels(output)
+                if tensor in self.spec.outputs and labels is not None:
+                    self._labels.setdefault(tensor, labels)
 
     # --- decisions ----------------------------------------------------------------------------
 
