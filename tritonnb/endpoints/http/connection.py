@@ -86,7 +86,7 @@ class Connection(asyncio.Protocol):
         self.context = Context("")
         self._server = server
         self._exchanges: deque[Exchange] = deque()
-        self._parser: Any = httptools.HttpRequestParser(self)
+        self._parser = _parser(self)
         self._transport: asyncio.Transport
         self._writable: asyncio.Future[None] | None = None
         self._reading = True
@@ -131,14 +131,14 @@ class Connection(asyncio.Protocol):
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             # No other protocol is spoken here, so the connection goes on as it was.
-            self._parser = httptools.HttpRequestParser(self)
+            self._parser = _parser(self)
             (offset,) = upgrade.args
             if offset < len(data):
                 self.data_received(data[offset:])
         except httptools.HttpParserInvalidMethodError:
             method = _UNKNOWN_METHOD.match(data)
             if between and heads == self._heads and method is not None:
-                self._parser = httptools.HttpRequestParser(self)
+                self._parser = _parser(self)
                 self._in_head = self._in_message = False
                 self.data_received(_NO_ROUTES_METHOD + data[method.end() :])
             else:
@@ -231,14 +231,17 @@ class Connection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         """The head of a request is here."""
+        if self._closing:
+            return
         parser, headers = self._parser, self._headers
         self._in_head = False
         self._heads += 1
         http_1_0 = parser.get_http_version() == "1.0"
-        exchange = Exchange(self, http_1_0, parser.should_keep_alive())
+        length, chunked = headers.get(b"content-length"), b"transfer-encoding" in headers
+        # Who sends both may mean to smuggle a request past a proxy: nothing is read after this one (RFC 9112, 6.3).
+        exchange = Exchange(self, http_1_0, parser.should_keep_alive() and not (chunked and length is not None))
         self._exchanges.append(exchange)
-        length = headers.get(b"content-length")
-        if length is not None and int(length) > self._server.max_body_size:
+        if not chunked and length is not None and int(length) > self._server.max_body_size:
             self._refuse(exchange, _TOO_LARGE)
             return
         if b"expect" in headers and headers[b"expect"].lower() == b"100-continue":
@@ -279,6 +282,7 @@ class Connection(asyncio.Protocol):
             return
         exchange = self._exchanges[-1]
         exchange.received = True
+        self._closing = not exchange.keep_alive
         if exchange.delegate is not None:
             exchange.delegate.finish()
 
@@ -401,3 +405,10 @@ class Connection(asyncio.Protocol):
     def busy(self) -> bool:
         """Whether a request that is here whole has no complete answer yet."""
         return any(each.received for each in self._exchanges)
+
+
+def _parser(connection: Connection) -> Any:
+    """A parser that takes a chunked body also where a length is announced, as Triton does."""
+    parser = httptools.HttpRequestParser(connection)
+    parser.set_dangerous_leniencies(lenient_chunked_length=True)
+    return parser
