@@ -239,9 +239,9 @@ def _check_against(model: OnnxModel, session: ort.InferenceSession, batching: bo
             f"provides {len(inputs)}"
         )
     for name in configured:
-        _find(name, inputs, "input", config.name)
+        _find(name, inputs, "input")
     for name in (*model.spec.outputs, *(each.output_name for each in states)):
-        _find(name, outputs, "output", config.name)
+        _find(name, outputs, "output")
     for name, spec in model.spec.inputs.items():
         if name in model.batch.ragged:
             _check_ragged(name, inputs[name], config)
@@ -261,12 +261,10 @@ def _check_ragged(name: str, tensor: Any, config: Any) -> None:
         )
 
 
-def _find(name: str, tensors: Mapping[str, Any], kind: str, model: str) -> None:
+def _find(name: str, tensors: Mapping[str, Any], kind: str) -> None:
     if name not in tensors:
-        allowed = ", ".join(tensors)
-        raise InvalidArgumentError(
-            f"unexpected inference {kind} '{name}', allowed {kind}s for model '{model}' are: {allowed}"
-        )
+        allowed = ", ".join(sorted(tensors))
+        raise InvalidArgumentError(f"unexpected inference {kind} '{name}', allowed {kind}s are: {allowed}")
 
 
 def _check_tensor(spec: TensorSpec, tensor: Any, kind: str, config: Any, batching: bool) -> None:
