@@ -73,6 +73,29 @@ def test_two_models_with_helpers_of_one_name_do_not_meet(tmp_path: Path):
     assert [each.run(request(IN0=rows(0)))[0].outputs[0].array.item() for each in loaded] == [1, 2]
 
 
+def test_a_model_imports_its_neighbours_relatively_and_from_its_own_directory(tmp_path: Path):
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "near.py").write_text("STEP = 1")
+    (tmp_path / "1" / "later.py").write_text("STEP = 10")
+    (tmp_path / "above.py").write_text("STEP = 100")
+    body = "import above\nfrom . import near\n" + PYTHON.replace(
+        "each.inputs()[0].as_numpy()", "each.inputs()[0].as_numpy() + near.STEP + self.more() + above.STEP"
+    )
+    body += "    def more(self):\n        from .later import STEP\n        return STEP\n"
+    loaded = load(tmp_path, body)
+    assert loaded.run(request(IN0=rows(0)))[0].outputs[0].array.item() == 111
+
+
+def test_a_model_that_is_gone_leaves_no_module_behind(tmp_path: Path):
+    before = set(sys.modules)
+    loaded = load(tmp_path, PYTHON)
+    assert set(sys.modules) != before
+    loaded.instance.finalize()
+    with pytest.raises(InternalError):
+        load(tmp_path, "1 / 0")
+    assert set(sys.modules) == before
+
+
 def test_an_execution_environment_is_refused_since_there_is_one_process(tmp_path: Path):
     (tmp_path / "env").mkdir()
     parameter = f'parameters {{ key: "EXECUTION_ENV_PATH" value {{ string_value: "{tmp_path / "env"}" }} }}'
@@ -224,7 +247,7 @@ def test_importing_a_model_leaves_the_path_alone_that_another_thread_walks_along
     before = list(walked)
     load(tmp_path, PYTHON)
     assert walked == before
-    assert sys.path[-1] == str(tmp_path / "1")
+    assert sys.path[-2:] == [str(tmp_path / "1"), str(tmp_path)]
 
 
 def test_a_model_that_exits_fails_the_batch_and_not_the_server(tmp_path: Path):

@@ -59,6 +59,7 @@ def test_a_part_beyond_the_region_is_refused(regions: SharedMemory, offset: int,
     [
         (0, 10_000, "invalid args"),
         (8192, 4096, "invalid args"),
+        (1, 8192, "invalid args"),
         (8, 16, "unable to process address spaceInvalid argument"),
         (0, 0, "unable to process address spaceInvalid argument"),
     ],
@@ -82,11 +83,20 @@ def test_several_regions_may_share_an_object(regions: SharedMemory, shared: Obje
     assert bytes(regions.part("r", 0, 1)) == b"z"
 
 
-def test_a_part_outlives_its_region(regions: SharedMemory, shared: Object):
-    shared.buf[4096:4099] = b"abc"
+def test_a_region_that_a_request_sees_stays(regions: SharedMemory, shared: Object):
+    regions.register_system("second", shared.name, 0, 10)
     part = regions.part("r", 0, 3)
-    regions.unregister_system()
+    with pytest.raises(TritonError) as raised:
+        regions.unregister_system("r")
+    assert raised.value.message == "Cannot unregister shared memory region 'r', it is currently in use."
+    with pytest.raises(TritonError) as raised:
+        regions.unregister_system()
+    assert raised.value.message == "Failed to unregister the following system shared memory regions: r ,"
+    assert [each.name for each in regions.system_status()] == ["r"]
+    shared.buf[4096:4099] = b"abc"
     assert bytes(part) == b"abc"
+    part.release()
+    regions.unregister_system("r")
     with pytest.raises(TritonError, match="Unable to find shared memory region: 'r'"):
         regions.part("r", 0, 3)
 

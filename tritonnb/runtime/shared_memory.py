@@ -1,13 +1,14 @@
 """Shared memory regions that clients register, to send and receive tensors without copying them.
 
-A region is a part of a POSIX shared memory object, mapped while it is registered; a request that uses
-it keeps the mapping alive until it is done. CUDA regions are refused, as a Triton does that sees no GPU.
+A region is a part of a POSIX shared memory object, mapped while it is registered; while a request sees it, it
+cannot be unregistered. CUDA regions are refused, as a Triton does that sees no GPU.
 
 Implements the system shared memory and CUDA shared memory extensions.
 """
 
 from __future__ import annotations
 
+import gc
 import mmap
 import os
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ class Region:
         What clients call it, and the name of the shared memory object.
     offset, byte_size : int
         Where it begins in the object, and its size.
-    memory : memoryview
+    memory : mmap.mmap
         Its bytes, writable.
     """
 
@@ -41,7 +42,18 @@ class Region:
     key: str
     offset: int
     byte_size: int
-    memory: memoryview
+    memory: mmap.mmap
+
+    def release(self) -> bool:
+        """End the mapping, unless a request still sees it."""
+        for _ in range(2):
+            try:
+                self.memory.close()
+            except BufferError:
+                gc.collect()  # requests that are done may wait for that
+            else:
+                return True
+        return False
 
     def to_dict(self) -> dict[str, Any]:
         """As the extension describes it."""
@@ -85,11 +97,22 @@ class SharedMemory:
         raise InvalidArgumentError("failed to register shared memory region: invalid args")
 
     def unregister_system(self, name: str = "") -> None:
-        """Forget a region, which need not be there, or all of them."""
-        if name:
-            self._regions.pop(name, None)
-        else:
-            self._regions.clear()
+        """Forget a region, which need not be there, or all of them.
+
+        Raises
+        ------
+        InternalError
+            If requests still use it, or some of them; the others are forgotten.
+        """
+        wanted = [name] if name in self._regions else [] if name else sorted(self._regions)
+        in_use = [each for each in wanted if not self._regions[each].release()]
+        for each in set(wanted).difference(in_use):
+            del self._regions[each]
+        if in_use and name:
+            raise InternalError(f"Cannot unregister shared memory region '{name}', it is currently in use.")
+        if in_use:
+            failed = "".join(f"{each} ," for each in in_use)
+            raise InternalError(f"Failed to unregister the following system shared memory regions: {failed}")
 
     def system_status(self, name: str = "") -> list[Region]:
         """A region, or all of them by name.
@@ -132,7 +155,7 @@ class SharedMemory:
             raise InvalidArgumentError(f"Invalid offset for shared memory region: '{name}'")
         if not 0 <= offset + byte_size - 1 < region.byte_size:
             raise InvalidArgumentError(f"Invalid offset + byte size for shared memory region: '{name}'")
-        return region.memory[offset : offset + byte_size]
+        return memoryview(region.memory)[offset : offset + byte_size]
 
 
 def fill(output: str, part: memoryview, contents: bytes | memoryview) -> None:
@@ -161,12 +184,10 @@ def _open(key: str) -> int:
     return descriptor
 
 
-def _map(descriptor: int, offset: int, byte_size: int) -> memoryview:
+def _map(descriptor: int, offset: int, byte_size: int) -> mmap.mmap:
     size = os.fstat(descriptor).st_size
-    if byte_size > size:
+    if offset + byte_size > size:  # touching what is not there would end the process
         raise ValueError("invalid args")
     if not byte_size or offset % mmap.ALLOCATIONGRANULARITY:
         raise ValueError("unable to process address spaceInvalid argument")
-    if offset + byte_size > size:  # touching what is not there would end the process
-        raise ValueError("invalid args")
-    return memoryview(mmap.mmap(descriptor, byte_size, offset=offset))
+    return mmap.mmap(descriptor, byte_size, offset=offset)

@@ -52,16 +52,18 @@ class PythonBackend(Backend):
         path = _model_path(context)
         host = Host(path.parent)
         host.enter()
-        function = getattr(
-            modules.model_class(modules.import_model(path, pb_utils.bound_to(host)), path), "auto_complete_config", None
-        )
-        if function is None:
-            return context.config
-        given = ModelConfig(config_to_dict(context.config))
+        module = modules.import_model(path, pb_utils.bound_to(host))
         try:
-            completed = function(given)
+            function = getattr(modules.model_class(module, path), "auto_complete_config", None)
+            if function is None:
+                return context.config
+            completed = function(ModelConfig(config_to_dict(context.config)))
+        except InternalError:
+            raise
         except BaseException as error:
             raise InternalError(modules.describe(error)) from error
+        finally:
+            modules.forget_model(module)
         if not isinstance(completed, ModelConfig):
             raise InternalError(
                 f"auto_complete_config function in model '{context.name}' must return a valid pb.ModelConfig object."
@@ -108,13 +110,16 @@ class PythonInstance(BackendModelInstance):
         self._host.enter()
         utilities = pb_utils.bound_to(self._host)
         self._received = utilities.InferenceRequest.received
-        module = modules.import_model(self._path, utilities)
-        found = modules.model_class(module, self._path)
+        self._module = modules.import_model(self._path, utilities)
         try:
-            self._model = found()
+            self._model = modules.model_class(self._module, self._path)()
             if hasattr(self._model, "initialize"):
                 self._model.initialize(self._arguments())
+        except InternalError:
+            modules.forget_model(self._module)
+            raise
         except BaseException as error:
+            modules.forget_model(self._module)
             raise InternalError(modules.describe(error)) from error
 
     def execute(self, execution: Execution) -> None:
@@ -155,6 +160,7 @@ class PythonInstance(BackendModelInstance):
             except BaseException:
                 logger.exception("finalize of model instance '%s' failed", self._spec.name)
         del self._model  # its metrics go with it
+        modules.forget_model(self._module)
         self._coroutines.close()
 
     def _run(self, coroutine: Coroutine[Any, Any, Any], execution: Execution) -> Any:

@@ -71,7 +71,7 @@ def _check_named(region: str, kind: str) -> None:
 
 
 def _field(given: Any, name: str) -> Any:
-    if type(given) is not dict or name not in given:
+    if not isinstance(given, dict) or name not in given:
         raise InvalidArgumentError(f"Shared memory register request has no '{name}' field")
     return given[name]
 
