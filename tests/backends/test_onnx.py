@@ -71,10 +71,10 @@ def test_a_configuration_with_tensors_is_left_alone(tmp_path: Path):
 @pytest.mark.parametrize(
     ("tensors", "complaint"),
     [
-        (TENSORS.replace("IN0", "OTHER"), "unexpected inference input 'OTHER', allowed inputs for model 'm' are: IN0"),
+        (TENSORS.replace("IN0", "OTHER"), "unexpected inference input 'OTHER', allowed inputs are: IN0"),
         (
             TENSORS.replace("OUT0", "OTHER"),
-            "unexpected inference output 'OTHER', allowed outputs for model 'm' are: OUT0",
+            "unexpected inference output 'OTHER', allowed outputs are: OUT0",
         ),
         (
             TENSORS.replace("FP32", "INT64"),

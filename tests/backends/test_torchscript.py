@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.backends.models import Loaded, config_of, request, rows, write_identity
-from tritonnb.core.datatypes import datatype_of
+from tritonnb.core.datatypes import FP32
 from tritonnb.core.errors import InternalError, InvalidArgumentError
 from tritonnb.core.messages import InferRequest, Tensor
 
@@ -222,10 +222,10 @@ class States:
 
     def __init__(self, names: dict[str, str], **arrays: np.ndarray) -> None:
         self._names = names
-        self.inputs = {name: Tensor(name, datatype_of(array.dtype), array) for name, array in arrays.items()}
+        self.inputs = {name: Tensor(name, FP32, array) for name, array in arrays.items()}
 
-    def update(self, output: str, array: np.ndarray) -> None:
-        self.inputs[self._names[output]] = Tensor(self._names[output], datatype_of(array.dtype), array)
+    def update(self, output: str, tensor: torch.Tensor) -> None:
+        self.inputs[self._names[output]] = Tensor(self._names[output], FP32, tensor)
 
     def values(self) -> dict[str, list]:
         return {name: each.array.tolist() for name, each in self.inputs.items()}

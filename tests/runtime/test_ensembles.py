@@ -296,6 +296,20 @@ def test_cancelling_an_ensemble_cancels_the_steps_that_wait(driver: Driver):
     assert gate.batches == [[1]]
 
 
+def test_cancelling_an_ensemble_whose_step_may_not_begin_yet_ends_it(driver: Driver):
+    gate = Gate()
+    driver.serve(gate, name="a", extra="")
+    serve_ensemble(driver, "a: X -> Y", options="max_inflight_requests: 1")
+    running = driver.send(1, model="e")
+    gate.wait_begun()
+    held = driver.send(2, model="e")
+    driver.cancel(held)
+    assert error_of(held).status is Status.CANCELLED
+    gate.open()
+    assert outputs(running) == [1]
+    assert gate.batches == [[1]]
+
+
 def test_a_request_under_way_keeps_its_steps_models_alive(driver: Driver):
     gate = Gate()
     driver.serve(gate, name="a", extra="")

@@ -8,7 +8,7 @@ are views of the batch's output.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -152,7 +152,9 @@ def output_tensor(spec: TensorSpec, array: Array, batching: bool) -> Tensor:
     return Tensor(spec.name, spec.datatype, array)
 
 
-def publish_states(execution: Execution, states: Mapping[str, Array], batching: bool) -> None:
+def publish_states(
+    execution: Execution, states: Mapping[str, Any], batching: bool, copy: Callable[[Any], Any] = np.copy
+) -> None:
     """Make each request's rows of the state outputs the next state of its sequence.
 
     Parameters
@@ -161,6 +163,8 @@ def publish_states(execution: Execution, states: Mapping[str, Array], batching: 
     states : mapping of str to array
         State outputs of the whole batch by ``output_name``.
     batching : bool
+    copy : callable
+        Copies an array of their kind.
     """
     if not states:
         return
@@ -173,7 +177,7 @@ def publish_states(execution: Execution, states: Mapping[str, Array], batching: 
                 # A view would keep the whole batch's output alive for as long as the sequence lives, and
                 # what a model gives may be its own memory or its input's.
                 part = _rows(name, array, row, rows) if batching else array
-                request.states.update(name, part.copy())
+                request.states.update(name, copy(part))
         row += rows
 
 
@@ -188,7 +192,7 @@ def _divide(name: str, array: Array, shapes: Sequence[tuple[int, ...]]) -> list[
     return [part.reshape(shape) for part, shape in zip(np.split(array.ravel(), ends), shapes, strict=True)]
 
 
-def _rows(name: str, array: Array, row: int, rows: int) -> Array:
+def _rows(name: str, array: Any, row: int, rows: int) -> Any:
     if array.ndim == 0 or row + rows > array.shape[0]:
         got = array.shape[0] if array.ndim else 0
         raise UnsupportedError(

@@ -36,6 +36,14 @@ class Endpoint(Protocol):
 E = TypeVar("E", bound=Endpoint)
 
 
+class PortTakenError(UnavailableError):
+    """Somebody else listens there; ``service`` is what could not begin."""
+
+    def __init__(self, service: str, host: str, port: int) -> None:
+        super().__init__(f"Socket '{host}:{port}' already in use")
+        self.service = service
+
+
 @dataclass(frozen=True, slots=True)
 class ListenOptions:
     """Where a server listens.
@@ -90,13 +98,14 @@ class Endpoints:
 
         Raises
         ------
-        UnavailableError
+        PortTakenError
             If a port that was asked for is taken.
         InvalidArgumentError
             If an address cannot be listened on.
         """
         host, ports = options.host, range(DEFAULT_PORT, DEFAULT_PORT + _PORTS_TRIED)
         self.http = await self._listen(
+            "HTTP",
             host,
             ports if options.port is None else [options.port],
             lambda port: HttpEndpoint(engine, host=host, port=port, options=options.http),
@@ -104,6 +113,7 @@ class Endpoints:
         if options.grpc_port is not None:
             grpc_host = options.grpc_host or host
             self.grpc = await self._listen(
+                "GRPC",
                 grpc_host,
                 [options.grpc_port],
                 lambda port: GrpcEndpoint(engine, host=grpc_host, port=port, options=options.grpc),
@@ -111,6 +121,7 @@ class Endpoints:
         if options.metrics_port is not None:
             metrics_host = options.metrics_host or host
             self.metrics = await self._listen(
+                "Metrics",
                 metrics_host,
                 [options.metrics_port],
                 lambda port: MetricsEndpoint(engine, host=metrics_host, port=port, options=options.metrics),
@@ -121,7 +132,7 @@ class Endpoints:
         await asyncio.gather(*(each.stop(drain) for each in self._started))
         self._started.clear()
 
-    async def _listen(self, host: str, ports: range | list[int], make: Callable[[int], E]) -> E:
+    async def _listen(self, service: str, host: str, ports: range | list[int], make: Callable[[int], E]) -> E:
         for port in ports:
             endpoint = make(port)
             try:
@@ -133,5 +144,5 @@ class Endpoints:
                 self._started.append(endpoint)
                 return endpoint
         if len(ports) == 1:
-            raise UnavailableError(f"port {ports[0]} is in use; leave it out to take the next free one")
+            raise PortTakenError(service, host, ports[0])
         raise UnavailableError(f"no free port between {ports[0]} and {ports[-1]}")

@@ -98,12 +98,18 @@ class Engine:
         Raises
         ------
         InvalidArgumentError
-            If a model repository is no directory.
+            If a model repository is no directory, unless ``exit_on_error`` is False.
+        InternalError
+            If a model fails and ``exit_on_error`` is True.
         """
         self._calls.start()
-        for repository in self.options.model_repositories:
-            if not repository.is_dir():
-                raise InvalidArgumentError(f"model repository '{repository}' is not a directory")
+        try:
+            self._require_repositories()
+        except InvalidArgumentError as error:
+            if self.options.exit_on_error is not False:
+                raise
+            logger.error("error: creating server: %s - %s", error.status.label, error)
+            return
         everything = self.options.model_control_mode != "explicit" or "*" in self.options.load_models
         names = self._repository.directories.names() if everything else list(self.options.load_models)
         outcomes = await asyncio.gather(*map(self._repository.load, names), return_exceptions=True)
@@ -112,6 +118,8 @@ class Engine:
                 self.load_errors[name] = outcome
             elif isinstance(outcome, BaseException):
                 raise outcome
+        if self.load_errors and self.options.exit_on_error:
+            raise InternalError("failed to load all models")
         self._started = True
         if self.options.model_control_mode == "poll":
             self._polling = asyncio.get_running_loop().create_task(self._keep_polling())
@@ -185,8 +193,8 @@ class Engine:
         return served.metadata(self.ready_versions(name) if version == -1 else [served.version])
 
     def is_live(self) -> bool:
-        """Whether the server answers."""
-        return True
+        """Whether the server could begin its work."""
+        return self._started
 
     def is_ready(self) -> bool:
         """Whether it takes inference requests (strict readiness: for every model)."""
@@ -279,7 +287,7 @@ class Engine:
         await self._repository.load_source(source)
 
     async def apply(self, name: str, config: Any) -> str:
-        """Let a running model take another configuration; no request in flight is lost.
+        """Let a model take another configuration; no request in flight is lost.
 
         Parameters
         ----------
@@ -291,7 +299,7 @@ class Engine:
         -------
         str
             ``"unchanged"``; ``"in place"`` when only the scheduling changed, so that the model was not
-            loaded again; ``"reloaded"`` when a new copy of the model took over.
+            loaded again; ``"reloaded"`` when a new copy of the model took over; ``"loaded"`` when it had failed to load.
 
         Raises
         ------
@@ -299,10 +307,16 @@ class Engine:
             If the configuration is refused; the model goes on as it was.
         """
         self._refuse_when_stopping()
-        return await self._reconfiguration.apply(name, config)
+        effect = await self._reconfiguration.apply(name, config)
+        self.load_errors.pop(name, None)
+        return effect
+
+    def failure(self, name: str) -> str:
+        """Why a model is not served, if that is because it failed to load; else an empty text."""
+        return self._table.failure(name)
 
     async def check(self, name: str, config: Any) -> Any:
-        """What a running model would run under a configuration; nothing is changed.
+        """What a model would run under a configuration; nothing is changed.
 
         Raises
         ------
@@ -312,7 +326,7 @@ class Engine:
         return await self._reconfiguration.check(name, config)
 
     def config_path(self, name: str) -> Path | None:
-        """The *config.pbtxt* of a model that is served; None of one that comes from no repository."""
+        """The *config.pbtxt* of a model, also of one that failed to load; None of one that comes from no repository."""
         return self._reconfiguration.config_path(name)
 
     async def unload(self, name: str, unload_dependents: bool = False) -> None:
@@ -341,6 +355,11 @@ class Engine:
                 await self.poll()
             except Exception:  # a repository that is away for a while is no reason to stop looking
                 logger.exception("polling the model repositories failed")
+
+    def _require_repositories(self) -> None:
+        for repository in self.options.model_repositories:
+            if not repository.is_dir():
+                raise InvalidArgumentError(f"model repository '{repository}' is not a directory")
 
     def _refuse_when_stopping(self) -> None:
         if self._stopping:

@@ -64,6 +64,10 @@ class Model:
         Somebody asked for it by name, not only for an ensemble that it is a part of.
     ensemble : ModelSource or None
         An ensemble that is wanted: it is served whenever its steps' models are.
+    lock : asyncio.Lock
+        Held while its versions change.
+    loading : asyncio.Lock
+        Held by who loads it from its files; others see what came of that before they load it, too.
     """
 
     source: ModelSource | None = None
@@ -76,6 +80,7 @@ class Model:
     explicit: bool = False
     ensemble: ModelSource | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    loading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def ready_versions(self) -> list[int]:
         """Versions that answer requests, ascending."""
@@ -149,6 +154,11 @@ class ModelTable:
         for name in sorted(self.models):
             for version in self.ready_versions(name):
                 yield self.get(name, version)
+
+    def failure(self, name: str) -> str:
+        """Why nothing of a model is served, if that is because the last attempt to load it failed."""
+        model = self.models.get(name)
+        return "" if model is None or model.ready_versions() else model.poll_failure or model.failure
 
     def all_ready(self) -> bool:
         """Whether no version is loading, unloading, or failed."""

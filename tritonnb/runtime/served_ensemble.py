@@ -69,13 +69,14 @@ class ServedEnsemble(Served):
             raise UnavailableError(f"{request.id_prefix}{STOPPING}")
         if self._answer_from_cache(request):
             return
-        models = self._step_models()
+        flight = _Flight(request, self._step_models())
+        run = flight.run = self._scheduler.admit(flight, request.requested_outputs)
         self._in_flight += 1
-        self._flights[request] = _Flight(request, models)
+        self._flights[request] = flight
         sequence = Sequence.of(request)
         rows = request.batch_size if self.spec.max_batch_size > 0 else 0
         inputs = {name: EnsembleTensor(tensor, rows, sequence) for name, tensor in request.inputs.items()}
-        self._carry_out(self._scheduler.begin(request, inputs, request.requested_outputs))
+        self._carry_out(self._scheduler.begin(run, inputs))
 
     def needed_models(self) -> list[Served]:
         """The models of the steps."""
@@ -85,7 +86,7 @@ class ServedEnsemble(Served):
         """Cancel the steps that wait or run, and begin no other."""
         request.cancelled = True
         flight = self._flights.get(request)
-        if flight is None or flight.run is None:
+        if flight is None:
             return
         flight.unlimit()
         self._carry_out(self._scheduler.cancel(flight.run))
@@ -115,8 +116,7 @@ class ServedEnsemble(Served):
 
     def _carry_out(self, decisions: Iterable[EnsembleDecision]) -> None:
         for decision in decisions:
-            flight = self._flights[decision.run.request]
-            flight.run = decision.run
+            flight = decision.run.request
             if type(decision) is RunStep:
                 self._run_step(flight, decision)
             elif type(decision) is Answer:
@@ -230,7 +230,7 @@ class _Flight:
     def __init__(self, request: InferRequest, models: list[Served]) -> None:
         self.request = request
         self.models = models
-        self.run: EnsembleRun | None = None
+        self.run: EnsembleRun
         self.open: dict[InferRequest, Served] = {}
         self.unmeasured: set[EnsembleStepRequest | None] = set()
         self.compute_ns = (0, 0, 0)
@@ -240,6 +240,11 @@ class _Flight:
         self._owed: list[_StepRequest] = []
         for model in models:
             model.hold()
+
+    @property
+    def id_prefix(self) -> str:
+        """What stands before many of Triton's error texts."""
+        return self.request.id_prefix
 
     def request_for(self, decision: RunStep, model: Served) -> InferRequest:
         """The request of a step; whoever sends it sets ``respond``."""
@@ -311,8 +316,7 @@ class _Flight:
 
     def let_respond(self) -> None:
         """Let limited steps respond again, as far as what they led to has begun."""
-        held = self.run.held if self.run is not None else 0
-        while len(self._owed) > held:
+        while len(self._owed) > self.run.held:
             self._owed.pop(0).permits.release()
 
     def unlimit(self) -> None:

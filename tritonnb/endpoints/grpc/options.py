@@ -37,7 +37,7 @@ class GrpcOptions:
     max_connection_age, max_connection_age_grace : int
         Milliseconds; 0 for no limit.
     header_forward_pattern : str
-        Metadata whose whole key matches becomes request parameters.
+        Metadata in whose keys it is found become request parameters.
     restricted_protocol : tuple of (protocol, key, value)
         RPCs of a protocol are answered only to requests with this metadata.
     transport : str

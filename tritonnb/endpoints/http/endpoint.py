@@ -18,7 +18,8 @@ from tornado import httputil, web
 from tritonnb.core.errors import InternalError, TritonError, UnsupportedError
 from tritonnb.core.messages import InferRequest, InferResponse, Respond
 from tritonnb.endpoints.client_errors import client_text
-from tritonnb.endpoints.http.application import make_application
+from tritonnb.endpoints.forwarding import forward_pattern
+from tritonnb.endpoints.http.application import make_application, routed_path
 from tritonnb.endpoints.http.compression import choose_encoding, compress, decompress
 from tritonnb.endpoints.http.exchange import Exchange, LightHeaders
 from tritonnb.endpoints.http.guard import Guard
@@ -41,7 +42,7 @@ from tritonnb.telemetry.tracing import Trace
 
 logger = logging.getLogger(__name__)
 
-_INFER = re.compile(r"/v2/models/([^/]+)(?:/versions/(\d+))?/infer(?:\?.*)?")
+_INFER = re.compile(r"/v2/models/([^/]+)(?:/versions/(\d+))?/infer(?:\?.*)?", re.ASCII)
 _STATUS_LINES = {
     200: b"HTTP/1.1 200 OK\r\n",
     400: b"HTTP/1.1 400 Bad Request\r\n",
@@ -78,7 +79,7 @@ class HttpOptions:
     restricted_api : tuple of (api, header, value)
         ``--http-restricted-api``: an API is answered only to requests with this header.
     header_forward_pattern : str
-        ``--http-header-forward-pattern``: headers whose whole name matches, in any case, become parameters of
+        ``--http-header-forward-pattern``: headers in whose names it is found become parameters of
         inference requests, under their names in lower case.
     """
 
@@ -110,7 +111,7 @@ class HttpEndpoint(httputil.HTTPServerConnectionDelegate):
         self.options = options
         self.reader = RequestReader(options.max_input_size, engine.shared_memory)
         self.restrictions = Restrictions(options.restricted_api)
-        self.forwarded = re.compile(options.header_forward_pattern, re.I) if options.header_forward_pattern else None
+        self.forwarded = forward_pattern(options.header_forward_pattern)
         self.guard = None if options.allow_foreign else Guard(host, options.allowed_hosts)
         self._templates: WeakKeyDictionary[Served, RequestTemplates] = WeakKeyDictionary()
         self.application = make_application(engine, options.max_input_size)
@@ -205,7 +206,7 @@ class _Message(httputil.HTTPMessageDelegate):
         if restriction is not None:
             self._other = _Refused(self, restriction, TEXT)
             return
-        found = _INFER.fullmatch(start_line.path) if start_line.method == "POST" else None
+        found = _INFER.fullmatch(routed_path(start_line.path)) if start_line.method == "POST" else None
         if found is not None:
             model, version = found.groups()
             route = _Inference(
@@ -354,7 +355,7 @@ def _matching(headers: Any, pattern: re.Pattern[str] | None) -> dict[str, str] |
     if pattern is None:
         return None
     full = headers.full() if isinstance(headers, LightHeaders) else headers
-    return {name.lower(): value for name, value in full.items() if pattern.fullmatch(name)}
+    return {name.lower(): value for name, value in full.items() if pattern.search(name)}
 
 
 def _unexpected(error: Exception) -> InternalError:
