@@ -178,6 +178,16 @@ def test_strings_are_lists_with_one_for_each_row(tmp_path: Path):
     assert loud == [[[b"a!"], ["ö!".encode()]], [[b"!"]]]
 
 
+def test_a_string_that_is_no_text_is_refused_and_its_neighbours_run(tmp_path: Path):
+    (tmp_path / "1").mkdir()
+    torch.jit.script(Shout()).save(str(tmp_path / "1" / "model.pt"))
+    loaded = Loaded(config_of("pytorch", STRINGS), tmp_path)
+    texts = [np.array([each], object) for each in (b"\xfa", b"a")]
+    refused, answer = loaded.run(*(request(texts=each, count=np.zeros((1, 1), np.int64)) for each in texts))
+    assert "input 'texts' has a string that is not UTF-8" in str(refused.error)
+    assert answer.outputs[0].array.tolist() == [[b"a!"]]
+
+
 def test_strings_have_one_dimension(tmp_path: Path):
     write_identity("pytorch", tmp_path)
     tensors = (

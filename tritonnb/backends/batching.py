@@ -68,6 +68,33 @@ def gather(execution: Execution, name: str, ragged: bool = False) -> Array | Non
     return np.concatenate(parts)  # type: ignore[arg-type]
 
 
+def as_text(execution: Execution, name: str, array: Array) -> Array:
+    """The gathered strings of an input as ``str``, for runtimes whose Python interface takes no bytes.
+
+    A request with a string that is not UTF-8 is answered with an error, and its neighbours run.
+    """
+    try:
+        text = [each.decode() for each in array.ravel()]
+    except UnicodeDecodeError:
+        for index, request in enumerate(execution.requests):
+            part = input_of(request, name)
+            if part is not None and execution.responses[index] is None and not all(map(_is_utf8, part.ravel())):
+                execution.fail(
+                    index,
+                    InvalidArgumentError(f"{request.id_prefix}input '{name}' has a string that is not UTF-8"),
+                )
+        text = [each.decode(errors="replace") for each in array.ravel()]
+    return np.array(text, dtype=object).reshape(array.shape)
+
+
+def _is_utf8(string: bytes) -> bool:
+    try:
+        string.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def scatter(
     execution: Execution,
     outputs: Mapping[str, tuple[TensorSpec, Array]],

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import onnxruntime as ort
 from tritonclient.grpc import model_config_pb2 as pb
 
-from tritonnb.backends.batching import gather, publish_states, scatter
+from tritonnb.backends.batching import as_text, gather, publish_states, scatter
 from tritonnb.backends.contract import (
     Backend,
     BackendModel,
@@ -171,7 +171,7 @@ class OnnxInstance(BackendModelInstance):
                 feeds[name] = array
         for name, array in feeds.items():
             if self._dtypes[name] is BYTES:
-                feeds[name] = _as_text(array)
+                feeds[name] = as_text(execution, name, array)
         execution.compute_started()
         try:
             results = (
@@ -309,16 +309,10 @@ def _listed(shape: list[int]) -> str:
 # --- strings ------------------------------------------------------------------------------------
 
 
-def _as_text(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """ONNX Runtime takes strings as ``str``."""
-    text = [each.decode("utf-8", "surrogateescape") for each in array.ravel()]
-    return np.array(text, dtype=object).reshape(array.shape)
-
-
 def _as_bytes(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Other arrays than those of strings are left alone."""
     if array.dtype.kind != "O":
         return array
     flat = np.empty(array.size, dtype=object)
-    flat[:] = [str(each).encode("utf-8", "surrogateescape") for each in array.ravel()]
+    flat[:] = [str(each).encode() for each in array.ravel()]
     return flat.reshape(array.shape)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from tritonnb.backends.batching import gather, publish_states, scatter
+from tritonnb.backends.batching import as_text, gather, publish_states, scatter
 from tritonnb.backends.contract import (
     Backend,
     BackendModel,
@@ -168,7 +168,7 @@ class TorchInstance(BackendModelInstance):
         arrays = batch.inputs(execution)
         for name in self._inputs:
             if (array := gather(execution, name, name in batch.ragged)) is not None:
-                arrays[name] = array
+                arrays[name] = as_text(execution, name, array) if array.dtype.kind == "O" else array
         with self._modes():
             tensors = {name: self._to_device(name, array) for name, array in arrays.items()}
             tensors |= self._states.gather(execution)
