@@ -7,6 +7,7 @@ pools, thread counts, directories of libraries) are checked and have no effect.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +21,8 @@ from tritonnb.endpoints.grpc.options import COMPRESSION_LEVELS, GrpcOptions
 from tritonnb.endpoints.http.endpoint import HttpOptions
 from tritonnb.endpoints.listening import DEFAULT_PORT
 from tritonnb.endpoints.metrics.families import MetricsOptions
-from tritonnb.telemetry.trace_settings import TraceOptions, levels_of
+from tritonnb.telemetry.spans import BATCHING
+from tritonnb.telemetry.trace_settings import OPENTELEMETRY, TraceOptions, levels_of
 
 #: Flags of what does not exist here, with how their values are written.
 WITHOUT_EFFECT: Mapping[str, Callable[[str], Any]] = {
@@ -259,11 +261,13 @@ def _cache_config(options: argparse.Namespace) -> dict[str, dict[str, str]]:
 
 
 def _trace_options(options: argparse.Namespace) -> TraceOptions:
-    """``--trace-config``: ``level``, ``rate``, ``count``, ``mode``; ``triton,file`` and ``triton,log-frequency``."""
+    """``--trace-config``: ``level``, ``rate``, ``count``, ``mode``; files, or where spans go."""
     given = [(setting, each) for flag, setting in _OLD_TRACE_FLAGS.items() for each in _of(options, flag)]
     given += [(f"{mode},{name}" if mode else name, value) for mode, name, value in options.trace_config]
     chosen: dict[str, Any] = {}
     levels: list[str] = []
+    exporting: list[tuple[str, str]] = []
+    batching = {name: os.environ.get(f"OTEL_{name.upper()}", default) for name, default in BATCHING.items()}
     for setting, value in given:
         try:
             if setting == "level":
@@ -274,13 +278,22 @@ def _trace_options(options: argparse.Namespace) -> TraceOptions:
                 chosen["file"] = value
             elif setting == "triton,log-frequency":
                 chosen["log_frequency"] = values.integer(value)
-            elif (setting, value.lower()) != ("mode", "triton"):
+            elif setting == "mode":
+                chosen["mode"] = values.trace_mode(value)
+            elif setting in ("opentelemetry,url", "opentelemetry,resource"):
+                exporting.append((setting.partition(",")[2], value))
+            elif setting.removeprefix("opentelemetry,") in BATCHING:
+                batching[setting.partition(",")[2]] = str(values.integer(value))
+            else:
                 raise argparse.ArgumentTypeError(f"trace setting '{setting}={value}' is not supported")
         except argparse.ArgumentTypeError as error:
             raise InvalidArgumentError(f'Bad option: "--trace-config {setting}".\n{error}') from None
     off = "OFF" in levels
+    if chosen.get("mode") == OPENTELEMETRY:
+        chosen["exporting"] = (*exporting, *batching.items())
     trace = TraceOptions(levels=frozenset() if off else levels_of(levels) or frozenset(), **chosen)
-    trace.check()
+    if trace.rate or trace.mode != OPENTELEMETRY:  # with a rate of 0, what clients want to have traced is traced
+        trace.check()
     return trace
 
 

@@ -4,6 +4,8 @@ The endpoints say when bytes came and went; what happened in between is taken fr
 nobody listens while nothing is traced. A trace file is a JSON list of small objects that name their trace:
 its model, its time stamps (nanoseconds of the monotonic clock), and with the level TENSORS its tensors.
 
+In the mode ``opentelemetry`` the same objects become spans when their trace is complete.
+
 Implements the trace extension; the format is that of Triton's mode ``triton``.
 """
 
@@ -12,6 +14,7 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+from collections.abc import Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,8 +24,9 @@ import numpy as np
 from tritonnb.core.datatypes import BF16, BOOL, BYTES, FP16
 from tritonnb.core.events import BatchExecuted, Packed, RequestArrived, StepSent, unpack
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
+from tritonnb.telemetry.spans import SpanExporter
 from tritonnb.telemetry.stream import EventStream
-from tritonnb.telemetry.trace_settings import TraceOptions, TraceSetting, TraceSettings
+from tritonnb.telemetry.trace_settings import OPENTELEMETRY, TraceOptions, TraceSetting, TraceSettings
 
 logger = logging.getLogger(__name__)
 
@@ -45,17 +49,22 @@ class Trace:
         The one that sampled it.
     serials : set of int
         Numbers in the event stream of the request, and of those below it.
+    context : opentelemetry.context.Context or None
+        The client's, in which the request's span belongs.
     """
 
-    def __init__(self, tracer: Tracer, identifier: int, model: str, setting: TraceSetting) -> None:
+    def __init__(
+        self, tracer: Tracer, identifier: int, model: str, setting: TraceSetting, context: object | None = None
+    ) -> None:
         self.id = identifier
         self.model = model
         self.setting = setting
+        self.context = context
         self.serials: set[int] = set()
         self._below: list[Trace] = []
         self._is_step = False
         self._tracer = tracer
-        self._entries: list[str] = []
+        self._entries: list[dict[str, Any]] = []
         self._stamps = "TIMESTAMPS" in setting.options.levels
         self._tensors = "TENSORS" in setting.options.levels
 
@@ -117,7 +126,7 @@ class Trace:
 
     def finish(self) -> None:
         """Nothing follows."""
-        self._tracer.finished(self, ",".join([*self._entries, *chain.from_iterable(e._entries for e in self._below)]))
+        self._tracer.finished(self, [*self._entries, *chain.from_iterable(each._entries for each in self._below)])
 
     def _tensor(self, activity: str, tensor: Tensor) -> None:
         if self._tensors:
@@ -130,7 +139,7 @@ class Trace:
             self._add(activity=activity, tensor=described)
 
     def _add(self, **members: Any) -> None:
-        self._entries.append(json.dumps({"id": self.id, **members}, separators=(",", ":"), ensure_ascii=False))
+        self._entries.append({"id": self.id, **members})
 
 
 class Tracer:
@@ -141,6 +150,8 @@ class Tracer:
     settings : TraceSettings
     active : bool
         Whether any request at all might be traced.
+    spans : SpanExporter or None
+        Where traces go in the mode ``opentelemetry``.
     submitting : Trace or None
         The one whose request is just being submitted.
     """
@@ -155,23 +166,25 @@ class Tracer:
         self._followed: dict[int, tuple[Trace, Trace]] = {}
         self._open = 0
         self._files: dict[str, _TraceFile] = {}
+        self.spans = SpanExporter(options.exporting) if options.mode == OPENTELEMETRY else None
 
     def update(self, model: str, changes: dict[str, Any]) -> None:
         """Change settings: `TraceSettings.update`."""
         self.settings.update(model, changes)
         self.active = any(each.options.levels for each in self.settings.all())
 
-    def sample(self, model: str) -> Trace | None:
+    def sample(self, model: str, headers: Mapping[str, str]) -> Trace | None:
         """The trace of a request that begins, if it is one of those that are traced."""
         setting = self.settings.of(model)
-        if not setting.sample():
+        context = self.spans.context(headers) if self.spans is not None else None
+        if not setting.sample(wanted=context is not None):
             return None
         self._open += 1
         if self._open == 1:
             self._stream.attach(self._take)
-        return Trace(self, next(self._ids), model, setting)
+        return Trace(self, next(self._ids), model, setting, context)
 
-    def finished(self, trace: Trace, entries: str) -> None:
+    def finished(self, trace: Trace, entries: list[dict[str, Any]]) -> None:
         """A trace is complete."""
         for serial in trace.serials:
             del self._followed[serial]
@@ -180,8 +193,10 @@ class Tracer:
             self._stream.detach(self._take)
         setting = trace.setting
         setting.collected += 1
-        if entries:
-            setting.written.append(entries)
+        if self.spans is not None:
+            self.spans.export(entries, trace.context)
+        elif entries:
+            setting.written.append(",".join(map(_json, entries)))
         in_force = any(setting is each for each in self.settings.all())
         if setting.due:
             self._write(setting, numbered=True)
@@ -252,6 +267,10 @@ class _TraceFile:
             with self._path.open("rb+") as file:
                 file.seek(-1, 2)  # over the closing bracket
                 file.write(f",{entries}]".encode())
+
+
+def _json(entry: dict[str, Any]) -> str:
+    return json.dumps(entry, separators=(",", ":"), ensure_ascii=False)
 
 
 def _data(tensor: Tensor) -> str:

@@ -43,6 +43,7 @@ from tritonnb.telemetry.tracing import Trace
 logger = logging.getLogger(__name__)
 
 _INFER = re.compile(r"/v2/models/([^/]+)(?:/versions/(\d+))?/infer(?:\?.*)?")
+_TRACE_CONTEXT = ("traceparent", "tracestate")  # W3C Trace Context
 _STATUS_LINES = {
     200: b"HTTP/1.1 200 OK\r\n",
     400: b"HTTP/1.1 400 Bad Request\r\n",
@@ -171,6 +172,7 @@ class _Inference:
     json_length: str | None
     accepted: str | None
     forwarded: dict[str, str] | None
+    trace_context: dict[str, str]
 
 
 class _Message(httputil.HTTPMessageDelegate):
@@ -216,6 +218,7 @@ class _Message(httputil.HTTPMessageDelegate):
                 headers.get("Inference-Header-Content-Length"),
                 headers.get("Accept-Encoding"),
                 _matching(headers, endpoint.forwarded),
+                {name: value for name in _TRACE_CONTEXT if (value := headers.get(name)) is not None},
             )
             if isinstance(headers, LightHeaders):
                 headers.route = route
@@ -333,7 +336,7 @@ class _Message(httputil.HTTPMessageDelegate):
         self._end_trace()
 
     def _start_trace(self) -> None:
-        self._trace = self._endpoint.engine.tracer.sample(self._route.model)
+        self._trace = self._endpoint.engine.tracer.sample(self._route.model, self._route.trace_context)
         if self._trace is not None:
             now = time.monotonic_ns()
             self._trace.stamp("HTTP_RECV_START", getattr(self, "_begun_ns", now))
