@@ -14,7 +14,7 @@ from tritonnb.core.events import BatchExecuted, RequestArrived, StepSent
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.telemetry.perfetto import to_perfetto
 from tritonnb.telemetry.stream import EventStream
-from tritonnb.telemetry.trace_settings import TraceOptions, TraceSettings, levels_of, number_of
+from tritonnb.telemetry.trace_settings import TraceOptions, TraceSetting, TraceSettings, levels_of, number_of
 from tritonnb.telemetry.tracing import Tracer
 
 STAMPS = frozenset({"TIMESTAMPS"})

@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import time
 from collections.abc import Mapping
 from itertools import chain
 from pathlib import Path
@@ -39,7 +40,7 @@ class Submit(Protocol):
 
 
 class Trace:
-    """One request that is traced; those that an ensemble makes of it have traces of their own below it.
+    """One request that is traced; those that its model makes of it have traces of their own below it.
 
     Attributes
     ----------
@@ -49,6 +50,8 @@ class Trace:
         The one that sampled it.
     serials : set of int
         Numbers in the event stream of the request, and of those below it.
+    root : Trace
+        The one of the client's request.
     context : opentelemetry.context.Context or None
         The client's, in which the request's span belongs.
     """
@@ -60,9 +63,11 @@ class Trace:
         self.model = model
         self.setting = setting
         self.context = context
+        self.root = self
         self.serials: set[int] = set()
         self._below: list[Trace] = []
         self._is_step = False
+        self._above: dict[str, int] = {}
         self._tracer = tracer
         self._entries: list[dict[str, Any]] = []
         self._stamps = "TIMESTAMPS" in setting.options.levels
@@ -89,7 +94,7 @@ class Trace:
             self._tracer.submitting = None
         later, self._entries = self._entries[at:], self._entries[:at]
         identity: dict[str, Any] = {"model_name": request.model_name, "model_version": request.model_version}
-        self._add(**identity, **({"request_id": request.id} if request.id else {}))
+        self._add(**identity, **({"request_id": request.id} if request.id else {}), **self._above)
         self.stamp("REQUEST_START", request.received_ns)
         self.stamp("QUEUE_START", request.queued_ns or request.received_ns)
         for tensor in request.inputs.values():
@@ -105,14 +110,26 @@ class Trace:
         if self._is_step:
             self.stamp("REQUEST_END", event.exec_end_ns)
 
-    def step(self, event: StepSent, root: Trace, identifier: int) -> Trace:
+    def step(self, event: StepSent, identifier: int) -> Trace:
         """The trace of a request that an ensemble sent to the model of a step."""
-        below = Trace(self._tracer, identifier, event.step_model, self.setting)
+        below = self._begin_below(event.step_model, identifier)
         below._is_step = True
-        below._add(model_name=event.step_model, model_version=event.step_version, parent_id=self.id)
+        below._add(model_name=event.step_model, model_version=event.step_version, **below._above)
         below.stamp("REQUEST_START", event.time_ns)
         below.stamp("QUEUE_START", event.time_ns)
-        root._below.append(below)
+        return below
+
+    def call(self, request: InferRequest, identifier: int) -> Trace:
+        """The trace of a request that a model is about to make."""
+        below = self._begin_below(request.model_name, identifier)
+        respond = request.respond
+
+        def responded(request: InferRequest, response: InferResponse) -> None:
+            if response.final:
+                below.stamp("REQUEST_END", time.monotonic_ns())
+            respond(request, response)
+
+        request.respond = responded
         return below
 
     def responded(self, response: InferResponse, ns: int) -> None:
@@ -127,6 +144,13 @@ class Trace:
     def finish(self) -> None:
         """Nothing follows."""
         self._tracer.finished(self, [*self._entries, *chain.from_iterable(each._entries for each in self._below)])
+
+    def _begin_below(self, model: str, identifier: int) -> Trace:
+        below = Trace(self._tracer, identifier, model, self.setting)
+        below.root = self.root
+        below._above = {"parent_id": self.id}
+        self.root._below.append(below)
+        return below
 
     def _tensor(self, activity: str, tensor: Tensor) -> None:
         if self._tensors:
@@ -162,8 +186,8 @@ class Tracer:
         self.submitting: Trace | None = None
         self._stream = stream
         self._ids = itertools.count(1)
-        #: by number in the event stream: the trace, and the one that it belongs to
-        self._followed: dict[int, tuple[Trace, Trace]] = {}
+        #: by number in the event stream
+        self._followed: dict[int, Trace] = {}
         self._open = 0
         self._files: dict[str, _TraceFile] = {}
         self.spans = SpanExporter(options.exporting) if options.mode == OPENTELEMETRY else None
@@ -183,6 +207,11 @@ class Tracer:
         if self._open == 1:
             self._stream.attach(self._take)
         return Trace(self, next(self._ids), model, setting, context)
+
+    def call(self, cause: InferRequest, request: InferRequest) -> Trace | None:
+        """The trace of a request that the model of another one makes, if that is traced."""
+        above = self._followed.get(cause.serial)
+        return None if above is None else above.call(request, next(self._ids))
 
     def finished(self, trace: Trace, entries: list[dict[str, Any]]) -> None:
         """A trace is complete."""
@@ -213,25 +242,24 @@ class Tracer:
         trace = self.submitting
         if kind == RequestArrived.__name__:
             if trace is not None and packed[2] == trace.model:
-                self._follow(packed[4], trace, trace)
+                self._follow(packed[4], trace)
         elif kind == StepSent.__name__:
             event = unpack(packed)
             assert isinstance(event, StepSent)
             if trace is not None and event.model == trace.model:
-                self._follow(event.serial, trace, trace)
+                self._follow(event.serial, trace)
             if event.serial in self._followed:
-                above, root = self._followed[event.serial]
-                self._follow(event.step_serial, above.step(event, root, next(self._ids)), root)
+                self._follow(event.step_serial, self._followed[event.serial].step(event, next(self._ids)))
         elif kind == BatchExecuted.__name__ and self._followed:
             executed = unpack(packed)
             assert isinstance(executed, BatchExecuted)
             for serial, *_ in executed.requests:
                 if serial in self._followed:
-                    self._followed[serial][0].executed(executed)
+                    self._followed[serial].executed(executed)
 
-    def _follow(self, serial: int, trace: Trace, root: Trace) -> None:
-        self._followed[serial] = trace, root
-        root.serials.add(serial)
+    def _follow(self, serial: int, trace: Trace) -> None:
+        self._followed[serial] = trace
+        trace.root.serials.add(serial)
 
     def _retire(self, setting: TraceSetting) -> None:
         if setting.written:
