@@ -161,6 +161,8 @@ def test_every_endpoint_and_its_flags(write_model: Callable[..., Path], tmp_path
         "--trace-config=rate=1",
         f"--trace-config=triton,file={trace}",
         "--log-format=ISO8601",
+        "--reuse-http-port=true",
+        "--reuse-grpc-port=true",
     ]
     with serving(*arguments) as process:
         grpc_port = process.wait_for(r"Started GRPCInferenceService at 127\.0\.0\.1:(\d+)").group(1)

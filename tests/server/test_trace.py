@@ -84,7 +84,7 @@ def test_a_request_that_a_model_makes_is_in_the_trace_that_it_is_handed(tmp_path
             given.set_data_from_numpy(np.ones((1, 1), np.float32))
             client.infer("asks", [given])
     entries = json.loads(path.read_text())
-    models = [{name: value for name, value in each.items()} for each in entries if "model_name" in each]
+    models = [each for each in entries if "model_name" in each]
     assert models == [
         {"id": 1, "model_name": "asks", "model_version": 1},
         {"id": 2, "model_name": "answers", "model_version": 1, "parent_id": 1},

@@ -14,12 +14,15 @@ from tritonnb.core.errors import InternalError, TritonError, UnavailableError, U
 from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.runtime.served import Served
 from tritonnb.telemetry.custom_metrics import CustomMetrics
+from tritonnb.telemetry.tracing import Tracer
 
 T = TypeVar("T")
 
 
 class Callee(Protocol):
     """As much of an engine as calls need."""
+
+    tracer: Tracer
 
     def model(self, name: str, version: int = -1) -> Served:
         """A model version that is ready."""

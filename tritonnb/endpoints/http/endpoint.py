@@ -79,6 +79,8 @@ class HttpOptions:
         ``"fast"`` (httptools), ``"tornado"``, or ``"auto"``.
     restricted_api : tuple of (api, header, value)
         ``--http-restricted-api``: an API is answered only to requests with this header.
+    reuse_port : bool
+        ``--reuse-http-port``: share the port with servers that say the same.
     header_forward_pattern : str
         ``--http-header-forward-pattern``: headers in whose names it is found become parameters of
         inference requests, under their names in lower case.
@@ -91,6 +93,7 @@ class HttpOptions:
     transport: str = "auto"
     restricted_api: tuple[tuple[str, str, str], ...] = ()
     header_forward_pattern: str = ""
+    reuse_port: bool = False
 
 
 class HttpEndpoint(httputil.HTTPServerConnectionDelegate):
@@ -126,7 +129,7 @@ class HttpEndpoint(httputil.HTTPServerConnectionDelegate):
             If the port is taken.
         """
         self._server = make_server(self.options.transport, self, max_body_size=self.options.max_body_size)
-        self.port = await self._server.start(self.host, self.port)
+        self.port = await self._server.start(self.host, self.port, reuse_port=self.options.reuse_port)
 
     async def stop(self, drain: float) -> None:
         """Accept no more requests; those in progress have ``drain`` seconds."""
