@@ -184,6 +184,7 @@ class Inference:
 
     def cancel(self) -> None:
         """The client went away."""
+        logger.debug("Cancellation notification received for ModelInfer of '%s'", self._served.name)
         self._served.cancel(self.request)
 
     def _responded(self, request: InferRequest, response: InferResponse) -> None:
