@@ -133,14 +133,15 @@ class Server:
     # --- using it -----------------------------------------------------------------------------
 
     def __getitem__(self, name: str) -> ModelHandle:
-        """The model of a name.
+        """The model of a name; also one that failed to load, to mend its configuration.
 
         Raises
         ------
         NotFoundError
             If no version of it is served.
         """
-        self.call(self.engine.model, name)
+        if not self.call(self.engine.failure, name):
+            self.call(self.engine.model, name)
         return ModelHandle(self, name)
 
     def __iter__(self) -> Iterator[str]:

@@ -190,7 +190,7 @@ class LiveBatchView(BatchView):
     def _look(self) -> Json:
         """What no event tells: who owns which slot now, who waits in the backlog, and a changed configuration."""
         engine = self._server.engine
-        self._feed.config = engine.configs().get(self._name, self._feed.config)
+        self._feed.reconfigured(engine.model(self._name).config)
         served = engine.model(self._name)
         if not isinstance(served, ServedModel) or not isinstance(served.scheduler, SequenceBatcher):
             return {}

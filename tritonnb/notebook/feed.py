@@ -94,6 +94,12 @@ class Feed:
         self._depths: deque[list[float]] = deque(maxlen=4 * keep)
         self._end_ns = begin_ns
 
+    def reconfigured(self, config: pb.ModelConfig) -> None:
+        """From now on the model has this configuration."""
+        if config != self.config:
+            self.config = config
+            self._stays.follow({self.model: config})
+
     # --- events in ----------------------------------------------------------------------------
 
     def take(self, events: Iterable[Event]) -> None:
@@ -199,7 +205,7 @@ class Feed:
         }
 
     def meta(self) -> Json:
-        """What does not change: the model and what its configuration says."""
+        """The model and what its configuration says."""
         return describe_config(self.model, self.config)
 
     @property

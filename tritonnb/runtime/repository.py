@@ -100,6 +100,13 @@ class ModelRepository:
         model.explicit = True
         await self._load_source(model, source)
 
+    async def reload(self, source: ModelSource) -> None:
+        """Load a model anew from where it came, under the configuration that ``source`` has; not that of its files."""
+        model = self.table.entry(source.name)
+        model.explicit = True
+        await self._load_source(model, source)
+        model.files, model.poll_failure = frozenset(), ""
+
     async def poll(self) -> None:
         """Load what is new or has changed on disk, unload what has gone; mistakes are logged and change nothing."""
         names = await self.loader.in_thread(self.directories.names)

@@ -19,7 +19,7 @@ from tritonnb.core.errors import InternalError, TritonError, UnsupportedError
 from tritonnb.core.messages import InferRequest, InferResponse, Respond
 from tritonnb.endpoints.client_errors import client_text
 from tritonnb.endpoints.forwarding import forward_pattern
-from tritonnb.endpoints.http.application import make_application
+from tritonnb.endpoints.http.application import make_application, routed_path
 from tritonnb.endpoints.http.compression import choose_encoding, compress, decompress
 from tritonnb.endpoints.http.exchange import Exchange, LightHeaders
 from tritonnb.endpoints.http.guard import Guard
@@ -42,7 +42,7 @@ from tritonnb.telemetry.tracing import Trace
 
 logger = logging.getLogger(__name__)
 
-_INFER = re.compile(r"/v2/models/([^/]+)(?:/versions/(\d+))?/infer(?:\?.*)?")
+_INFER = re.compile(r"/v2/models/([^/]+)(?:/versions/(\d+))?/infer(?:\?.*)?", re.ASCII)
 _TRACE_CONTEXT = ("traceparent", "tracestate")  # W3C Trace Context
 _STATUS_LINES = {
     200: b"HTTP/1.1 200 OK\r\n",
@@ -211,7 +211,7 @@ class _Message(httputil.HTTPMessageDelegate):
         if restriction is not None:
             self._other = _Refused(self, restriction, TEXT)
             return
-        found = _INFER.fullmatch(start_line.path) if start_line.method == "POST" else None
+        found = _INFER.fullmatch(routed_path(start_line.path)) if start_line.method == "POST" else None
         if found is not None:
             model, version = found.groups()
             route = _Inference(

@@ -25,7 +25,7 @@ from tritonnb.endpoints.http import members, rapidjson
 from tritonnb.endpoints.http.input_tensors import tensor_from_json
 from tritonnb.endpoints.tensors import AnswerFormat, OutputFormat, binary_tensor, check_overflow
 from tritonnb.model_config.schema import INVALID, ModelSpec
-from tritonnb.runtime.shared_memory import SharedMemory
+from tritonnb.runtime.shared_memory import Part, SharedMemory
 
 T = TypeVar("T")
 _LONGEST_ID = 128
@@ -152,7 +152,7 @@ class RequestReader:
             elif given[0]:
                 inputs[name] = tensor_from_json(name, datatype, shape, entry["data"], self._max)
             else:
-                part = _region(parameters, self._shared_memory)
+                part = _region(parameters, self._shared_memory).read()
                 inputs[name] = binary_tensor(name, datatype, shape, part, 0, len(part))
         if at != len(body):
             raise InvalidArgumentError(f"unexpected additional input data for model '{request.model_name}'")
@@ -330,7 +330,7 @@ def _set(name: str, read: Callable[[Any], T], parameters: dict[str, Any]) -> T:
         raise InternalError(f"Unable to set '{name}': {error}") from None
 
 
-def _region(parameters: dict[str, Any], shared_memory: SharedMemory) -> memoryview:
+def _region(parameters: dict[str, Any], shared_memory: SharedMemory) -> Part:
     """The part of a region that an input or output is in."""
     region = members.parsed("shared_memory_region", members.string, parameters["shared_memory_region"])
     offset, byte_size = (

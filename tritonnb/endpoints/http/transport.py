@@ -21,8 +21,9 @@ from tornado.httpserver import HTTPServer
 from tornado.iostream import IOStream
 from tornado.netutil import bind_sockets
 
-from tritonnb.endpoints.http.connection import AVAILABLE, Connection
+from tritonnb.endpoints.http.connection import Connection
 from tritonnb.endpoints.http.heads import KnownHeads
+from tritonnb.endpoints.http.request_parser import AVAILABLE
 
 
 class FastServer:
