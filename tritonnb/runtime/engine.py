@@ -145,6 +145,8 @@ class Engine:
             raise InternalError("Exit timeout expired. Exiting immediately.") from None
         finally:
             self.tracer.close()
+            if self.tracer.spans is not None:
+                await asyncio.to_thread(self.tracer.spans.close)
 
     # --- inference ----------------------------------------------------------------------------
 

@@ -43,6 +43,7 @@ from tritonnb.telemetry.tracing import Trace
 logger = logging.getLogger(__name__)
 
 _INFER = re.compile(r"/v2/models/([^/]+)(?:/versions/(\d+))?/infer(?:\?.*)?", re.ASCII)
+_TRACE_CONTEXT = ("traceparent", "tracestate")  # W3C Trace Context
 _STATUS_LINES = {
     200: b"HTTP/1.1 200 OK\r\n",
     400: b"HTTP/1.1 400 Bad Request\r\n",
@@ -78,6 +79,8 @@ class HttpOptions:
         ``"fast"`` (httptools), ``"tornado"``, or ``"auto"``.
     restricted_api : tuple of (api, header, value)
         ``--http-restricted-api``: an API is answered only to requests with this header.
+    reuse_port : bool
+        ``--reuse-http-port``: share the port with servers that say the same.
     header_forward_pattern : str
         ``--http-header-forward-pattern``: headers in whose names it is found become parameters of
         inference requests, under their names in lower case.
@@ -90,6 +93,7 @@ class HttpOptions:
     transport: str = "auto"
     restricted_api: tuple[tuple[str, str, str], ...] = ()
     header_forward_pattern: str = ""
+    reuse_port: bool = False
 
 
 class HttpEndpoint(httputil.HTTPServerConnectionDelegate):
@@ -125,7 +129,7 @@ class HttpEndpoint(httputil.HTTPServerConnectionDelegate):
             If the port is taken.
         """
         self._server = make_server(self.options.transport, self, max_body_size=self.options.max_body_size)
-        self.port = await self._server.start(self.host, self.port)
+        self.port = await self._server.start(self.host, self.port, reuse_port=self.options.reuse_port)
 
     async def stop(self, drain: float) -> None:
         """Accept no more requests; those in progress have ``drain`` seconds."""
@@ -171,6 +175,7 @@ class _Inference:
     json_length: str | None
     accepted: str | None
     forwarded: dict[str, str] | None
+    trace_context: dict[str, str]
 
 
 class _Message(httputil.HTTPMessageDelegate):
@@ -216,6 +221,7 @@ class _Message(httputil.HTTPMessageDelegate):
                 headers.get("Inference-Header-Content-Length"),
                 headers.get("Accept-Encoding"),
                 _matching(headers, endpoint.forwarded),
+                {name: value for name in _TRACE_CONTEXT if (value := headers.get(name)) is not None},
             )
             if isinstance(headers, LightHeaders):
                 headers.route = route
@@ -333,7 +339,7 @@ class _Message(httputil.HTTPMessageDelegate):
         self._end_trace()
 
     def _start_trace(self) -> None:
-        self._trace = self._endpoint.engine.tracer.sample(self._route.model)
+        self._trace = self._endpoint.engine.tracer.sample(self._route.model, self._route.trace_context)
         if self._trace is not None:
             now = time.monotonic_ns()
             self._trace.stamp("HTTP_RECV_START", getattr(self, "_begun_ns", now))

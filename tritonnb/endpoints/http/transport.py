@@ -52,7 +52,7 @@ class FastServer:
         self._server: asyncio.Server
         self._sweeper: asyncio.TimerHandle | None = None
 
-    async def start(self, host: str, port: int) -> int:
+    async def start(self, host: str, port: int, *, reuse_port: bool = False) -> int:
         """Listen; the port, which the system chooses if it was 0.
 
         Raises
@@ -60,7 +60,9 @@ class FastServer:
         OSError
             If the port is taken.
         """
-        self._server = await self.loop.create_server(lambda: Connection(self), host, port, backlog=1024)
+        self._server = await self.loop.create_server(
+            lambda: Connection(self), host, port, backlog=1024, reuse_port=reuse_port or None
+        )
         self._sweep()
         return int(self._server.sockets[0].getsockname()[1])
 
@@ -95,9 +97,9 @@ class TornadoServer:
             idle_connection_timeout=idle_timeout,
         )
 
-    async def start(self, host: str, port: int) -> int:
+    async def start(self, host: str, port: int, *, reuse_port: bool = False) -> int:
         """Listen; the port, which the system chooses if it was 0."""
-        sockets: list[socket.socket] = bind_sockets(port, host)
+        sockets: list[socket.socket] = bind_sockets(port, host, reuse_port=reuse_port)
         self._server.add_sockets(sockets)
         return int(sockets[0].getsockname()[1])
 
