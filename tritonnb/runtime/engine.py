@@ -291,7 +291,8 @@ class Engine:
         -------
         str
             ``"unchanged"``; ``"in place"`` when only the scheduling changed, so that the model was not
-            loaded again; ``"reloaded"`` when a new copy of the model took over; ``"loaded"`` when it had failed to load.
+            loaded again; ``"reloaded"`` when a new copy of the model took over; ``"loaded"`` when it had
+            failed to load.
 
         Raises
         ------
