@@ -9,14 +9,14 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.model_config.normalized import config_to_dict
-from tritonnb.model_config.parse import parse_text
+from tritonnb.model_config.parse import ConfigSyntaxError, parse_text
 
 if TYPE_CHECKING:
     from tritonnb.server import Server
 
 
 class ConfigHandle:
-    """An editable copy of a model's configuration.
+    """An editable copy of a model's configuration; of one that failed to load, of what its file says.
 
     Its attributes are the fields of ``inference.ModelConfig``; nothing happens until `apply`.
 
@@ -81,7 +81,8 @@ class ConfigHandle:
         -------
         str
             ``"unchanged"``; ``"in place"`` when only the scheduling changed, so that the model was
-            not loaded again; ``"reloaded"`` when a new copy of the model took over.
+            not loaded again; ``"reloaded"`` when a new copy of the model took over; ``"loaded"`` when it had
+            failed to load.
 
         Raises
         ------
@@ -95,7 +96,14 @@ class ConfigHandle:
         return self.text
 
     def _running(self) -> pb.ModelConfig:
-        return _copy(self._server.call(self._server.engine.model, self._name).config)
+        engine = self._server.engine
+        if not self._server.call(engine.failure, self._name):
+            return _copy(self._server.call(engine.model, self._name).config)
+        path = self._server.call(engine.config_path, self._name)
+        try:
+            return parse_text(path.read_bytes()).config
+        except (OSError, ConfigSyntaxError):  # whatever is wrong with it, another text can take its place
+            return pb.ModelConfig()
 
 
 def _copy(message: pb.ModelConfig) -> pb.ModelConfig:

@@ -99,6 +99,15 @@ def test_strings_go_in_and_out_as_bytes(tmp_path: Path):
     assert answer.outputs[0].array.tolist() == [["grün".encode()], [b""]]
 
 
+def test_a_string_that_is_no_text_is_refused_and_its_neighbours_run(tmp_path: Path):
+    write(tmp_path, "Identity", {"A": ["b", 1]}, {"B": ["b", 1]}, TensorProto.STRING)
+    loaded = Loaded(config_of("onnxruntime", tensors=""), tmp_path)
+    refused, answer = loaded.run(request(A=np.array([[b"\xfa"]], object)), request(A=np.array([[b"a"]], object)))
+    assert isinstance(refused.error, InvalidArgumentError)
+    assert refused.error.message == "[request id: <id_unknown>] input 'A' has a string that is not UTF-8"
+    assert answer.outputs[0].array.tolist() == [[b"a"]]
+
+
 def test_session_options_come_from_parameters_and_optimization(tmp_path: Path):
     write_identity("onnxruntime", tmp_path)
     extra = """

@@ -188,6 +188,90 @@ def test_a_python_function_is_edited_the_same_way(server: Server):
     editor.close()
 
 
+def test_a_file_with_the_line_ends_of_windows_keeps_them(server: Server, file: Path):
+    file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n"))
+    editor = server["add_sub"].edit()
+    assert editor.text == file.read_text()
+    editor.set_field(DELAY, 500)
+    editor.save()
+    assert file.read_bytes() == editor.text.replace("\n", "\r\n").encode()
+    editor.close()
+
+
+def break_file(file: Path, old: str, new: str) -> None:
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new))
+
+
+def test_a_model_whose_file_is_wrong_is_mended(tmp_path: Path):
+    shutil.copytree(EXAMPLES / "add_sub", tmp_path / "add_sub")
+    file = tmp_path / "add_sub" / "config.pbtxt"
+    break_file(file, "max_batch_size: 8", "max_batch_size: -8")
+    with Server(tmp_path, port=0) as server:
+        editor = server["add_sub"].edit()
+        assert editor.text == file.read_text()
+        (problem,) = editor.report["problems"]
+        assert problem["line"] == file.read_text().splitlines().index("max_batch_size: -8") + 1
+        assert editor.status["level"] == "error"
+        editor.set_field("max_batch_size", 4)
+        editor.settle()
+        assert editor.report["effect"] == "loaded"
+        assert editor.report["problems"] == []
+        assert editor.report["diff"][0] == "--- file"
+        assert editor.apply() == "loaded"
+        assert not server.load_errors
+        assert server["add_sub"](INPUTS)["OUTPUT0"].tolist() == [[2.0, 3.0, 4.0, 5.0]]
+        editor.set_field(DELAY, 500)
+        assert editor.apply() == "in place"
+        editor.save()
+        assert "max_batch_size: 4" in file.read_text()
+        editor.close()
+
+
+def test_what_the_backend_complains_of_is_shown_at_its_line_and_tried_again(tmp_path: Path):
+    shutil.copytree(EXAMPLES / "accumulator_onnx", tmp_path / "accumulator_onnx")
+    file = tmp_path / "accumulator_onnx" / "config.pbtxt"
+    break_file(file, 'name: "OUTPUT"', 'name: "marks"')
+    with Server(tmp_path, port=0) as server:
+        editor = server["accumulator_onnx"].edit()
+        (problem,) = editor.report["problems"]
+        assert "'marks'" in problem["message"]
+        assert "marks" in "".join(file.read_text().splitlines()[problem["line"] - 1 :][:4])
+        with pytest.raises(TritonError, match="marks"):
+            editor.apply()
+        assert len(editor.report["problems"]) == 1
+        editor.text = editor.text.replace("marks", "OUTPUT")
+        editor.settle()
+        assert editor.report["problems"] == []
+        assert editor.apply() == "loaded"
+        editor.close()
+
+
+def test_a_model_of_several_repositories_has_no_file_to_edit(tmp_path: Path):
+    for repository in ("a", "b"):
+        shutil.copytree(EXAMPLES / "add_sub", tmp_path / repository / "add_sub")
+    with (
+        Server([tmp_path / "a", tmp_path / "b"], port=0) as server,
+        pytest.raises(TritonError, match="not unique across all model repositories"),
+    ):
+        server["add_sub"].edit()
+
+
+def test_each_model_is_edited_in_the_repository_that_it_comes_from(tmp_path: Path):
+    shutil.copytree(EXAMPLES / "add_sub", tmp_path / "a" / "add_sub")
+    (tmp_path / "b").mkdir()
+    with Server([tmp_path / "b", tmp_path / "a"], port=0) as server:
+        editor = server["add_sub"].edit()
+        assert editor.status["file"] == str(tmp_path / "a" / "add_sub" / "config.pbtxt")
+        shutil.copytree(tmp_path / "a" / "add_sub", tmp_path / "b" / "add_sub")  # which it is not served from
+        editor.set_field("max_batch_size", 4)
+        assert editor.apply() == "reloaded"
+        editor.save()
+        assert "max_batch_size: 4" in (tmp_path / "a" / "add_sub" / "config.pbtxt").read_text()
+        assert "max_batch_size: 8" in (tmp_path / "b" / "add_sub" / "config.pbtxt").read_text()
+        editor.close()
+
+
 def test_editing_twice_gives_the_same_editor_until_it_is_closed(server: Server):
     editor = server["add_sub"].edit()
     assert server["add_sub"].edit() is editor

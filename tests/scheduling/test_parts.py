@@ -150,4 +150,6 @@ def test_a_changed_configuration_is_applied_in_place() -> None:
     scheduler = make_scheduler(config(text % 300_000), 1, {})
     scheduler.instance_idle(0, 0)
     scheduler.enqueue(Request("a"), 0)
-    assert [members(each) for each in reconfigure_scheduler(scheduler, config(text % 0), MS)] == ["a"]
+    same, decisions = reconfigure_scheduler(scheduler, config(text % 0), MS)
+    assert same is scheduler
+    assert [members(each) for each in decisions] == ["a"]

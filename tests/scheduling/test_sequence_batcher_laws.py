@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -17,7 +18,7 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.scheduling.decisions import Decision, Execute
 from tritonnb.scheduling.direct import DirectSettings
 from tritonnb.scheduling.dynamic_batcher import DynamicBatcherSettings
-from tritonnb.scheduling.oldest import OldestSettings
+from tritonnb.scheduling.oldest import OldestSettings, OldestStrategy
 from tritonnb.scheduling.reasons import explain
 from tritonnb.scheduling.sequence_batcher import SequenceBatcher, SequenceBatcherSettings
 from tritonnb.scheduling.slots import Sequence as SlotSequence
@@ -40,7 +41,7 @@ batchers = st.builds(
     preserve_ordering=st.booleans(),
     enforce_equal_shape=st.booleans(),
 )
-oldest = st.builds(OldestSettings, slot_count=st.just(2), batcher=batchers)
+oldest = st.builds(OldestSettings, slot_count=st.sampled_from([1, 2]), batcher=batchers)
 
 
 configured = st.builds(
@@ -53,7 +54,7 @@ configured = st.builds(
 
 
 class History(RuleBasedStateMachine):
-    """Sequences begin, go on and end; executions end; clients cancel; instances come and go; time passes."""
+    """Sequences begin, go on and end; executions end; clients cancel; instances and settings change; time passes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -92,7 +93,7 @@ class History(RuleBasedStateMachine):
         assert real, "a batch of nothing but null requests"
         for request, slot in zip(decision.requests, decision.slots, strict=True):
             if request is None:
-                assert isinstance(self.batcher.settings.strategy, DirectSettings)
+                assert "nulls" in decision.reason.facts
                 continue
             sequence = self.unanswered[request]
             assert self.next_of[sequence].pop(0) is request, "overtaken inside its sequence"
@@ -135,7 +136,7 @@ class History(RuleBasedStateMachine):
     def end(self, instance: int, again: bool) -> None:
         decision = self.running.pop(instance)
         order = self.batcher.response_order(instance)
-        assert order is None or isinstance(self.batcher.settings.strategy, OldestSettings)
+        assert order is None or isinstance(self.batcher._strategies[instance], OldestStrategy)
         for request in decision.requests:
             if request is None:
                 continue
@@ -170,6 +171,12 @@ class History(RuleBasedStateMachine):
             idle_for = self.now - sequence.seen_ns
             assert sequence.slot is None or idle_for < self.batcher.settings.max_sequence_idle_ns
 
+    @rule(settings=configured)
+    def reconfigure(self, settings: SequenceBatcherSettings) -> None:
+        settings = replace(settings, iterative=self.batcher.settings.iterative)
+        self.follow(self.batcher.reconfigure(settings, self.now))
+        self.pass_time(0)  # a shorter idle time may be over already
+
     @rule(members=st.sets(st.integers(0, 3), min_size=1, max_size=2))
     def change_instances(self, members: set[int]) -> None:
         used = {each for each in range(4) if self.batcher.uses(each)} | set(self.running)
@@ -198,11 +205,11 @@ class History(RuleBasedStateMachine):
         self.backlog = backlog
 
     def teardown(self) -> None:
-        """Nothing is lost: let everything end, and everyone has been answered."""
+        """Nothing is lost: let everything end, everyone has been answered, and all instances have the new strategy."""
         if not hasattr(self, "batcher"):
             return
         rounds = 0
-        while self.unanswered:
+        while self.unanswered or self.batcher._leaving:
             rounds += 1
             assert rounds < 1000, "it never ends"
             for instance in list(self.running):

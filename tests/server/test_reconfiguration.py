@@ -157,3 +157,67 @@ def test_the_idle_time_of_sequences_is_changed_in_place(write_model: Callable[..
         config.sequence_batching.max_sequence_idle_microseconds = 5_000_000
         assert config.apply() == "in place"
         server["m"](X=[[1.0]], sequence_id=1, sequence_end=True)
+
+
+def test_a_dynamic_batcher_comes_changes_and_goes_without_loading_the_model_again(write_model: Callable[..., Path]):
+    repository = write_model("m", python_model("x + 1"), "instance_group { count: 2 kind: KIND_CPU }")
+    batchers = (
+        "dynamic_batching { }",
+        "dynamic_batching { max_queue_delay_microseconds: 500 preferred_batch_size: 4 }",
+        "dynamic_batching { priority_levels: 2 default_priority_level: 1 }",
+        "dynamic_batching { default_queue_policy { max_queue_size: 500 } }",
+        "",
+    )
+    with Server(repository, port=0) as server:
+        served = server["m"].served
+        written = (repository / "m" / "config.pbtxt").read_text()
+
+        def change() -> None:
+            for text in batchers * 3:
+                config = server["m"].config
+                config.text = written + text
+                assert config.apply() in ("in place", "unchanged")
+
+        async def ask() -> None:
+            changing = asyncio.get_running_loop().run_in_executor(None, change)
+            while not changing.done():
+                answers = await asyncio.gather(*(server["m"].infer_async(X=[[float(n)]]) for n in range(20)))
+                assert [each["Y"].item() for each in answers] == [n + 1 for n in range(20)]
+            await changing
+
+        asyncio.run(ask())
+        assert server["m"].served is served
+        assert server["m"].stats()["inference_stats"]["fail"]["count"] == 0
+
+
+def test_sequences_go_on_while_their_strategy_changes(write_model: Callable[..., Path]):
+    repository = write_model("m", python_model("x + 1"), STATE + "instance_group { count: 1 kind: KIND_CPU }")
+    written = (repository / "m" / "config.pbtxt").read_text()
+    strategies = ("oldest { max_candidate_sequences: 3 }", "oldest { max_candidate_sequences: 6 }", "direct { }")
+    with Server(repository, port=0) as server:
+        served = server["m"].served
+
+        async def talk(sequence: int) -> None:
+            for step in range(5):
+                answer = await server["m"].infer_async(
+                    X=[[float(step)]], sequence_id=sequence, sequence_start=step == 0, sequence_end=step == 4
+                )
+                assert answer["Y"].item() == step + 1
+
+        def change() -> None:
+            for strategy in strategies * 3:
+                config = server["m"].config
+                config.text = written.replace("direct { }", strategy)
+                assert config.apply() == "in place"
+
+        async def ask() -> None:
+            changing = asyncio.get_running_loop().run_in_executor(None, change)
+            first = 1
+            while not changing.done():
+                await asyncio.gather(*(talk(first + n) for n in range(12)))
+                first += 12
+            await changing
+
+        asyncio.run(ask())
+        assert server["m"].served is served
+        assert server["m"].stats()["inference_stats"]["fail"]["count"] == 0

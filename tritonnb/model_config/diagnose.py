@@ -97,9 +97,14 @@ def diagnose(text: str, check: Callable[[Any], Any]) -> Diagnosis:
     try:
         checked = check(parsed.config)
     except TritonError as error:
-        line, column = place_of(error.message, parsed.config, parsed.positions)
-        return Diagnosis([Problem(error.message, line, column, fix_for(text, parsed.config, error.message))], parsed)
+        return Diagnosis([problem_of(error.message, text, parsed)], parsed)
     return Diagnosis([], parsed, checked)
+
+
+def problem_of(message: str, text: str, parsed: ParsedConfig) -> Problem:
+    """A complaint about a configuration, at its place in the text."""
+    line, column = place_of(message, parsed.config, parsed.positions)
+    return Problem(message, line, column, fix_for(text, parsed.config, message))
 
 
 def place_of(message: str, config: Any, positions: Mapping[str, Position]) -> Position:

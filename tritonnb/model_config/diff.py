@@ -8,15 +8,8 @@ from tritonnb.model_config.identity import ENSEMBLE
 
 #: Fields of which some changes need no new copy of the model.
 _SCHEDULING = {"dynamic_batching", "sequence_batching", "instance_group"}
-#: What a running sequence batcher can take over: the others decide on slots, or on what the model is told.
-_OF_SEQUENCES = (
-    ("max_sequence_idle_microseconds",),
-    ("direct", "max_queue_delay_microseconds"),
-    ("direct", "minimum_slot_utilization"),
-    ("oldest", "preferred_batch_size"),
-    ("oldest", "max_queue_delay_microseconds"),
-    ("oldest", "preserve_ordering"),
-)
+#: What a running sequence batcher can take over: the others decide on what the model is told.
+_OF_SEQUENCES = ("max_sequence_idle_microseconds", "direct", "oldest")
 
 
 def changed_fields(old: Any, new: Any) -> set[str]:
@@ -38,18 +31,13 @@ def only_scheduling_changed(old: Any, new: Any) -> bool:
 
 
 def _without_adjustable(config: Any) -> Any:
-    """A configuration without what can be changed while it runs; the kind of scheduler stays visible."""
+    """A configuration without what can be changed while it runs; whether it is of sequences stays visible."""
     result = type(config)()
     result.CopyFrom(config)
-    if result.HasField("dynamic_batching"):
-        result.dynamic_batching.Clear()
-        result.dynamic_batching.SetInParent()
-    for *parents, name in _OF_SEQUENCES:
-        message = result.sequence_batching if result.HasField("sequence_batching") else None
-        for each in parents:
-            message = getattr(message, each) if message is not None and message.HasField(each) else None
-        if message is not None:
-            message.ClearField(name)
+    result.ClearField("dynamic_batching")
+    if result.HasField("sequence_batching"):
+        for name in _OF_SEQUENCES:
+            result.sequence_batching.ClearField(name)
     for group in result.instance_group:
         group.count = 0
     return result

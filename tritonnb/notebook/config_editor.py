@@ -25,7 +25,7 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.core.errors import TritonError
-from tritonnb.model_config.diagnose import Diagnosis, Problem, diagnose
+from tritonnb.model_config.diagnose import Diagnosis, Problem, diagnose, problem_of
 from tritonnb.model_config.diff import changed_fields, effect_of, replaced
 from tritonnb.model_config.edit import edit_text
 from tritonnb.model_config.normalize import without_defaults
@@ -46,7 +46,10 @@ _APPLIED = {
     "unchanged": "Nothing to apply: this is what runs.",
     "in place": "Applied in place: only the scheduling changed, so the model was not loaded again.",
     "reloaded": "Reloaded: a new copy took over; the old one answered the requests that it had accepted.",
+    "loaded": "Loaded: the model is served now.",
 }
+
+_FAILED = "The model failed to load and is not served: mend its configuration and apply it."
 
 #: The editors that are open, by server and model: showing one twice shows the same.
 _open: weakref.WeakKeyDictionary[Any, dict[str, ConfigEditor]] = weakref.WeakKeyDictionary()
@@ -56,7 +59,7 @@ def edit_config(model: ModelHandle) -> ConfigEditor:
     """The editor of a model's configuration; the same one as long as it is not closed."""
     editors = _open.setdefault(model.server, {})
     if model.name not in editors:
-        editors[model.name] = ConfigEditor(model)
+        editors[model.name] = ConfigEditor(model, model.server.call(model.server.engine.config_path, model.name))
     return editors[model.name]
 
 
@@ -77,13 +80,20 @@ class _Seen:
         try:
             assert path is not None
             status = path.stat()
-            return cls(path.read_text("utf-8", "replace"), (status.st_mtime_ns, status.st_size))
+            text = path.read_text("utf-8", "replace")  # lines end as a browser ends them
+            return cls(text, (status.st_mtime_ns, status.st_size))
         except (OSError, AssertionError):
             return cls(None, None)
 
 
 class ConfigEditor(KeepsLastState, anywidget.AnyWidget):
     """A widget that edits, checks, applies and saves the configuration of one model.
+
+    Parameters
+    ----------
+    model : ModelHandle
+    path : pathlib.Path or None
+        Its *config.pbtxt*, whether it exists or not; None if it comes from no repository.
 
     Attributes
     ----------
@@ -103,12 +113,13 @@ class ConfigEditor(KeepsLastState, anywidget.AnyWidget):
     status = traitlets.Dict().tag(sync=True)
     schema = traitlets.Dict().tag(sync=True)
 
-    def __init__(self, model: ModelHandle) -> None:
+    def __init__(self, model: ModelHandle, path: Path | None) -> None:
         self._handle: ModelHandle | None = model
-        self._path = model.server.call(model.server.engine.config_path, model.name)
+        self._path = path
         self._file = _Seen.of(self._path)
         self._running = self._running_config()
-        self._running_text = self._text_of_running()
+        self._failure = self._failure_of_file()
+        self._running_text = self._text_of(self._running)
         status = {"busy": "", "outcome": "", "level": "", "outside": False, "ended": False}
         super().__init__(
             model=model.name,
@@ -117,6 +128,8 @@ class ConfigEditor(KeepsLastState, anywidget.AnyWidget):
             status={**status, "file": "" if self._path is None else str(self._path)},
         )
         self.report = self._report(self.text)
+        if self._running is None:
+            self._say("error", _FAILED)
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self.observe(lambda change: self._do(self._check), "text")
         self.on_msg(_on_message)
@@ -130,7 +143,7 @@ class ConfigEditor(KeepsLastState, anywidget.AnyWidget):
         Returns
         -------
         str
-            ``"unchanged"``, ``"in place"`` or ``"reloaded"``.
+            ``"unchanged"``, ``"in place"``, ``"reloaded"``, or ``"loaded"`` if it had failed to load.
 
         Raises
         ------
@@ -140,7 +153,7 @@ class ConfigEditor(KeepsLastState, anywidget.AnyWidget):
         return self._do(self._apply).result()
 
     def revert(self) -> None:
-        """Go back to what runs."""
+        """Go back to what runs; to the file, where nothing does."""
         self._do(self._revert).result()
 
     def save(self) -> None:
@@ -250,15 +263,19 @@ class ConfigEditor(KeepsLastState, anywidget.AnyWidget):
         try:
             running = self._running_config()
         except TritonError:
-            return  # not served at the moment
+            return  # unloaded
         if running != self._running:
+            self._failure = self._failure_of_file()
             untouched = self.text == self._running_text
             self._follow(running, self._text_of(running))
             if untouched:
                 self.text = self._running_text
             else:
                 self.report = self._report(self.text)
-            self._say("", "The running configuration was changed elsewhere.")
+            if running is None:
+                self._say("error", _FAILED)
+            else:
+                self._say("", "The running configuration was changed elsewhere.")
 
     def _apply(self) -> str:
         text = self.text
@@ -267,8 +284,13 @@ class ConfigEditor(KeepsLastState, anywidget.AnyWidget):
             config = self._model().config
             config.text = text
             done = config.apply()
+        except TritonError as error:
+            self._failure = text, str(error)
+            self.report = self._report(self.text)
+            raise
         finally:
             self.status = {**self.status, "busy": ""}
+        self._failure = None
         self._follow(self._running_config(), text)
         self.report = self._report(self.text)
         self._say("good", _APPLIED[done])
@@ -276,7 +298,7 @@ class ConfigEditor(KeepsLastState, anywidget.AnyWidget):
 
     def _revert(self) -> None:
         self.text = self._running_text
-        self._say("", "This is what runs.")
+        self._say("", "This is what runs." if self._running is not None else "This is what the file says.")
 
     def _save(self) -> None:
         assert self._path is not None
@@ -303,14 +325,19 @@ class ConfigEditor(KeepsLastState, anywidget.AnyWidget):
         self.status = {**self.status, "outcome": outcome, "level": level}
 
     def _report(self, text: str) -> dict[str, Any]:
-        found = diagnose(text, self._checked)
+        found, problems = diagnose(text, self._checked), []
+        if found.parsed is not None and self._failure is not None and self._failure[0] == text:
+            problems.append(problem_of(self._failure[1], text, found.parsed))
         return {
             "text": text,
-            "problems": [_problem(each) for each in found.problems],
+            "problems": [_problem(each) for each in found.problems or problems],
             "form": None if found.parsed is None else form_of(found.parsed.config),
-            "effect": "" if found.checked is None else effect_of(self._running, found.checked),
-            "diff": _diff(self._running_text, text),
+            "effect": "" if found.checked is None else self._effect_of(found.checked),
+            "diff": _diff(self._running_text, text, "file" if self._running is None else "running"),
         }
+
+    def _effect_of(self, wanted: Any) -> str:
+        return "loaded" if self._running is None else effect_of(self._running, wanted)
 
     def _checked(self, config: Any) -> Any:
         server = self._model().server
@@ -321,8 +348,17 @@ class ConfigEditor(KeepsLastState, anywidget.AnyWidget):
             raise RuntimeError("the editor is closed")
         return self._handle
 
-    def _running_config(self) -> Any:
+    def _failure_of_file(self) -> tuple[str, str] | None:
+        """The file's text and why the model could not be loaded, if that is so."""
         model = self._model()
+        failure = model.server.call(model.server.engine.failure, model.name)
+        return (self._file.text or "", failure) if failure else None
+
+    def _running_config(self) -> Any:
+        """What runs; None if nothing does because the model failed to load."""
+        model = self._model()
+        if model.server.call(model.server.engine.failure, model.name):
+            return None
         running = pb.ModelConfig()
         running.CopyFrom(model.server.call(model.server.engine.model, model.name).config)
         return running
@@ -330,11 +366,10 @@ class ConfigEditor(KeepsLastState, anywidget.AnyWidget):
     def _follow(self, running: Any, text: str) -> None:
         self._running, self._running_text = running, text
 
-    def _text_of_running(self) -> str:
-        return self._text_of(self._running)
-
     def _text_of(self, running: Any) -> str:
         """What runs, as text: the file's own words where there is a file, changed where it says otherwise."""
+        if running is None:
+            return self._file.text or ""
         found = None if self._file.text is None else diagnose(self._file.text, self._checked)
         if found is None or found.parsed is None or found.checked is None:
             return str(text_format.MessageToString(without_defaults(running), use_short_repeated_primitives=True))
@@ -373,6 +408,6 @@ def _problem(problem: Problem) -> dict[str, Any]:
     return {"message": problem.message, "line": problem.line, "column": problem.column, "fix": fix}
 
 
-def _diff(before: str, after: str) -> list[str]:
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), "running", "edited", lineterm="", n=2)
+def _diff(before: str, after: str, name: str) -> list[str]:
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), name, "edited", lineterm="", n=2)
     return list(lines)

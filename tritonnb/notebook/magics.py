@@ -26,6 +26,7 @@ _DONE = {
     "unchanged": "is what runs already",
     "in place": "applied in place: the model was not loaded again",
     "reloaded": "applied: the model was loaded again and has taken over",
+    "loaded": "applied: the model, which had failed to load, is served now",
 }
 
 

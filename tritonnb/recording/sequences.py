@@ -77,6 +77,12 @@ class SlotHistory:
         self._slots: dict[tuple[str, int], _Slot] = {}
         self._busy: dict[str, deque[Batch]] = {}
 
+    def follow(self, configs: Mapping[str, pb.ModelConfig]) -> None:
+        """The configurations have changed."""
+        self._configs = configs
+        for slot in self._slots.values():
+            slot.rules = _Rules.of(configs.get(slot.model))
+
     def ran(self, batch: Batch, requests: Iterable[RequestRecord]) -> None:
         """One more batch, with the requests that ran in it."""
         if not batch.slots:
@@ -87,7 +93,7 @@ class SlotHistory:
             if serial in records:
                 key = (batch.instance, index)
                 if key not in self._slots:
-                    self._slots[key] = _Slot(_Rules.of(self._configs.get(batch.model)), before)
+                    self._slots[key] = _Slot(batch.model, _Rules.of(self._configs.get(batch.model)), before)
                 self._slots[key].ran(batch, index, records[serial])
         before.append(batch)
 
@@ -157,9 +163,10 @@ class _Rules:
 class _Slot:
     """One slot and the stays in it, built from what runs there."""
 
-    def __init__(self, rules: _Rules, busy: deque[Batch]) -> None:
+    def __init__(self, model: str, rules: _Rules, busy: deque[Batch]) -> None:
+        self.model = model
+        self.rules = rules
         self.held: list[Stay] = []
-        self._rules = rules
         self._busy = busy  # what ran on the slot's instance up to now
         self._done_ns = 0  # when the last request of this slot had run
 
@@ -178,7 +185,7 @@ class _Slot:
         stay.ran += 1
         if request.ends:
             # The oldest strategy lets go when END goes to its batcher, after the slot's request before it has run.
-            direct = self._rules.direct
+            direct = self.rules.direct
             stay.released_ns = batch.sent_ns if direct else max(stay.assigned_ns, request.queued_ns, self._done_ns)
             stay.ended = END
         self._done_ns = batch.exec_end_ns
@@ -186,12 +193,12 @@ class _Slot:
     def time_out(self, until_ns: int) -> None:
         """End the stay if its sequence was silent for too long before a time."""
         stay = self.held[-1] if self.held else None
-        if stay is None or stay.released_ns is not None or self._rules.idle_ns is None:
+        if stay is None or stay.released_ns is not None or self.rules.idle_ns is None:
             return
         # Time in the backlog counts, what waits in the slot still runs, and a busy instance is asked when it is free.
         last_batch, last = stay.requests[-1]
-        expired = max(last.queued_ns + self._rules.idle_ns, stay.assigned_ns, last_batch.sent_ns)
-        if self._rules.direct:
+        expired = max(last.queued_ns + self.rules.idle_ns, stay.assigned_ns, last_batch.sent_ns)
+        if self.rules.direct:
             running = (each.exec_end_ns for each in reversed(self._busy) if each.sent_ns <= expired)
             expired = max(expired, next(running, 0))
         else:

@@ -145,6 +145,8 @@ class Engine:
             raise InternalError("Exit timeout expired. Exiting immediately.") from None
         finally:
             self.tracer.close()
+            if self.tracer.spans is not None:
+                await asyncio.to_thread(self.tracer.spans.close)
 
     # --- inference ----------------------------------------------------------------------------
 
@@ -287,7 +289,7 @@ class Engine:
         await self._repository.load_source(source)
 
     async def apply(self, name: str, config: Any) -> str:
-        """Let a running model take another configuration; no request in flight is lost.
+        """Let a model take another configuration; no request in flight is lost.
 
         Parameters
         ----------
@@ -299,7 +301,8 @@ class Engine:
         -------
         str
             ``"unchanged"``; ``"in place"`` when only the scheduling changed, so that the model was not
-            loaded again; ``"reloaded"`` when a new copy of the model took over.
+            loaded again; ``"reloaded"`` when a new copy of the model took over; ``"loaded"`` when it had
+            failed to load.
 
         Raises
         ------
@@ -307,10 +310,16 @@ class Engine:
             If the configuration is refused; the model goes on as it was.
         """
         self._refuse_when_stopping()
-        return await self._reconfiguration.apply(name, config)
+        effect = await self._reconfiguration.apply(name, config)
+        self.load_errors.pop(name, None)
+        return effect
+
+    def failure(self, name: str) -> str:
+        """Why a model is not served, if that is because it failed to load; else an empty text."""
+        return self._table.failure(name)
 
     async def check(self, name: str, config: Any) -> Any:
-        """What a running model would run under a configuration; nothing is changed.
+        """What a model would run under a configuration; nothing is changed.
 
         Raises
         ------
@@ -320,7 +329,7 @@ class Engine:
         return await self._reconfiguration.check(name, config)
 
     def config_path(self, name: str) -> Path | None:
-        """The *config.pbtxt* of a model that is served; None of one that comes from no repository."""
+        """The *config.pbtxt* of a model, also of one that failed to load; None of one that comes from no repository."""
         return self._reconfiguration.config_path(name)
 
     async def unload(self, name: str, unload_dependents: bool = False) -> None:

@@ -66,10 +66,20 @@ class ModelDirectories:
         """
         if files:
             return self._from_files(name, override, files)
+        return self.read_directory(name, self.find(name), override)
+
+    def find(self, name: str) -> Path:
+        """The directory of a model.
+
+        Raises
+        ------
+        ConfigError
+            If it is in no repository, or in several.
+        """
         found = self._directories(name)
         if len(found) != 1:
             raise ConfigError.not_polled(name, ambiguous=bool(found))
-        return self.read_directory(name, found[0], override)
+        return found[0]
 
     def step_names(self, name: str) -> list[str]:
         """The models of an ensemble's steps; none where there is no such ensemble."""

@@ -162,6 +162,11 @@ class ModelTable:
             for version in self.ready_versions(name):
                 yield self.get(name, version)
 
+    def failure(self, name: str) -> str:
+        """Why nothing of a model is served, if that is because the last attempt to load it failed."""
+        model = self.models.get(name)
+        return "" if model is None or model.ready_versions() else model.poll_failure or model.failure
+
     def all_ready(self) -> bool:
         """Whether no version is loading, unloading, or failed, and no model has none where it should have one."""
         return all(

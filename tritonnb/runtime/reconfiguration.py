@@ -33,80 +33,99 @@ class Reconfiguration:
         self._options = options
 
     def config_path(self, name: str) -> Path | None:
-        """The *config.pbtxt* of a model that is served; None of one that comes from no repository.
+        """The *config.pbtxt* of a model, also of one that failed to load; None of one that comes from no repository.
 
         Raises
         ------
-        NotFoundError
-            If it is not served.
+        TritonError
+            If it is not served and in no repository, or in several.
         """
         source = self._source(name)
-        if source.backend is not None:
+        if source is None:
+            directory = self._repository.directories.find(name)
+        elif source.backend is None and source.holder is None:
+            directory = source.directory
+        else:
             return None
-        return config_path(source.directory, self._options.model_config_name or None)
+        return config_path(directory, self._options.model_config_name or None)
 
     async def check(self, name: str, config: Any) -> Any:
-        """What a model that is served would run under a configuration, without loading anything.
+        """What a model would run under a configuration, without loading anything.
 
         Parameters
         ----------
         name : str
         config : inference.ModelConfig
-            As written. What a backend adds to it is taken from what runs.
+            As written. What a backend adds to it is taken from what runs; of a model that failed to load
+            nothing is known of that.
 
         Raises
         ------
-        NotFoundError
-            If it is not served.
         TritonError
-            If the configuration is refused.
+            If the configuration is refused, or there is no such model.
         """
-        source = self._source(name)
-        override = json_format.MessageToJson(config)
-        if source.backend is None:
-            directories, loader = self._repository.directories, self._repository.loader
-            try:
-                wanted = await loader.in_thread(directories.read_directory, name, source.directory, override)
-            except ConfigError as error:
-                raise InvalidArgumentError(error.cause) from error
-        else:
-            wanted = with_config(source, override)
-            normalize(wanted.config)
-        return in_place.finished(wanted, source.config, self._table.get(name).config)
+        return self._finished(name, await self._wanted(name, config))
 
     async def apply(self, name: str, config: Any) -> str:
-        """Let a model that is served run under a configuration: in place where only its scheduling changes.
+        """Let a model run under a configuration: in place where only its scheduling changes.
 
         Returns
         -------
         str
-            ``"unchanged"``, ``"in place"`` or ``"reloaded"``.
+            ``"unchanged"``, ``"in place"``, ``"reloaded"``, or ``"loaded"`` if it was not served.
 
         Raises
         ------
         TritonError
             If the configuration is refused; the model goes on as it was.
         """
-        wanted = await self.check(name, config)
-        effect = effect_of(self._table.get(name).config, wanted)
+        wanted = await self._wanted(name, config)
+        finished = self._finished(name, wanted)
+        is_new = self._source(name) is None
+        effect = "loaded" if is_new else effect_of(self._table.get(name).config, finished)
         if effect == "in place":
-            await self._reconfigure(name, wanted)
-        elif effect == "reloaded":
-            await self._repository.load(name, json_format.MessageToJson(config))
+            await self._reconfigure(name, finished)
+        elif effect != "unchanged":
+            await self._repository.reload(wanted)
         return effect
+
+    async def _wanted(self, name: str, config: Any) -> ModelSource:
+        """A model with another configuration, from where it comes."""
+        source, override = self._source(name), json_format.MessageToJson(config)
+        if source is not None and source.backend is not None:
+            wanted = with_config(source, override)
+            normalize(wanted.config)
+            return wanted
+        directories = self._repository.directories
+        directory, holder = (directories.find(name), None) if source is None else (source.directory, source.holder)
+        try:
+            return await self._repository.loader.in_thread(
+                directories.read_directory, name, directory, override, holder
+            )
+        except ConfigError as error:
+            raise InvalidArgumentError(error.cause) from error
+
+    def _finished(self, name: str, wanted: ModelSource) -> Any:
+        """The configuration that a model would run under, as far as that is known without loading it."""
+        source = self._source(name)
+        if source is None:
+            return wanted.config
+        return in_place.finished(wanted, source.config, self._table.get(name).config)
 
     async def _reconfigure(self, name: str, config: Any) -> None:
         """Change the scheduling, or the instances, of a model that runs, without loading it again."""
         model = self._table.models[name]
         async with model.lock:
-            source = self._source(name)
+            source = model.source
+            assert source is not None
             versions = [self._table.get(name, each) for each in self._table.ready_versions(name)]
             await in_place.reconfigure(versions, config, self._repository.loader)
             model.source = dataclasses.replace(source, config=with_scheduling_of(source.config, config))
             model.files = frozenset()  # a plain load goes back to the file
 
-    def _source(self, name: str) -> ModelSource:
+    def _source(self, name: str) -> ModelSource | None:
+        """Where what is served comes from; None if nothing is because the last attempt to load it failed."""
+        if self._table.failure(name):
+            return None
         self._table.get(name)
-        source = self._table.models[name].source
-        assert source is not None
-        return source
+        return self._table.models[name].source

@@ -102,6 +102,13 @@ class ModelRepository:
         model.explicit = True
         await self._load_source(model, source)
 
+    async def reload(self, source: ModelSource) -> None:
+        """Load a model anew from where it came, under the configuration that ``source`` has; not that of its files."""
+        model = self.table.entry(source.name)
+        model.explicit = True
+        await self._load_source(model, source)
+        model.files, model.poll_failure = frozenset(), ""
+
     async def poll(self) -> None:
         """Load what is new or has changed on disk, unload what has gone; mistakes are logged and change nothing."""
         counts = await self.loader.in_thread(self.directories.counts)
@@ -222,6 +229,7 @@ class ModelRepository:
     def _require_versions(self, model: Model, source: ModelSource) -> None:
         if not source.versions:
             model.failure = f"at least one version must be available under the version policy of model '{source.name}'"
+            logger.error("failed to load model '%s': %s", source.name, model.failure)
             raise InvalidArgumentError(f"load failed for model '{source.name}': {model.failure}\n")
 
     async def _create_versions(self, model: Model, source: ModelSource) -> None:

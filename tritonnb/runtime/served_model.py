@@ -161,7 +161,8 @@ class ServedModel(Served):
             Initialised ones, for all `missing_instances`.
         """
         now = time.monotonic_ns()
-        decisions = list(reconfigure_scheduler(self.scheduler, config, now))
+        self.scheduler, found = reconfigure_scheduler(self.scheduler, config, now)
+        decisions = list(found)
         self.config = config
         self._pool.change(config, added)
         self._instances_changed()

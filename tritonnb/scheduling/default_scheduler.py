@@ -32,8 +32,8 @@ class DefaultScheduler:
 
     def __init__(self, instance_count: int) -> None:
         self.instances = Instances(instance_count)
+        self.stopping = False
         self._waiting: deque[Any] = deque()
-        self._stopping = False
 
     def enqueue(self, request: Any, now: int) -> Sequence[Decision]:
         """A request arrived.
@@ -43,7 +43,7 @@ class DefaultScheduler:
         UnavailableError
             If the server is stopping.
         """
-        if self._stopping:
+        if self.stopping:
             raise UnavailableError(f"{request.id_prefix}{STOPPING}")
         request.queued_ns = now
         self._waiting.append(request)
@@ -78,7 +78,19 @@ class DefaultScheduler:
 
     def stop(self) -> None:
         """Admit no more requests; those that wait are served."""
-        self._stopping = True
+        self.stopping = True
+
+    def hand_over(self, now: int) -> tuple[list[Decision], list[Any]]:
+        """Give up what waits, in order, to a scheduler that takes this one's place."""
+        waiting = list(self._waiting)
+        self._waiting.clear()
+        return [], waiting
+
+    def take_over(self, waiting: Sequence[Any], instances: Instances, now: int) -> list[Decision]:
+        """Go on with the instances and the waiting requests of the scheduler before this one."""
+        self.instances = instances
+        self._waiting.extend(waiting)
+        return self._advance(now)
 
     def set_instances(self, members: Collection[int], now: int) -> Sequence[Decision]:
         """Go on with other instances: see `Instances.replace`."""

@@ -71,9 +71,14 @@ class DirectStrategy:
         self._top = -1  # no slot above this one has an owner
 
     @property
+    def idle(self) -> bool:
+        """Whether the instance has nothing to do."""
+        return self._idle_since is not None
+
+    @property
     def settled(self) -> bool:
         """Nothing runs."""
-        return self._idle_since is not None
+        return self.idle
 
     def arrived(self, slot: Slot, now: int, decisions: list[Decision]) -> None:
         """Something changed in a slot: a request, a new owner, or its owner is closed."""

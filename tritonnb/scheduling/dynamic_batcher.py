@@ -93,7 +93,7 @@ class DynamicBatcher:
         self.instances = Instances(instance_count)
         self._order = ResponseOrder()
         self._hold_until = settings.hold_until
-        self._stopping = False
+        self.stopping = False
         self._apply(settings)
 
     def _apply(self, settings: DynamicBatcherSettings) -> None:
@@ -126,7 +126,7 @@ class DynamicBatcher:
         UnavailableError
             If the server is stopping or the queue is full.
         """
-        if self._stopping:
+        if self.stopping:
             raise UnavailableError(f"{request.id_prefix}{STOPPING}")
         if request.cancelled:
             return [_cancelled(request, 0)]
@@ -175,14 +175,14 @@ class DynamicBatcher:
     def wake(self, now: int) -> Sequence[Decision]:
         """A request may have expired, or the pending batch waited long enough."""
         refused = self._expire(now)
-        if refused or (self._pass_due_ns is not None and now >= self._pass_due_ns):
+        if self._pass_due_ns is not None and now >= self._pass_due_ns:
             return refused + self._advance(now)
         self._plan_wake()
         return refused
 
     def stop(self) -> None:
         """Admit no more requests; those that wait are served."""
-        self._stopping = True
+        self.stopping = True
 
     def reconfigure(self, settings: DynamicBatcherSettings, now: int) -> Sequence[Decision]:
         """Go on under new settings; no waiting request is lost, payloads already formed stay as they are."""
@@ -191,6 +191,25 @@ class DynamicBatcher:
             self.queue.reconfigure(settings.queue, now)
         self._apply(settings)
         return refused + self._advance(now)
+
+    def hand_over(self, now: int) -> tuple[list[Decision], list[Any]]:
+        """Give up what waits, in the order of its turn, to a scheduler that takes this one's place."""
+        refused = self._expire(now) + self.prepare(now)
+        waiting = [request for payload in self.payloads for request in payload.requests]
+        self.payloads.clear()
+        return refused, waiting + self.queue.clear()
+
+    def take_over(self, waiting: Sequence[Any], instances: Instances, now: int) -> list[Decision]:
+        """Go on with the instances and the waiting requests of the scheduler before this one.
+
+        As with new settings, none is refused for a limit of size, and timeouts run from now.
+        """
+        self.instances = instances
+        cancelled = [request for request in waiting if request.cancelled]
+        for request in waiting:
+            if not request.cancelled:
+                self.queue.put(request, request.queued_ns, now)
+        return [_cancelled(each, now - each.queued_ns) for each in cancelled] + self._advance(now)
 
     def set_instances(self, members: Collection[int], now: int) -> Sequence[Decision]:
         """Go on with other instances: see `Instances.replace`."""
@@ -220,7 +239,10 @@ class DynamicBatcher:
 
     def _expire(self, now: int) -> list[Decision]:
         expiry = self.queue.next_expiry() if self._expiring else None
-        return [] if expiry is None or now < expiry else list(self.queue.expire(now))
+        if expiry is None or now < expiry:
+            return []
+        self._enough_rows, self._pass_due_ns = 0, now  # those who are left may fit together
+        return list(self.queue.expire(now))
 
     def _may_leave_for_later(self) -> bool:
         return self._forms_late and not self.instances.idle and not self._hold_until

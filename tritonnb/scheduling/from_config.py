@@ -33,21 +33,33 @@ def make_scheduler(config: pb.ModelConfig, instance_count: int, environ: Mapping
     return DefaultScheduler(instance_count)
 
 
-def reconfigure_scheduler(scheduler: Scheduler, config: pb.ModelConfig, now: int) -> Sequence[Decision]:
-    """Let a running scheduler go on under a changed configuration; no waiting request is lost.
+def reconfigure_scheduler(
+    scheduler: Scheduler, config: pb.ModelConfig, now: int
+) -> tuple[Scheduler, Sequence[Decision]]:
+    """Go on under a changed configuration; no waiting request is lost.
 
-    The kind of scheduler, ``max_batch_size``, the sequence strategy and its number of slots must be the same.
+    ``max_batch_size`` must be the same, and ``sequence_batching`` be there if and only if it was.
 
     Returns
     -------
+    Scheduler
+        The one that goes on: another if a dynamic batcher comes or goes.
     sequence of Decision
         What follows at once from the change.
     """
     if isinstance(scheduler, SequenceBatcher):
-        return scheduler.reconfigure(sequence_batcher_settings(config, {}), now)
-    if isinstance(scheduler, DynamicBatcher):
-        return scheduler.reconfigure(dynamic_batcher_settings(config, {}), now)
-    return ()
+        return scheduler, scheduler.reconfigure(sequence_batcher_settings(config, {}), now)
+    if isinstance(scheduler, DynamicBatcher) and config.HasField("dynamic_batching"):
+        return scheduler, scheduler.reconfigure(dynamic_batcher_settings(config, {}), now)
+    successor = make_scheduler(config, 0, {})
+    if type(successor) is type(scheduler):
+        return scheduler, ()
+    assert isinstance(scheduler, DefaultScheduler | DynamicBatcher)
+    assert isinstance(successor, DefaultScheduler | DynamicBatcher)
+    if scheduler.stopping:
+        successor.stop()
+    refused, waiting = scheduler.hand_over(now)
+    return successor, refused + successor.take_over(waiting, scheduler.instances, now)
 
 
 def dynamic_batcher_settings(config: pb.ModelConfig, environ: Mapping[str, str]) -> DynamicBatcherSettings:

@@ -65,6 +65,11 @@ class OldestStrategy:
         return self.batcher.next_wake_ns
 
     @property
+    def idle(self) -> bool:
+        """Whether the instance has nothing to do."""
+        return bool(self.batcher.instances.idle)
+
+    @property
     def settled(self) -> bool:
         """Nothing runs or is about to."""
         return not self._slot_of

@@ -89,6 +89,17 @@ class PriorityQueue:
             raise UnavailableError(f"{request.id_prefix}Exceeds maximum queue size")
         self._insert(level, request, now, now)
 
+    def put(self, request: Any, since: int, now: int) -> None:
+        """A request that was admitted elsewhere goes on waiting, since then; its timeout runs from now."""
+        self._insert(self._level(request), request, since, now)
+
+    def clear(self) -> list[Any]:
+        """Everyone leaves, in the order of scanning."""
+        self.restore()
+        everyone = [request for each in self._scan for part in (each.live, each.delayed) for request in part]
+        self._configure(self.settings)
+        return everyone
+
     @property
     def batch_key(self) -> Hashable:
         """What the pending batch's requests have in common."""

@@ -8,6 +8,9 @@ A sequence can be over in four ways. Its END request is dispatched; it has been 
 one of its requests is cancelled, which is noticed when that one is next; or it times out in the
 backlog. A request of a sequence that is over needs the START flag.
 
+A change of the strategy, or of its number of slots, reaches an instance when the sequences that own its
+slots have ended: until then they go on as they began, and new ones are served elsewhere or wait in the backlog.
+
 Implements ``ModelSequenceBatching`` of *model_config.proto* as Triton 2.51 behaves, with one intended
 difference: when an instance is added, sequences of the backlog move into its slots at once.
 """
@@ -87,6 +90,7 @@ class SequenceBatcher:
         self.table = SlotTable(settings.max_sequence_idle_ns)
         self._strategies: dict[int, DirectStrategy | OldestStrategy] = {}
         self._members: set[int] = set()
+        self._leaving: set[int] = set()  # instances whose strategies get no new sequences
         self._sequence_of: dict[Any, SlotSequence] = {}  # of every request accepted and not released
         self._depth = 0
         self._held = settings.hold_until > 0 or settings.backlog_hold_until > 0
@@ -125,7 +129,7 @@ class SequenceBatcher:
             raise self._not_started(request)
         decisions: list[Decision] = []
         self._accept(request, now, decisions)
-        return self._finish(decisions)
+        return self._finish(now, decisions)
 
     def instance_idle(self, instance: int, now: int) -> Sequence[Decision]:
         """An instance has nothing to do."""
@@ -133,7 +137,7 @@ class SequenceBatcher:
         strategy = self._strategies.get(instance)
         if strategy is not None:
             strategy.instance_idle(now, decisions)
-        return self._finish(decisions)
+        return self._finish(now, decisions)
 
     def released(self, request: Any, now: int) -> Sequence[Decision]:
         """A request has had its final response."""
@@ -144,7 +148,7 @@ class SequenceBatcher:
             strategy.completed(sequence.slot, now, decisions)
             if self.settings.iterative:
                 self._close(sequence, now, decisions)
-        return self._finish(decisions)
+        return self._finish(now, decisions)
 
     def reschedule(self, request: Any, now: int) -> Sequence[Decision]:
         """The backend releases a request to be executed again, without START and END.
@@ -166,7 +170,7 @@ class SequenceBatcher:
         strategy = self._strategies[sequence.slot.instance]
         strategy.completed(sequence.slot, now, decisions)
         strategy.arrived(sequence.slot, now, decisions)
-        return self._finish(decisions)
+        return self._finish(now, decisions)
 
     def cancel(self, request: Any, now: int) -> Sequence[Decision]:
         """A request is cancelled, and all of its sequence that waits when it would be its turn."""
@@ -174,49 +178,49 @@ class SequenceBatcher:
         sequence = self._sequence_of.get(request)
         if sequence is not None and sequence.slot is not None:
             self._strategies[sequence.slot.instance].cancelled(request, now, decisions)
-        return self._finish(decisions)
+        return self._finish(now, decisions)
 
     def wake(self, now: int) -> Sequence[Decision]:
         """A sequence may be idle for too long or timed out, or a batch waited long enough."""
         decisions: list[Decision] = []
         for sequence in self.table.expiring.pop_due(now):
             self._refuse_expired(sequence, now, decisions)
-        for sequence in self.table.idle.pop_due(now):
-            self._close(sequence, now, decisions)
+        self._close_idle(now, decisions)
         for strategy in self._strategies.values():
             if strategy.next_wake_ns is not None and strategy.next_wake_ns <= now:
                 strategy.wake(now, decisions)
-        return self._finish(decisions)
+        return self._finish(now, decisions)
 
     def stop(self) -> None:
         """Begin no more sequences; those that are going on may go on."""
         self._stopping = True
 
     def reconfigure(self, settings: SequenceBatcherSettings, now: int) -> Sequence[Decision]:
-        """Go on under another delay, utilization or idle time; strategy and number of slots stay."""
+        """Go on under another strategy, delay, utilization or idle time; ``iterative`` stays."""
         decisions: list[Decision] = []
         self.settings = settings
         self.table.max_sequence_idle_ns = settings.max_sequence_idle_ns
         for sequence in list(self.table.idle):
             self.table.idle.set(sequence, sequence.seen_ns + settings.max_sequence_idle_ns)
-        for strategy in self._strategies.values():
-            strategy.reconfigure(settings.strategy, now, decisions)
-        return self._finish(decisions)
+        current = {each for each, strategy in self._strategies.items() if self._is_current(strategy)}
+        for instance in current:
+            self._strategies[instance].reconfigure(settings.strategy, now, decisions)
+        self._open(current & self._members & self._leaving, now, decisions)
+        for instance in self._strategies.keys() - current - self._leaving:
+            self._leave(instance)
+        return self._finish(now, decisions)
 
     def set_instances(self, members: Collection[int], now: int) -> Sequence[Decision]:
         """Go on with other instances. A removed one gets no new sequences; see `uses`."""
         decisions: list[Decision] = []
-        for instance in self._members - set(members):
-            self.table.retire(instance)
+        for instance in self._members - set(members) - self._leaving:
+            self._leave(instance)
         added = set(members) - self._members
         self._members = set(members)
-        for instance in sorted(added):
-            if instance not in self._strategies:
-                self._strategies[instance] = self._strategy(instance)
-        slots = [slot for instance in added for slot in self._strategies[instance].slots]
-        for slot in self.table.add(slots):
-            self._strategies[slot.instance].arrived(slot, now, decisions)
-        return self._finish(decisions)
+        for instance in sorted(added - self._strategies.keys()):
+            self._strategies[instance] = self._strategy(instance)
+        self._open({each for each in added if self._is_current(self._strategies[each])}, now, decisions)
+        return self._finish(now, decisions)
 
     # Questions
 
@@ -258,10 +262,10 @@ class SequenceBatcher:
         if sequence is None:
             sequence = self.table.begin(request.correlation_id, now)
         self._wait_in(sequence, request, now)
-        if self._held:
-            self._hold_or_begin(now, decisions)
         if sequence.slot is not None:
             self._strategies[sequence.slot.instance].arrived(sequence.slot, now, decisions)
+        if self._held:
+            self._hold_or_begin(now, decisions)
 
     def _hold_or_begin(self, now: int, decisions: list[Decision]) -> None:
         in_backlog = sum(len(sequence.waiting) for sequence in self.table.backlog)
@@ -271,6 +275,10 @@ class SequenceBatcher:
             strategy.held = self._held
             if enough:
                 strategy.wake(now, decisions)
+
+    def _close_idle(self, now: int, decisions: list[Decision]) -> None:
+        for sequence in self.table.idle.pop_due(now):
+            self._close(sequence, now, decisions)
 
     def _close(self, sequence: SlotSequence, now: int, decisions: list[Decision]) -> None:
         """A sequence in a slot gets no more requests; the slot is free when those that wait have run."""
@@ -288,25 +296,51 @@ class SequenceBatcher:
         sequence.waiting.clear()
         self.table.abandon(sequence, now, decisions)
 
-    def _finish(self, decisions: list[Decision]) -> list[Decision]:
+    def _finish(self, now: int, decisions: list[Decision]) -> list[Decision]:
+        if self._leaving:
+            self._replace_left(now, decisions)
         for decision in decisions:
             if isinstance(decision, Execute):
                 self._depth -= decision.size - decision.requests.count(None)
             else:
                 self._depth -= 1
                 self._sequence_of.pop(decision.request)
-        if len(self._strategies) > len(self._members):
-            self._drop_retired()
         wakes = [strategy.next_wake_ns for strategy in self._strategies.values()]
         wakes += (self.table.idle.next(), self.table.expiring.next())
         self.next_wake_ns = min([wake for wake in wakes if wake is not None], default=None)
         return decisions
 
-    def _drop_retired(self) -> None:
-        for instance in self._strategies.keys() - self._members:
-            strategy = self._strategies[instance]
-            if strategy.settled and not any(slot.sequence for slot in strategy.slots):
-                del self._strategies[instance]
+    def _leave(self, instance: int) -> None:
+        """An instance, or its strategy, has been replaced: it serves its sequences to their end."""
+        self.table.retire(instance)
+        self._leaving.add(instance)
+
+    def _open(self, instances: Collection[int], now: int, decisions: list[Decision]) -> None:
+        """New sequences may begin on these."""
+        self._leaving.difference_update(instances)
+        slots = [slot for instance in instances for slot in self._strategies[instance].slots]
+        for slot in self.table.add(slots):
+            self._strategies[slot.instance].arrived(slot, now, decisions)
+
+    def _replace_left(self, now: int, decisions: list[Decision]) -> None:
+        """Where the last sequence of a strategy has ended: the instance is free, or goes on with the new strategy."""
+        for instance in sorted(self._leaving):
+            left = self._strategies[instance]
+            if not left.settled or any(slot.sequence for slot in left.slots):
+                continue
+            self._leaving.discard(instance)
+            del self._strategies[instance]
+            if instance in self._members:
+                strategy = self._strategies[instance] = self._strategy(instance)
+                if left.idle:
+                    strategy.instance_idle(now, decisions)
+                self._open({instance}, now, decisions)
+                self._close_idle(now, decisions)  # one that was silent for too long in the backlog
+
+    def _is_current(self, strategy: DirectStrategy | OldestStrategy) -> bool:
+        wanted = self.settings.strategy
+        same = isinstance(strategy, DirectStrategy) == isinstance(wanted, DirectSettings)
+        return same and len(strategy.slots) == wanted.slot_count
 
     def _strategy(self, instance: int) -> DirectStrategy | OldestStrategy:
         settings = self.settings.strategy

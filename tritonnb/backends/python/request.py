@@ -46,6 +46,9 @@ class PreferredMemory:
 class InferenceTrace:
     """The trace of a request, to be handed on to the requests that it causes."""
 
+    def __init__(self, cause: InferRequest) -> None:
+        self.cause = cause
+
     def get_context(self) -> str | None:
         """The OpenTelemetry context; there is none."""
         return None
@@ -76,7 +79,7 @@ class InferenceRequest:
 
     _host: ClassVar[Host | None] = None
 
-    __slots__ = ("_outputs", "_request", "_sender", "release_flags")
+    __slots__ = ("_cause", "_outputs", "_request", "_sender", "release_flags")
 
     def __init__(
         self,
@@ -123,6 +126,7 @@ class InferenceRequest:
             correlation_id=correlation_id,
             flags=flags,
         )
+        self._cause = None if trace is None else trace.cause
         self._sender: Callable[[], ResponseSender] | None = None
         self.release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
 
@@ -135,6 +139,7 @@ class InferenceRequest:
         received._request = request
         received._outputs = tuple(outputs)
         received._sender = sender
+        received._cause = None
         received.release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
         return received
 
@@ -164,7 +169,7 @@ class InferenceRequest:
         host = self._host or current_host()
         if host is None or host.server is None:
             raise TritonModelException("only a model that is being served can ask another one")
-        return Call(self._request, host, decoupled)
+        return Call(self._request, host, decoupled, self._cause)
 
     # --- what it carries ----------------------------------------------------------------------
 
@@ -223,7 +228,7 @@ class InferenceRequest:
 
     def trace(self) -> InferenceTrace:
         """The request's trace, to hand on."""
-        return InferenceTrace()
+        return InferenceTrace(self._request)
 
     # --- the server's requests ----------------------------------------------------------------
 

@@ -249,6 +249,7 @@ function diffRows(lines) {
 const APPLY = {
   "in place": ["Apply in place", "Only the scheduling changes: the model is not loaded again"],
   reloaded: ["Apply by reloading", "A new copy is loaded beside the old one and takes over"],
+  loaded: ["Apply by loading", "It failed to load: it is tried under this configuration"],
   unchanged: ["Apply", "This is what runs"],
   "": ["Apply", "Mend the problems first"],
 };
@@ -306,7 +307,9 @@ function render({ model, el }) {
     code.draw();
     form.draw(report.form);
     problems.replaceChildren(...report.problems.map((each) => problemRow(each, code, replace)));
-    diff.replaceChildren(...(report.diff.length ? diffRows(report.diff) : ["The text says what runs."]));
+    diff.replaceChildren(...(report.diff.length ? diffRows(report.diff) : [
+      report.effect === "loaded" ? "The text is the file's." : "The text says what runs.",
+    ]));
     drawButtons();
   }
 
