@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -17,8 +18,12 @@ import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
 import tritonclient.http as httpclient
+from tritonclient.utils import InferenceServerException
 
 from tests.server.conftest import EXAMPLES, python_model
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.flags import FlagParser, add_flags, server_options, warnings
+from tritonnb.server import Server
 
 SLOW = """
 import time
@@ -60,9 +65,13 @@ class Process:
         port = self.wait_for(r"Started HTTPService at 127\.0\.0\.1:(\d+)").group(1)
         return httpclient.InferenceServerClient(f"127.0.0.1:{port}")
 
+    def tell(self, number: int) -> None:
+        """Send a signal."""
+        self._process.send_signal(number)
+
     def end(self, number: int = signal.SIGTERM) -> int:
         """Send a signal and wait for the exit status."""
-        self._process.send_signal(number)
+        self.tell(number)
         return self.exit_status()
 
     def exit_status(self) -> int:
@@ -197,3 +206,105 @@ def test_a_flag_that_cannot_be_is_an_error(write_model: Callable[..., Path], fla
     with serving(f"--model-repository={write_model('m', python_model('x'))}", flag) as process:
         assert process.exit_status() in (1, 2)
     assert complaint in process.log
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (["--model-config-name="], 'Bad option: "--model-config-name".\nError: empty argument for --model-config-name'),
+        (["--backend-config=,a=1"], "No backend specified. --backend-config option format is"),
+        (["--model-load-gpu-limit", "-1:0.6"], "expects device ID >= 0, got -1"),
+        (["--model-load-gpu-limit", "0:-0.4"], "expects limit fraction to be in range [0.0, 1.0], got -0.4"),
+        (["--cuda-memory-pool-byte-size=5"], "Cannot parse pair option due to incorrect number of inputs"),
+        (["--host-policy=a,b=c"], "Unsupported host policy setting 'b' is specified"),
+        (["--strict-readiness=maybe"], "invalid value for bool option: maybe"),
+        (["--load-model=m"], "Use of '--load-model' requires setting '--model-control-mode=explicit' as well."),
+        (["--grpc-port=7", "--metrics-port=7"], "at the same address and port 127.0.0.1:7"),
+        (["--model-namespacing=true"], "models of one name in several repositories are not supported"),
+    ],
+)
+def test_a_flag_is_complained_of_as_triton_does(tmp_path: Path, capsys, flags: list[str], complaint: str):
+    parser = FlagParser()
+    add_flags(parser)
+
+    def read() -> None:
+        server_options(parser.parse_args([f"--model-repository={tmp_path}", *flags]))
+
+    with pytest.raises((SystemExit, InvalidArgumentError)) as caught:
+        read()
+    assert complaint in (capsys.readouterr().err or str(caught.value))
+
+
+def test_older_flags_and_those_without_effect_are_taken_with_a_warning(tmp_path: Path):
+    parser = FlagParser()
+    add_flags(parser)
+    flags = ["--strict-model-config=true", "--response-cache-byte-size", "99", "--pinned-memory-pool-byte-size=0"]
+    options = parser.parse_args([f"--model-repository={tmp_path}", *flags, "--trace-level=min", "--trace-file=t.json"])
+    assert [text.split("'")[1] for text in warnings(options)] == [
+        "--trace-file",
+        "--trace-level",
+        "--response-cache-byte-size",
+        "--strict-model-config",
+        "--pinned-memory-pool-byte-size",
+    ]
+    chosen = server_options(options)
+    assert chosen["auto_complete_config"] is False
+    assert chosen["cache_config"] == {"local": {"size": "99"}}
+    assert (chosen["trace"].file, chosen["trace"].levels) == ("t.json", {"TIMESTAMPS"})
+
+
+def test_without_its_repository_a_server_may_go_on_but_is_not_live(tmp_path: Path):
+    with serving(f"--model-repository={tmp_path / 'nowhere'}", "--exit-on-error=false") as process:
+        client = process.client()
+        assert not client.is_server_live()
+        assert not client.is_server_ready()
+        assert client.get_server_metadata()["name"] == "triton"
+
+
+def test_a_taken_port_is_named_with_its_service(tmp_path: Path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with serving(f"--model-repository={tmp_path}", f"--grpc-port={port}") as process:
+            assert process.exit_status() == 1
+    assert f"failed to start GRPC service: Unavailable - Socket '127.0.0.1:{port}' already in use" in process.log
+
+
+FLAKY = """
+import os
+class TritonPythonModel:
+    def initialize(self, args):
+        path = os.path.join(args["model_repository"], "tried")
+        if not os.path.exists(path):
+            open(path, "w").close()
+            raise RuntimeError("not yet")
+    def execute(self, requests):
+        pass
+"""
+
+
+def test_a_load_is_tried_again_as_often_as_told(write_model: Callable[..., Path]):
+    repository = write_model("m", FLAKY)
+    with Server(repository, port=0) as server:
+        assert "not yet" in str(server.load_errors["m"])
+    (repository / "m" / "tried").unlink()
+    with Server(repository, port=0, model_load_retries=1) as server:
+        assert list(server) == ["m"]
+
+
+def test_a_stopping_server_says_so_until_all_is_answered(write_model: Callable[..., Path]):
+    repository = write_model("slow", SLOW)
+    with serving("--model-repository", str(repository)) as process:
+        process.wait_for("Started GRPC")
+        port = int(re.findall(r"GRPCInferenceService at 127\.0\.0\.1:(\d+)", process.log)[0])
+        given = grpcclient.InferInput("X", [1, 1], "FP32")
+        given.set_data_from_numpy(np.ones((1, 1), np.float32))
+        with grpcclient.InferenceServerClient(f"127.0.0.1:{port}") as client:
+            answered = threading.Event()
+            client.async_infer("slow", [given], lambda result, error: answered.set())
+            process.wait_for("executing")
+            process.tell(signal.SIGTERM)
+            process.wait_for(r"Model 'slow' \(version 1\) has 1 in-flight inferences")
+            with pytest.raises(InferenceServerException, match="Server is stopping, scheduler for model has stopped"):
+                client.infer("slow", [given])
+            assert answered.wait(30)
+        assert process.exit_status() == 0
