@@ -89,8 +89,6 @@ class PythonBackend(Backend):
 class PythonModel(BackendModel):
     """A *model.py*."""
 
-    parallel_instances = True
-
     def __init__(self, context: ModelContext, file: Path | None = None) -> None:
         super().__init__(context)
         self._path = file or _model_path(context)
