@@ -65,7 +65,8 @@ def _serve(options: argparse.Namespace) -> int:
     except TritonError as error:
         logger.error("error: creating server: %s - %s", error.status.label, error)
         return 1
-    logger.info("Started HTTPService at %s:%d", options.http_address, server.port)
+    if server.endpoints.http is not None:
+        logger.info("Started HTTPService at %s:%d", options.http_address, server.port)
     if server.endpoints.grpc is not None:
         grpc = server.endpoints.grpc
         logger.info("Started GRPCInferenceService at %s:%d", grpc.host, grpc.port)

@@ -148,6 +148,15 @@ def trace_level(text: str) -> str:
     raise argparse.ArgumentTypeError(f"invalid value for trace level option: {text}")
 
 
+def trace_mode(text: str) -> str:
+    """``triton`` or ``opentelemetry``."""
+    if text.lower() not in ("triton", "opentelemetry"):
+        raise argparse.ArgumentTypeError(
+            f'invalid value for trace mode option: {text.lower()}. Available options are "triton" and "opentelemetry"'
+        )
+    return text.lower()
+
+
 def trace_setting(text: str) -> tuple[str, str, str]:
     """``<trace mode>,<setting>=<value>``, or ``<setting>=<value>`` for what concerns all modes."""
     mode, name, value = _optionally_named(text)

@@ -7,6 +7,7 @@ pools, thread counts, directories of libraries) are checked and have no effect.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +21,8 @@ from tritonnb.endpoints.grpc.options import COMPRESSION_LEVELS, GrpcOptions
 from tritonnb.endpoints.http.endpoint import HttpOptions
 from tritonnb.endpoints.listening import DEFAULT_PORT
 from tritonnb.endpoints.metrics.families import MetricsOptions
-from tritonnb.telemetry.trace_settings import TraceOptions, levels_of
+from tritonnb.telemetry.spans import BATCHING
+from tritonnb.telemetry.trace_settings import OPENTELEMETRY, TraceOptions, levels_of
 
 #: Flags of what does not exist here, with how their values are written.
 WITHOUT_EFFECT: Mapping[str, Callable[[str], Any]] = {
@@ -47,13 +49,12 @@ WITHOUT_EFFECT: Mapping[str, Callable[[str], Any]] = {
 }
 #: Features of Triton that are not built: their flags take only the value that leaves them out.
 _NOT_BUILT = {
-    "allow-http": (True, "the HTTP endpoint is always there"),
     "allow-sagemaker": (False, "there is no Sagemaker endpoint here"),
     "allow-vertex-ai": (False, "there is no Vertex AI endpoint here"),
     "model-namespacing": (False, "models of one name in several repositories are not supported"),
-    "reuse-grpc-port": (False, "ports cannot be shared"),
-    "reuse-http-port": (False, "ports cannot be shared"),
 }
+#: Options of gRPC whose flags are named or read otherwise than the rest.
+_OTHER_GRPC_OPTIONS = ("restricted_protocol", "infer_response_compression_level", "reuse_port", "transport")
 #: Older flags, and the trace setting that each stands for.
 _OLD_TRACE_FLAGS = {
     "trace-file": "triton,file",
@@ -128,8 +129,10 @@ def _add_repository_flags(add: Callable[..., Any]) -> None:
 
 
 def _add_endpoint_flags(add: Callable[..., Any]) -> None:
+    add("--allow-http", type=values.boolean, default=True)
     add("--http-address", default="127.0.0.1")
     add("--http-port", type=values.integer, default=DEFAULT_PORT)
+    add("--reuse-http-port", type=values.boolean, default=False)
     add("--http-max-input-size", type=values.integer, default=HttpOptions().max_input_size)
     add("--http-restricted-api", action="append", default=[],
         type=values.restriction("http-restricted-api", "api"), metavar="API[,API...]:KEY=VALUE")  # fmt: skip
@@ -139,8 +142,9 @@ def _add_endpoint_flags(add: Callable[..., Any]) -> None:
     add("--allow-grpc", type=values.boolean, default=True)
     add("--grpc-address", default="")
     add("--grpc-port", type=values.integer, default=8001)
+    add("--reuse-grpc-port", type=values.boolean, default=False)
     for field in fields(GrpcOptions):
-        if field.name not in ("restricted_protocol", "infer_response_compression_level", "transport"):
+        if field.name not in _OTHER_GRPC_OPTIONS:
             kind: Any = {"bool": values.boolean, "int": values.integer}.get(str(field.type), str)
             add(f"--grpc-{field.name.replace('_', '-')}", type=kind, default=field.default)
     add("--grpc-infer-response-compression-level", default="none",
@@ -196,6 +200,7 @@ def server_options(options: argparse.Namespace) -> dict[str, Any]:
         "model_repository": list(dict.fromkeys(options.model_repository)),
         "host": options.http_address,
         "port": options.http_port,
+        "allow_http": options.allow_http,
         "http": _http_options(options),
         "grpc_port": options.grpc_port if options.allow_grpc else None,
         "grpc_host": options.grpc_address,
@@ -232,7 +237,9 @@ def _check(options: argparse.Namespace) -> None:
             "Error: Incompatible flags --response-cache-byte-size and --cache-config both provided. Please provide "
             "one or the other."
         )
-    services = [("HTTP", options.http_address, options.http_port)]
+    services = []
+    if options.allow_http:
+        services.append(("HTTP", options.http_address, options.http_port))
     if options.allow_grpc:
         services.append(("GRPC", options.grpc_address or options.http_address, options.grpc_port))
     if options.allow_metrics:
@@ -259,11 +266,13 @@ def _cache_config(options: argparse.Namespace) -> dict[str, dict[str, str]]:
 
 
 def _trace_options(options: argparse.Namespace) -> TraceOptions:
-    """``--trace-config``: ``level``, ``rate``, ``count``, ``mode``; ``triton,file`` and ``triton,log-frequency``."""
+    """``--trace-config``: ``level``, ``rate``, ``count``, ``mode``; files, or where spans go."""
     given = [(setting, each) for flag, setting in _OLD_TRACE_FLAGS.items() for each in _of(options, flag)]
     given += [(f"{mode},{name}" if mode else name, value) for mode, name, value in options.trace_config]
     chosen: dict[str, Any] = {}
     levels: list[str] = []
+    exporting: list[tuple[str, str]] = []
+    batching = {name: os.environ.get(f"OTEL_{name.upper()}", default) for name, default in BATCHING.items()}
     for setting, value in given:
         try:
             if setting == "level":
@@ -274,19 +283,29 @@ def _trace_options(options: argparse.Namespace) -> TraceOptions:
                 chosen["file"] = value
             elif setting == "triton,log-frequency":
                 chosen["log_frequency"] = values.integer(value)
-            elif (setting, value.lower()) != ("mode", "triton"):
+            elif setting == "mode":
+                chosen["mode"] = values.trace_mode(value)
+            elif setting in ("opentelemetry,url", "opentelemetry,resource"):
+                exporting.append((setting.partition(",")[2], value))
+            elif setting.removeprefix("opentelemetry,") in BATCHING:
+                batching[setting.partition(",")[2]] = str(values.integer(value))
+            else:
                 raise argparse.ArgumentTypeError(f"trace setting '{setting}={value}' is not supported")
         except argparse.ArgumentTypeError as error:
             raise InvalidArgumentError(f'Bad option: "--trace-config {setting}".\n{error}') from None
     off = "OFF" in levels
+    if chosen.get("mode") == OPENTELEMETRY:
+        chosen["exporting"] = (*exporting, *batching.items())
     trace = TraceOptions(levels=frozenset() if off else levels_of(levels) or frozenset(), **chosen)
-    trace.check()
+    if trace.rate or trace.mode != OPENTELEMETRY:  # with a rate of 0, what clients want to have traced is traced
+        trace.check()
     return trace
 
 
 def _http_options(options: argparse.Namespace) -> HttpOptions:
     return HttpOptions(
         max_input_size=options.http_max_input_size,
+        reuse_port=options.reuse_http_port,
         allow_foreign=options.http_allow_foreign,
         restricted_api=_restrictions("api", options.http_restricted_api),
         header_forward_pattern=options.http_header_forward_pattern,
@@ -294,8 +313,9 @@ def _http_options(options: argparse.Namespace) -> HttpOptions:
 
 
 def _grpc_options(options: argparse.Namespace) -> GrpcOptions:
-    names = (field.name for field in fields(GrpcOptions) if field.name != "transport")
+    names = (field.name for field in fields(GrpcOptions) if field.name not in ("transport", "reuse_port"))
     chosen = {name: getattr(options, f"grpc_{name}") for name in names}
+    chosen["reuse_port"] = options.reuse_grpc_port
     chosen["restricted_protocol"] = _restrictions("protocol", options.grpc_restricted_protocol)
     return GrpcOptions(**chosen)
 

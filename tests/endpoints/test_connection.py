@@ -305,6 +305,13 @@ def test_more_chunks_than_triton_takes_are_refused(peer: Peer):
     assert b"exceeds maximum of 65536 non-empty chunks" in peer.wire.sent
 
 
+def test_a_chunked_body_counts_also_where_a_length_is_announced_and_is_the_last(peer: Peer):
+    both = CHUNKED.replace(b"Host: h\r\n", b"Host: h\r\nContent-Length: 99999\r\n")
+    peer.feed(both + REQUEST)
+    assert [message.body for message in peer.messages] == [b"abc"]
+    assert (peer.wire.sent.count(b"200 OK"), peer.wire.state) == (1, "closed")
+
+
 def test_a_client_that_stops_sending_still_gets_its_answers(peer: Peer):
     peer.server.hold = True
     peer.feed(REQUEST * 2)
@@ -418,8 +425,13 @@ def test_many_requests_that_come_at_once_may_be_more_than_one_head_may(peer: Pee
     assert peer.wire.sent == ANSWER * 3000
 
 
+def test_what_does_not_begin_like_a_request_is_not_waited_for(peer: Peer):
+    peer.feed(b"\x16\x03\x01\x02")  # a client that wants TLS
+    assert peer.wire.state == "closed"
+
+
 def test_a_request_line_that_does_not_end_closes_the_connection(peer: Peer):
-    peer.feed(*[b"a" * 10_000] * 7)
+    peer.feed(*[b"A" * 10_000] * 7)
     assert peer.wire.state == "closed"
 
 

@@ -163,6 +163,8 @@ def test_every_endpoint_and_its_flags(write_model: Callable[..., Path], tmp_path
         "--trace-config=rate=1",
         f"--trace-config=triton,file={trace}",
         "--log-format=ISO8601",
+        "--reuse-http-port=true",
+        "--reuse-grpc-port=true",
     ]
     with serving(*arguments) as process:
         grpc_port = process.wait_for(r"Started GRPCInferenceService at 127\.0\.0\.1:(\d+)").group(1)
@@ -187,7 +189,8 @@ def test_every_endpoint_and_its_flags(write_model: Callable[..., Path], tmp_path
     [
         ("--metrics-config=oops=1", "Invalid metrics configuration key 'oops' specified"),
         ("--trace-config=level=TIMESTAMPS", "trace file name is not given"),
-        ("--trace-config=mode=opentelemetry", "trace setting 'mode=opentelemetry' is not supported"),
+        ("--trace-config=mode=zipkin", "invalid value for trace mode option: zipkin"),
+        ("--trace-config=opentelemetry,oops=1", "trace setting 'opentelemetry,oops=1' is not supported"),
         ("--grpc-restricted-protocol=oops:a=b", "unknown restricted protocol 'oops'"),
         ("--grpc-use-ssl=true", "cannot read the files for TLS"),
     ],

@@ -6,9 +6,10 @@ import asyncio
 import errno
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
+from tritonnb.endpoints.endpoint import Endpoint
 from tritonnb.endpoints.grpc.endpoint import GrpcEndpoint
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.http.endpoint import HttpEndpoint, HttpOptions
@@ -19,18 +20,6 @@ from tritonnb.runtime.engine import Engine
 #: Triton's HTTP port, and how many ports after it are tried when it is taken.
 DEFAULT_PORT = 8000
 _PORTS_TRIED = 100
-
-
-class Endpoint(Protocol):
-    """What serves an engine on a port."""
-
-    port: int
-
-    async def start(self) -> None:
-        """Listen; raises OSError if the port is taken."""
-
-    async def stop(self, drain: float) -> None:
-        """Accept no more requests; those in progress have some seconds."""
 
 
 E = TypeVar("E", bound=Endpoint)
@@ -53,6 +42,8 @@ class ListenOptions:
     host : str
     port : int or None
         Of HTTP; None is 8000, or the next free one.
+    allow_http : bool
+        Whether there is an HTTP endpoint.
     http : HttpOptions
     grpc_port : int or None
         None: no gRPC endpoint. 0 is any free port, here as above.
@@ -68,6 +59,7 @@ class ListenOptions:
 
     host: str = "127.0.0.1"
     port: int | None = None
+    allow_http: bool = True
     http: HttpOptions = field(default_factory=HttpOptions)
     grpc_port: int | None = None
     grpc_host: str = ""
@@ -82,13 +74,13 @@ class Endpoints:
 
     Attributes
     ----------
-    http : HttpEndpoint
+    http : HttpEndpoint or None
     grpc : GrpcEndpoint or None
     metrics : MetricsEndpoint or None
     """
 
     def __init__(self) -> None:
-        self.http: HttpEndpoint
+        self.http: HttpEndpoint | None = None
         self.grpc: GrpcEndpoint | None = None
         self.metrics: MetricsEndpoint | None = None
         self._started: list[Endpoint] = []
@@ -104,12 +96,13 @@ class Endpoints:
             If an address cannot be listened on.
         """
         host, ports = options.host, range(DEFAULT_PORT, DEFAULT_PORT + _PORTS_TRIED)
-        self.http = await self._listen(
-            "HTTP",
-            host,
-            ports if options.port is None else [options.port],
-            lambda port: HttpEndpoint(engine, host=host, port=port, options=options.http),
-        )
+        if options.allow_http:
+            self.http = await self._listen(
+                "HTTP",
+                host,
+                ports if options.port is None else [options.port],
+                lambda port: HttpEndpoint(engine, host=host, port=port, options=options.http),
+            )
         if options.grpc_port is not None:
             grpc_host = options.grpc_host or host
             self.grpc = await self._listen(
@@ -137,8 +130,8 @@ class Endpoints:
             endpoint = make(port)
             try:
                 await endpoint.start()
-            except OSError as error:
-                if error.errno != errno.EADDRINUSE:
+            except (OSError, OverflowError) as error:
+                if getattr(error, "errno", None) != errno.EADDRINUSE:
                     raise InvalidArgumentError(f"cannot listen on {host}:{port}: {error}") from error
             else:
                 self._started.append(endpoint)

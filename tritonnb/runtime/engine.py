@@ -147,6 +147,8 @@ class Engine:
             raise InternalError("Exit timeout expired. Exiting immediately.") from None
         finally:
             self.tracer.close()
+            if self.tracer.spans is not None:
+                await asyncio.to_thread(self.tracer.spans.close)
 
     # --- inference ----------------------------------------------------------------------------
 
@@ -301,7 +303,8 @@ class Engine:
         -------
         str
             ``"unchanged"``; ``"in place"`` when only the scheduling changed, so that the model was not
-            loaded again; ``"reloaded"`` when a new copy of the model took over; ``"loaded"`` when it had failed to load.
+            loaded again; ``"reloaded"`` when a new copy of the model took over; ``"loaded"`` when it had
+            failed to load.
 
         Raises
         ------

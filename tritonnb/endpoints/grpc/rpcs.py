@@ -108,7 +108,9 @@ class Rpcs:
         """
         if self._restrictions:
             self._admit(INFER, metadata)
-        return Inference.begin(self._engine, given, take, streaming=False, headers=self._headers(metadata))
+        return Inference.begin(
+            self._engine, given, take, streaming=False, metadata=metadata, headers=self._headers(metadata)
+        )
 
     def infer_bytes(self, message: bytes | bytearray, metadata: Mapping[str, str], take: Take) -> Inference:
         """Begin a ``ModelInfer`` whose message is not parsed yet.
@@ -137,7 +139,7 @@ class Rpcs:
         """
         self._admit(STREAM_INFER, metadata)
         errors_end_it = metadata.get(_END_STREAM_ON_ERROR) == "true"
-        return Stream(self._engine, requests, self._headers(metadata), errors_end_it)
+        return Stream(self._engine, requests, metadata, self._headers(metadata), errors_end_it)
 
     def _admit(self, name: str, metadata: Mapping[str, str]) -> None:
         if name not in self._restrictions:

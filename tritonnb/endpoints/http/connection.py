@@ -168,7 +168,8 @@ class Connection(asyncio.Protocol):
         self._exchanges.append(exchange)
         self._body_size = 0
         length = head.headers.get("content-length")
-        if length is not None and int(length) > self._server.max_body_size:
+        chunked = head.headers.get("transfer-encoding") is not None
+        if length is not None and not chunked and int(length) > self._server.max_body_size:
             self._refuse(exchange, _TOO_LARGE)
             return
         expected = head.headers.get("expect")
@@ -202,6 +203,7 @@ class Connection(asyncio.Protocol):
             return
         exchange = self._exchanges[-1]
         exchange.received = True
+        self._closing = not exchange.keep_alive
         if exchange.delegate is not None:
             exchange.delegate.finish()
 

@@ -76,7 +76,7 @@ class RequestParser:
         self.heads = 0
         self.head: Head
         self._requests = requests
-        self._parser: Any = httptools.HttpRequestParser(self)
+        self._parser = self._new_parser()
         self._in_head = False
         self._line = bytearray()  # as far as it is here
         self._target = b""  # that the parser was not shown
@@ -96,7 +96,7 @@ class RequestParser:
         """
         if not (self.between or self._line):
             self._parse(data, False)
-        elif b"\n" in data:
+        elif b"\n" in data or not (self._line or data)[:1].isupper():  # which no request line begins with
             if self._line:
                 data = bytes(self._line) + data
                 self._line.clear()
@@ -144,8 +144,14 @@ class RequestParser:
         self._parse(b"%s %s%s" % (method or said.group(1), target or said.group(2), data[said.end() :]), True)
 
     def _restart(self) -> None:
-        self._parser = httptools.HttpRequestParser(self)
+        self._parser = self._new_parser()
         self.between, self._in_head = True, False
+
+    def _new_parser(self) -> Any:
+        """A parser that takes a chunked body also where a length is announced, as Triton does."""
+        parser = httptools.HttpRequestParser(self)
+        parser.set_dangerous_leniencies(lenient_chunked_length=True)
+        return parser
 
     # --- httptools ----------------------------------------------------------------------------
 
@@ -188,7 +194,9 @@ class RequestParser:
             "HTTP/1.0" if parser.get_http_version() == "1.0" else "HTTP/1.1",
         )
         self.head = Head(line, LightHeaders(headers))
-        self._requests.begin(self.head, parser.should_keep_alive())
+        # Who sends both may mean to smuggle a request past a proxy: nothing is read after this one (RFC 9112, 6.3).
+        ambiguous = b"transfer-encoding" in headers and b"content-length" in headers
+        self._requests.begin(self.head, parser.should_keep_alive() and not ambiguous)
 
     def on_body(self, chunk: bytes) -> None:
         """A part of a request's body."""
