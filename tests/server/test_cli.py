@@ -188,6 +188,7 @@ def test_every_endpoint_and_its_flags(write_model: Callable[..., Path], tmp_path
         ("--metrics-config=oops=1", "Invalid metrics configuration key 'oops' specified"),
         ("--trace-config=level=TIMESTAMPS", "trace file name is not given"),
         ("--trace-config=mode=zipkin", "invalid value for trace mode option: zipkin"),
+        ("--trace-config=triton,log-frequency=x", 'Bad option: "--trace-config triton,log-frequency".'),
         ("--trace-config=opentelemetry,oops=1", "trace setting 'opentelemetry,oops=1' is not supported"),
         ("--grpc-restricted-protocol=oops:a=b", "unknown restricted protocol 'oops'"),
         ("--grpc-use-ssl=true", "cannot read the files for TLS"),
