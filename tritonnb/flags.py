@@ -198,7 +198,7 @@ def server_options(options: argparse.Namespace) -> dict[str, Any]:
     _check(options)
     return {
         "model_repository": list(dict.fromkeys(options.model_repository)),
-        "host": options.http_address,
+        "host": options.http_address if options.allow_http else "127.0.0.1",
         "port": options.http_port,
         "allow_http": options.allow_http,
         "http": _http_options(options),

@@ -26,7 +26,9 @@ def write_metrics(metrics: Iterable[Metric]) -> bytes:
 
 
 def _sample(sample: Sample) -> str:
-    labels = ",".join(f'{name}="{_escaped(value)}"' for name, value in sample.labels.items())
+    # By name, as Triton's library writes them, and scripts expect them; what divides a distribution comes last.
+    in_order = sorted(sample.labels.items(), key=lambda label: (label[0] in ("le", "quantile"), label[0]))
+    labels = ",".join(f'{name}="{_escaped(value)}"' for name, value in in_order)
     value = number_text(sample.value)
     return f"{sample.name}{{{labels}}} {value}" if labels else f"{sample.name} {value}"
 
