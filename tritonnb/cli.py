@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = FlagParser(prog="tritonnb", description=__doc__)
     parser.add_argument("--version", action="version", version=VERSION)
     commands = parser.add_subparsers(dest="command", required=True)
-    add_flags(commands.add_parser("serve", help="serve model repositories", allow_abbrev=False))
+    add_flags(commands.add_parser("serve", help="serve model repositories"))
     models = commands.add_parser("models", help="put the example models into a repository")
     models.add_argument("directory", nargs="?", default="model_repository", type=Path)
     trace = commands.add_parser("trace", help="turn trace files into a timeline for https://ui.perfetto.dev")

@@ -162,6 +162,7 @@ def test_every_endpoint_and_its_flags(write_model: Callable[..., Path], tmp_path
         f"--trace-config=triton,file={trace}",
         "--log-format=ISO8601",
         "--reuse-http-port=true",
+        "--log-warn=false",  # as with getopt_long, a flag may be cut short
         "--reuse-grpc-port=true",
     ]
     with serving(*arguments) as process:
