@@ -18,6 +18,7 @@ from benchmarks.kernel import kernel
 from benchmarks.memory import memory
 from benchmarks.models import models
 from benchmarks.sequences import accumulator, streams
+from benchmarks.watch import watch
 
 WHAT = {
     "http": small,
@@ -30,6 +31,7 @@ WHAT = {
     "grpc": grpc,
     "memory": memory,
     "kernel": kernel,
+    "watch": watch,
     "gpu": gpu,
 }
 

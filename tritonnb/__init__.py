@@ -33,6 +33,7 @@ from tritonnb.profile.load import Load, load
 from tritonnb.profile.result import LoadResult
 from tritonnb.profile.service_times import service_times
 from tritonnb.profile.sweep import Sweep, sweep
+from tritonnb.profile.sweep_result import SweepResult
 from tritonnb.profile.theory import Theory, theory
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.simulate import simulate
@@ -86,6 +87,7 @@ __all__ = [
     "Recording",
     "Server",
     "Sweep",
+    "SweepResult",
     "Theory",
     "TraceOptions",
     "TritonError",

@@ -425,8 +425,13 @@ def test_many_requests_that_come_at_once_may_be_more_than_one_head_may(peer: Pee
     assert peer.wire.sent == ANSWER * 3000
 
 
+def test_what_does_not_begin_like_a_request_is_not_waited_for(peer: Peer):
+    peer.feed(b"\x16\x03\x01\x02")  # a client that wants TLS
+    assert peer.wire.state == "closed"
+
+
 def test_a_request_line_that_does_not_end_closes_the_connection(peer: Peer):
-    peer.feed(*[b"a" * 10_000] * 7)
+    peer.feed(*[b"A" * 10_000] * 7)
     assert peer.wire.state == "closed"
 
 

@@ -85,6 +85,25 @@ def test_a_view_ends_with_its_model(server, watched):
     assert server.call(lambda: server.engine.stream._sinks) == ()
 
 
+def test_a_view_that_nobody_looks_at_is_told_once_a_second(watched):
+    view, _ = watched
+    assert view._tick_s == 0.1
+    view._handle_custom_msg({"view": "one", "in_sight": False}, [])
+    assert view._tick_s == 1
+    view._handle_custom_msg({"view": "another", "in_sight": True}, [])
+    assert view._tick_s == 0.1
+
+
+def test_a_view_follows_the_model_to_another_scheduler(server, watched):
+    view, _ = watched
+    config = server["double"].config
+    config.ClearField("dynamic_batching")
+    assert config.apply() == "in place"
+    server["double"](X=[[1]])
+    view.close()
+    assert view.history["meta"]["batcher"] == "none"
+
+
 def test_a_recording_opens_in_the_same_view():
     rec = tnb.simulate('name: "m" max_batch_size: 8 dynamic_batching { }', [(0, 4), (1, 2), (2, 2)], tnb.fixed(5))
     view = rec.view()

@@ -202,6 +202,19 @@ def test_views_of_a_comparison_show_the_same_time(page: NotebookPage):
     page.screenshots("batch-view-comparison", page.output(5))
 
 
+def test_the_kernel_knows_whether_anybody_looks(page: NotebookPage, live: View):
+    def until(in_sight: bool) -> None:
+        while page.execute("print(any(view._in_sight.values()))").strip() != str(in_sight):
+            page.browser_page.wait_for_timeout(50)
+
+    live.root.scroll_into_view_if_needed()
+    until(True)
+    live.root.evaluate("(node) => { node.style.display = 'none'; }")
+    until(False)
+    live.root.evaluate("(node) => { node.style.display = ''; }")
+    until(True)
+
+
 def test_nothing_complains(page: NotebookPage):
     assert page.errors == []
 

@@ -9,8 +9,9 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
 import tritonnb as tnb
-from tritonnb.core.events import CacheHit, EnsembleExecuted
-from tritonnb.notebook.feed import MOST_MEMBERS, Feed, describe_config
+from tritonnb.core.events import CacheHit, EnsembleExecuted, pack
+from tritonnb.notebook.described import describe_config
+from tritonnb.notebook.feed import MOST_BATCHES, MOST_MEMBERS, Feed
 from tritonnb.recording.recording import Recording
 
 DYNAMIC = 'name: "m" max_batch_size: 8 dynamic_batching { preferred_batch_size: 4 max_queue_delay_microseconds: 5000 }'
@@ -29,7 +30,7 @@ def rec() -> Recording:
 
 def test_everything_of_a_recording_is_told(rec):
     feed = feed_of(rec, sample=False, keep=5000)
-    feed.take(rec.events)
+    feed.take(map(pack, rec.events))
     feed.flush(rec.span_ns[1])
     told = json.loads(json.dumps(feed.history(rec.span_ns[1])))
     assert [(each["n"], each["rows"], each["why"]) for each in told["batches"]] == [
@@ -50,7 +51,7 @@ def test_deliveries_add_up_to_the_history(rec):
     batches, depths = {}, []
     for at in range(0, len(rec.events), 7):
         part = rec.events[at : at + 7]
-        feed.take(part)
+        feed.take(map(pack, part))
         told = feed.flush(part[-1].time_ns)
         batches |= {each["n"]: dict(each) for each in told["batches"]}
         for done in told["done"]:
@@ -64,7 +65,7 @@ def test_deliveries_add_up_to_the_history(rec):
 
 def test_depth_is_that_of_the_scheduler(rec):
     feed = feed_of(rec, sample=False, keep=5000)
-    feed.take(rec.events)
+    feed.take(map(pack, rec.events))
     depths = dict(map(tuple, feed.flush(0)["depths"]))
     for batch in feed.history(0)["batches"]:
         if [each["sent"] for each in feed.history(0)["batches"]].count(batch["sent"]) == 1:
@@ -74,7 +75,7 @@ def test_depth_is_that_of_the_scheduler(rec):
 def test_waiting_requests_are_told_while_they_wait():
     rec = tnb.simulate(DYNAMIC, [(0, 1), (1000, 2)], tnb.fixed(1))
     feed = feed_of(rec)
-    feed.take(each for each in rec.events if each.time_ns < 2_000_000)
+    feed.take(pack(each) for each in rec.events if each.time_ns < 2_000_000)
     told = feed.flush(2_000_000)
     assert [(label, rows, queued, line) for label, rows, _, queued, line, *_ in told["pending"]] == [
         ("1", 1, 0.0, 0),
@@ -87,7 +88,7 @@ def test_of_too_much_a_part_is_drawn_and_all_is_counted():
     arrivals = tnb.constant(rate=400_000, duration=0.02)
     rec = tnb.simulate('name: "m" max_batch_size: 64 dynamic_batching { }', arrivals, tnb.fixed(0.1))
     feed = feed_of(rec)
-    feed.take(rec.events)
+    feed.take(map(pack, rec.events))
     told = feed.flush(rec.span_ns[1])
     drawn = sum(len(each["members"]) for each in told["batches"])
     every, part = told["batches"][0]["drawn"]
@@ -100,9 +101,26 @@ def test_of_too_much_a_part_is_drawn_and_all_is_counted():
     assert sum(each["requests"] for each in told["batches"]) >= drawn
 
 
+def test_what_is_not_drawn_is_counted_delivery_by_delivery(rec):
+    """After a delivery of too much, only each k-th batch is looked at closely from the beginning."""
+    rec = tnb.simulate('name: "m" max_batch_size: 1', tnb.constant(rate=20_000, duration=0.5), tnb.fixed(0.01))
+    feed = feed_of(rec)
+    events = list(map(pack, rec.events))
+    delivered = []
+    for at in range(0, len(events), 1500):
+        feed.take(events[at : at + 1500])
+        delivered.append(feed.flush(events[at][1]))
+    assert delivered[-1]["counts"]["requests"] == delivered[-1]["counts"]["batches"] == len(rec.requests)
+    assert delivered[-1]["depth"] == 0
+    assert feed.quiet
+    assert all(len(each["batches"]) <= MOST_BATCHES for each in delivered)
+    assert all(len(each["done"]) == len(each["batches"]) for each in delivered[1:-1])
+    assert not feed._arrived
+
+
 def test_history_is_bounded(rec):
     feed = feed_of(rec, keep=5)
-    feed.take(rec.events)
+    feed.take(map(pack, rec.events))
     feed.flush(0)
     history = feed.history(0)
     assert len(history["batches"]) == 5
@@ -112,7 +130,7 @@ def test_history_is_bounded(rec):
 def test_requests_from_before_the_view_count_until_they_leave(rec):
     waiting = [each for each in rec.events if type(each).__name__ == "RequestArrived"][:1]
     feed = feed_of(rec, depth=1)
-    feed.take(each for each in rec.events if each not in waiting)
+    feed.take(pack(each) for each in rec.events if each not in waiting)
     told = feed.flush(0)
     assert told["depth"] == 0
     assert min(depth for _, depth in told["depths"]) == 0
@@ -124,7 +142,7 @@ def test_refused_requests_are_told_with_their_reason():
     )
     rec = tnb.simulate(config, [(0, 1), (10, 1)], tnb.fixed(10))
     feed = feed_of(rec)
-    feed.take(rec.events)
+    feed.take(map(pack, rec.events))
     ((begin, end, label, _, message, _),) = feed.flush(0)["refused"]
     assert (begin, end, label, message) == (0.01, pytest.approx(0.51), "2", "Request timeout expired")
 
@@ -133,7 +151,7 @@ def test_slots_are_those_of_the_recording():
     arrivals = tnb.sequences([3] * 6, every_us=60_000, stagger_us=10_000)
     rec = tnb.simulate(DIRECT, arrivals, tnb.fixed(5))
     feed = feed_of(rec, sample=False, keep=5000)
-    feed.take(rec.events)
+    feed.take(map(pack, rec.events))
     feed.flush(rec.span_ns[1])
     told = feed.history(rec.span_ns[1])
     assert [each[:3] for each in told["stays"]] == [[each.sequence, each.instance, each.slot] for each in rec.stays]
@@ -154,7 +172,7 @@ def test_a_configuration_is_told_in_the_words_of_its_fields():
 
 def test_answers_from_the_cache_are_requests_that_ran_in_no_batch(rec):
     feed = feed_of(rec)
-    feed.take([CacheHit(5, "m", 1, 77, 3, 1)])
+    feed.take([pack(CacheHit(5, "m", 1, 77, 3, 1))])
     assert not feed.quiet
     counts = feed.flush(10)["counts"]
     assert (counts["requests"], counts["cached"], counts["batches"]) == (1, 1, 0)
@@ -165,6 +183,6 @@ def test_an_ensemble_names_the_models_to_watch():
     steps = "".join(f'step {{ model_name: "{name}" model_version: -1 }} ' for name in ("detect", "crop", "detect"))
     config = text_format.Parse(f'platform: "ensemble" ensemble_scheduling {{ {steps} }}', pb.ModelConfig())
     feed = Feed("e", config, 0)
-    feed.take([EnsembleExecuted(9, "e", 1, 7, 1, 0, 0, 1, 2, 3, 4, "")])
+    feed.take([pack(EnsembleExecuted(9, "e", 1, 7, 1, 0, 0, 1, 2, 3, 4, ""))])
     assert feed.flush(10)["counts"]["requests"] == 1
     assert feed.meta()["note"].endswith("Watch the models of its steps: detect, crop.")

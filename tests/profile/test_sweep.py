@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ from matplotlib.figure import Figure
 from tritonclient.grpc import model_config_pb2 as pb
 
 import tritonnb as tnb
+from tests.profile.conftest import Gate
 from tritonnb.profile.constraint import Constraint
 from tritonnb.profile.service_times import measure
 from tritonnb.server import Server
@@ -22,7 +25,7 @@ EXAMPLES = Path(__file__).parents[2] / "model_repository"
 
 
 def test_a_constraint_alone_finds_the_highest_rate(server: Server):
-    found = tnb.sweep(server["held"], max_batch_size=[1, 4, 8], constraint="p99 < 100 ms", **FLAT)
+    found = tnb.sweep(server["held"], max_batch_size=[1, 4, 8], constraint="p99 < 100 ms", **FLAT).wait()
     assert [each.edits["max_batch_size"] for each in found.trials] == [8, 4, 1]
     assert all(each.meets and each.percentile(99) <= 100 for each in found.trials)
     rates = [each.rate for each in found.trials]
@@ -33,18 +36,20 @@ def test_a_constraint_alone_finds_the_highest_rate(server: Server):
 
 def test_a_delay_that_breaks_the_constraint_is_not_the_best(server: Server):
     delays = [0, 5_000, 200_000]
-    found = tnb.sweep(server["held"], max_queue_delay_microseconds=delays, constraint="p99 < 50 ms", rate=20, **FLAT)
+    found = tnb.sweep(
+        server["held"], max_queue_delay_microseconds=delays, constraint="p99 < 50 ms", rate=20, **FLAT
+    ).wait()
     assert [each.edits["max_queue_delay_microseconds"] for each in found.trials] == delays
     assert [each.meets for each in found.trials] == [True, True, False]
 
 
 def test_of_equals_the_one_with_fewer_instances_is_best(server: Server):
-    found = tnb.sweep(server["held"], count=[3, 2], arrivals=[(0, 1), (1_000, 1)], **FLAT)
+    found = tnb.sweep(server["held"], count=[3, 2], arrivals=[(0, 1), (1_000, 1)], **FLAT).wait()
     assert [each.edits["count"] for each in found.trials] == [2, 3]
 
 
 def test_every_combination_is_tried_under_the_same_traffic(server: Server):
-    found = tnb.sweep(server["held"], max_batch_size=[1, 8], count=[1, 2], clients=64, **FLAT)
+    found = tnb.sweep(server["held"], max_batch_size=[1, 8], count=[1, 2], clients=64, **FLAT).wait()
     assert len(found.trials) == 4
     assert {len(each.latencies_ms) for each in found.trials} == {400}
     assert found.best.edits == {"max_batch_size": 8, "count": 2}
@@ -52,20 +57,22 @@ def test_every_combination_is_tried_under_the_same_traffic(server: Server):
 
 
 def test_the_same_seed_finds_the_same(server: Server):
-    first, again = (tnb.sweep(server["held"], count=[1, 2], rate=150, seed=5, **FLAT) for _ in range(2))
+    first, again = (tnb.sweep(server["held"], count=[1, 2], rate=150, seed=5, **FLAT).wait() for _ in range(2))
     assert repr(first) == repr(again)
     np.testing.assert_array_equal(first.best.latencies_ms, again.best.latencies_ms)
 
 
 def test_nothing_may_be_found(server: Server):
-    found = tnb.sweep(server["held"], count=[1, 2], constraint="p99 < 5 ms", rate=10, **FLAT)
+    found = tnb.sweep(server["held"], count=[1, 2], constraint="p99 < 5 ms", rate=10, **FLAT).wait()
     assert found.verdict().startswith("None of 2 configurations obeys p99 < 5 ms; the nearest: count 2")
     with pytest.raises(tnb.TritonError, match="None of 2 configurations"):
         found.apply()
 
 
 def test_stateful_models_are_swept_with_sequences(server: Server):
-    found = tnb.sweep(server["accumulate"], max_batch_size=[1, 4], constraint="p99 < 100 ms", sequence_length=5, **FLAT)
+    found = tnb.sweep(
+        server["accumulate"], max_batch_size=[1, 4], constraint="p99 < 100 ms", sequence_length=5, **FLAT
+    ).wait()
     assert found.best.edits == {"max_batch_size": 4}
 
 
@@ -77,43 +84,128 @@ def test_service_times_are_measured_where_none_are_given(server: Server):
     assert list(times.values()) == sorted(times.values())
     assert set(tnb.service_times(server["held"], size=4)) <= {4, 8}
     assert set(tnb.service_times(server["accumulate"])) <= {1, 2, 3, 4}
-    assert tnb.sweep(server["held"], count=[1, 2], rate=10, requests=20).best.meets
+    assert tnb.sweep(server["held"], count=[1, 2], rate=10, requests=20).wait().best.meets
 
 
 def test_what_the_server_itself_does_is_part_of_the_service_times(server: Server):
-    found = measure(server["held"], size=1, inputs="random", shapes=None, seed=0)
+    found = measure(server["held"], size=1, inputs="random", shapes=None, seed=0, stopping=threading.Event())
     compute = [
         each.compute_ns / 1e6 for each in tnb.load(server["held"], clients=16, requests=64).wait().recording.batches
     ]
     assert found.times[8] > min(compute)
-    swept = tnb.sweep(server["held"], count=[1, 64], constraint="p99 < 1 s", requests=100)
+    swept = tnb.sweep(server["held"], count=[1, 64], constraint="p99 < 1 s", requests=100).wait()
     assert swept.best.rate <= swept.most
 
 
 def test_live_every_configuration_serves_and_the_model_ends_as_it_was(server: Server):
     before = server["held"].config.text
-    found = tnb.sweep(server["held"], max_batch_size=[1, 4], clients=4, requests=40, live=True)
+    found = tnb.sweep(server["held"], max_batch_size=[1, 4], clients=4, requests=40, live=True).wait()
     assert server["held"].config.text == before
     sizes = {each.edits["max_batch_size"]: max(each.recording.batch_sizes()) for each in found.trials}
     assert sizes[1] == 1
     assert sizes[4] <= 4
 
 
-def test_an_interrupt_keeps_what_was_tried(server: Server, monkeypatch: pytest.MonkeyPatch):
-    tried = tnb.profile.trial.simulated
+def test_live_the_scheduler_decides_as_it_did_in_virtual_time():
+    """A crowd that comes at once: which requests share a batch, on how many instances, and by which rule."""
+    crowd, arrived, everybody = [(0, 1)] * 24, [], threading.Event()
+
+    def count(packed: tuple) -> None:
+        if packed[0] == "RequestArrived":
+            everybody.clear()
+            arrived.append(packed)
+            if len(arrived) % len(crowd) == 0:
+                everybody.set()
+
+    with Server(port=0) as server:
+        server.call(server.engine.stream.attach, count)
+
+        @server.model(max_batch_size=8, dynamic_batching={})
+        def m(X: tnb.FP32[2]) -> tnb.FP32[2]:
+            assert everybody.wait(20)  # as in virtual time nothing ends before everybody has come
+            return X
+
+        grid = {"max_batch_size": [3, 8], "preferred_batch_size": [[2], [3]], "count": [1, 2]}
+        virtual = tnb.sweep(server["m"], arrivals=crowd, service=tnb.fixed(10), **grid).wait()
+        live = tnb.sweep(server["m"], arrivals=crowd, live=True, **grid).wait()
+
+    def decisions(found: tnb.SweepResult) -> dict[str, list[tuple[int, str]]]:
+        return {
+            each.words(): sorted((batch.size, batch.reason.rule) for batch in each.recording.batches)
+            for each in [found.running, *found.trials]
+        }
+
+    assert len(virtual.trials) == 8
+    assert decisions(live) == decisions(virtual)
+
+
+def test_it_runs_in_the_background_and_says_how_far_it_is(server: Server, gate: Gate):
+    gate.close()
+    sweep = tnb.sweep(server["held"], max_batch_size=[1, 4], clients=4, requests=40, live=True)
+    assert gate.begun.wait(20)
+    assert repr(sweep) == "<Sweep: 0 of 3 configurations tried>"
+    assert not sweep.done
+    with pytest.raises(tnb.TritonError, match="no configuration has been tried yet"):
+        _ = sweep.result
+    with pytest.raises(TimeoutError):
+        sweep.wait(0)
+    gate.open()
+    assert len(sweep.wait(20).trials) == 2
+    assert sweep.done
+    assert repr(sweep) == repr(sweep.result)
+
+
+def test_stopped_it_keeps_what_was_tried_and_the_model_is_as_it_was(server: Server, monkeypatch: pytest.MonkeyPatch):
+    before = server["held"].config.text
+    tried, sweeps, begun = tnb.profile.trial.live, [], threading.Event()
 
     def until_the_third(*args):
-        if args[-2].get("count") == 2:
-            raise KeyboardInterrupt
+        begun.wait(20)
+        if args[-2].get("max_batch_size") == 2:
+            sweeps[0].stop()
         return tried(*args)
 
-    monkeypatch.setattr("tritonnb.profile.trial.simulated", until_the_third)
-    found = tnb.sweep(server["held"], count=[1, 2], rate=10, **FLAT)
-    assert [each.edits for each in found.trials] == [{"count": 1}]
+    monkeypatch.setattr("tritonnb.profile.trial.live", until_the_third)
+    sweeps.append(tnb.sweep(server["held"], max_batch_size=[1, 2, 4], clients=4, requests=40, live=True))
+    begun.set()
+    found = sweeps[0].wait(20)
+    sizes = [each.edits["max_batch_size"] for each in found.trials]
+    assert 1 in sizes
+    assert 4 not in sizes
+    assert server["held"].config.text == before
+
+
+def test_an_interrupt_stops_it_and_keeps_what_was_tried(server: Server, monkeypatch: pytest.MonkeyPatch):
+    interrupted = []
+
+    def interrupt(text: str) -> None:
+        if sweep.tried >= 2 and not interrupted:
+            interrupted.append(text)
+            raise KeyboardInterrupt
+
+    @contextmanager
+    def progress():
+        yield interrupt
+
+    monkeypatch.setattr("tritonnb.profile.sweep.progress", progress)
+    arrivals = {"rate": 100, "service": tnb.fixed(10), "requests": 20_000}
+    sweep = tnb.sweep(server["held"], count=[1, 2, 3, 4], **arrivals)
+    with pytest.raises(KeyboardInterrupt):
+        sweep.wait()
+    assert interrupted
+    assert len(sweep.wait(60).trials) < 4
+    assert sweep.result.trials
+
+
+def test_an_event_loop_can_wait_for_it(server: Server):
+    async def waiting() -> int:
+        return len((await tnb.sweep(server["held"], count=[1, 2], rate=10, **FLAT)).trials)
+
+    assert asyncio.run(waiting()) == 2
 
 
 def test_the_best_can_be_applied(server: Server):
-    found = tnb.sweep(server["held"], max_queue_delay_microseconds=[0], max_batch_size=[4], clients=8, **FLAT)
+    found = tnb.sweep(server["held"], max_queue_delay_microseconds=[0], max_batch_size=[4], clients=8, **FLAT).wait()
     assert found.apply() == "reloaded"
     config = server["held"].config
     assert (config.max_batch_size, list(config.dynamic_batching.preferred_batch_size)) == (4, [4])
@@ -121,7 +213,7 @@ def test_the_best_can_be_applied(server: Server):
 
 def test_the_best_can_be_exported_and_served_again(tmp_path: Path):
     with Server(EXAMPLES, port=0, model_control_mode="explicit", load_models=["add_sub"]) as server:
-        found = tnb.sweep(server["add_sub"], count=[2], max_queue_delay_microseconds=[300], clients=8, **FLAT)
+        found = tnb.sweep(server["add_sub"], count=[2], max_queue_delay_microseconds=[300], clients=8, **FLAT).wait()
         for _ in range(2):  # again, as a cell is run again
             assert found.export(tmp_path / "out") == tmp_path / "out" / "add_sub"
         with pytest.raises(tnb.TritonError, match="is what is being served"):
@@ -138,11 +230,11 @@ def test_the_best_can_be_exported_and_served_again(tmp_path: Path):
 
 def test_a_function_has_no_files_to_export(server: Server, tmp_path: Path):
     with pytest.raises(tnb.TritonError, match="'held' is a Python function of this process"):
-        tnb.sweep(server["held"], count=[1], clients=1, **FLAT).export(tmp_path)
+        tnb.sweep(server["held"], count=[1], clients=1, **FLAT).wait().export(tmp_path)
 
 
 def test_a_sweep_shows_itself(server: Server):
-    found = tnb.sweep(server["held"], max_batch_size=[1, 8], constraint="p99 < 30 ms", rate=200, **FLAT)
+    found = tnb.sweep(server["held"], max_batch_size=[1, 8], constraint="p99 < 30 ms", rate=200, **FLAT).wait()
     assert "✓" in repr(found)
     assert "✗" in found._repr_html_()
     assert list(found.to_pandas()["max_batch_size"]) == [8, 1]

@@ -28,7 +28,7 @@ from tritonnb.backends.contract import (
     MemoryPlace,
     ModelContext,
 )
-from tritonnb.backends.memory import resident_bytes
+from tritonnb.backends.memory import taken
 from tritonnb.backends.onnx_binding import BoundSession
 from tritonnb.backends.onnx_options import check_settings, providers, run_options, session_options
 from tritonnb.backends.ragged import BatchTensors
@@ -126,18 +126,22 @@ class OnnxInstance(BackendModelInstance):
         self._spec = spec
         self._batching = model.spec.max_batch_size > 0
         self._bound: BoundSession | None = None
+        self._places: list[MemoryPlace] = [("CPU", 0)]
+        if spec.kind == "KIND_GPU":
+            self._places.append(("GPU", spec.device_id))
 
     def initialize(self) -> None:
         """Create the session and check that the configuration fits it."""
         model, spec = self._model, self._spec
         chosen = providers(model.context, spec)
         with _measuring:
-            before = resident_bytes()
+            before = taken(self._places)
             try:
                 self._session = ort.InferenceSession(str(model.path), model.options, providers=chosen)
             except Exception as error:
                 raise InternalError(f"onnx runtime error: {error}") from error
-            self._taken = max(0, resident_bytes() - before)
+            after = taken(self._places)
+            self._taken = {place: max(0, after[place] - before[place]) for place in self._places}
         _check_against(model, self._session, self._batching)
         tensors = (*self._session.get_inputs(), *self._session.get_outputs())
         if spec.kind == "KIND_GPU" and all(each.type != "tensor(string)" for each in tensors):
@@ -192,8 +196,8 @@ class OnnxInstance(BackendModelInstance):
         scatter(execution, outputs, self._batching, batch.parts(execution))
 
     def memory_usage(self) -> Mapping[MemoryPlace, int]:
-        """What the process grew by when the session was made."""
-        return {("CPU", 0): self._taken}
+        """What the process, and the GPU's use, grew by when the session was made."""
+        return self._taken
 
     def finalize(self) -> None:
         """Free the session."""

@@ -249,10 +249,20 @@ def unpack(packed: Packed) -> Event:
     return event
 
 
-def _unpack_batch_sent(packed: Packed) -> BatchSent:
+def members_of(batch_sent: Packed) -> tuple[int | None, ...]:
+    """The ``members`` of a packed `BatchSent`."""
     at = _BATCH_SENT + 1
-    members = packed[at : at + packed[at - 1]]
-    at += len(members) + 1
+    return batch_sent[at : at + batch_sent[at - 1]]
+
+
+def failures_of(batch_executed: Packed) -> int:
+    """How many requests of a packed `BatchExecuted` failed."""
+    return sum(map(bool, batch_executed[_BATCH_EXECUTED + 4 :: 5]))
+
+
+def _unpack_batch_sent(packed: Packed) -> BatchSent:
+    members = members_of(packed)
+    at = _BATCH_SENT + 1 + len(members) + 1
     slots = packed[at : at + packed[at - 1]]
     rest = packed[at + len(slots) :]
     half = len(rest) // 2

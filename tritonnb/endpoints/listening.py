@@ -6,9 +6,10 @@ import asyncio
 import errno
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
+from tritonnb.endpoints.endpoint import Endpoint
 from tritonnb.endpoints.grpc.endpoint import GrpcEndpoint
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.http.endpoint import HttpEndpoint, HttpOptions
@@ -19,18 +20,6 @@ from tritonnb.runtime.engine import Engine
 #: Triton's HTTP port, and how many ports after it are tried when it is taken.
 DEFAULT_PORT = 8000
 _PORTS_TRIED = 100
-
-
-class Endpoint(Protocol):
-    """What serves an engine on a port."""
-
-    port: int
-
-    async def start(self) -> None:
-        """Listen; raises OSError if the port is taken."""
-
-    async def stop(self, drain: float) -> None:
-        """Accept no more requests; those in progress have some seconds."""
 
 
 E = TypeVar("E", bound=Endpoint)

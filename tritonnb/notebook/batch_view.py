@@ -24,7 +24,7 @@ import traitlets
 from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.core.errors import InvalidArgumentError, TritonError
-from tritonnb.core.events import BatchSent, Packed, RequestArrived, unpack
+from tritonnb.core.events import BatchSent, Packed, RequestArrived, pack, unpack
 from tritonnb.notebook.feed import Feed, Json
 from tritonnb.notebook.last_state import LIVE, KeepsLastState
 from tritonnb.runtime.served_model import ServedModel
@@ -37,9 +37,12 @@ if TYPE_CHECKING:
 
 _STATIC = Path(__file__).parent / "static"
 #: Joined to one module: a widget's module can import nothing that lies beside it.
-_PARTS = ("story", "surface", "lanes", "export", "view")
-_TICK_S = 0.1
+_PARTS = ("story", "surface", "lanes", "export", "words", "view")
+#: How often a view is told, in sight and out of sight.
+_TICK_S, _UNSEEN_S = 0.1, 1.0
 _IDLE_NS, _REST_NS, _HISTORY_NS = 500_000_000, 1_000_000_000, 4_000_000_000
+#: Events folded before other threads have their turn: a few tenths of a millisecond.
+_AT_ONCE = 200
 #: Batches of a recording that are shown at most.
 _LONGEST = 5000
 
@@ -84,7 +87,7 @@ def view(recording: Recording) -> BatchView:
     begin, end = one.span_ns
     config = one.configs.get(models[0], pb.ModelConfig())
     feed = Feed(models[0], config, begin, keep=_LONGEST, sample=False)
-    feed.take(one.events)
+    feed.take(map(pack, one.events))
     feed.flush(end)
     return BatchView(feed.history(end), one)
 
@@ -155,9 +158,11 @@ class LiveBatchView(BatchView):
         self._recent: deque[Packed] = deque(maxlen=2000)
         self._feed = self._server.call(self._begin)
         self._stop = threading.Event()
+        self._in_sight: dict[str, bool] = {}  # as browsers say, of every place where it is shown
         self.ended = threading.Event()
         super().__init__(self._feed.history(time.monotonic_ns()), live=True)
         self._thread = threading.Thread(target=self._update, name=f"tritonnb view {model.name}", daemon=True)
+        self.on_msg(_on_message)
         self._thread.start()
 
     def recording(self) -> Recording | None:
@@ -208,6 +213,11 @@ class LiveBatchView(BatchView):
 
     # --- on the view's thread -----------------------------------------------------------------
 
+    @property
+    def _tick_s(self) -> float:
+        """A browser's word comes only between cells, so that also a view that was out of sight is told."""
+        return _UNSEEN_S if self._in_sight and not any(self._in_sight.values()) else _TICK_S
+
     def _update(self) -> None:
         try:
             self._follow()
@@ -218,7 +228,7 @@ class LiveBatchView(BatchView):
         sent_ns = saved_ns = 0
         stale = unkept = False
         seen: Json = {}
-        while not self._stop.wait(_TICK_S):
+        while not self._stop.wait(self._tick_s):
             try:
                 before, seen = seen, self._server.call(self._look)
             except (TritonError, RuntimeError):  # the model or the server is gone
@@ -241,11 +251,14 @@ class LiveBatchView(BatchView):
         packed = [self._events.popleft() for _ in range(len(self._events))]
         mine = [each for each in packed if each[2] == self._name]
         self._recent.extend(mine)
-        self._feed.take(map(unpack, mine))
+        for at in range(0, len(mine), _AT_ONCE):
+            self._feed.take(mine[at : at + _AT_ONCE])
+            time.sleep(0)  # whoever waits for the interpreter need not wait for its switch interval
 
     def _finish(self) -> None:
-        with suppress(RuntimeError):  # the server is gone
+        with suppress(TritonError, RuntimeError):  # the model or the server is gone
             self._server.call(self._server.engine.stream.detach, self._events.append)
+            self._server.call(self._look)
         self._drain()
         now = time.monotonic_ns()
         self.send(self._feed.flush(now))
@@ -253,6 +266,11 @@ class LiveBatchView(BatchView):
         self.live = False
         self.keep_last_state(at_once=True)
         self.ended.set()
+
+
+def _on_message(view: LiveBatchView, content: Json, buffers: Any) -> None:
+    if "in_sight" in content:
+        view._in_sight = {**view._in_sight, str(content["view"]): bool(content["in_sight"])}
 
 
 @atexit.register

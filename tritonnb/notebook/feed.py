@@ -1,7 +1,9 @@
 """What a live view draws, folded from events: small enough to send ten times a second.
 
-Counts are exact. What is drawn may be a part of it: with more requests than `MOST_MEMBERS` in one
-delivery, every k-th is sent, and the view says so. Times are milliseconds from the feed's beginning.
+Counts are exact. What is drawn may be a part of it: of more batches than `MOST_BATCHES` in one delivery, or more
+requests than `MOST_MEMBERS`, every k-th is sent, and the view says so. At full load there are tens of thousands of
+events a second, and the server waits for whoever holds the interpreter: so events come packed, and of a batch that is
+not drawn little more is looked at than its size. Times are milliseconds from the feed's beginning.
 """
 
 from __future__ import annotations
@@ -20,25 +22,33 @@ from tritonnb.core.events import (
     BatchSent,
     CacheHit,
     EnsembleExecuted,
-    Event,
+    Packed,
     RequestArrived,
     RequestRefused,
+    failures_of,
+    members_of,
+    unpack,
 )
+from tritonnb.notebook.described import describe_config
 from tritonnb.recording.batches import batches_of
 from tritonnb.recording.instances import instances_of, natural
-from tritonnb.recording.sequences import SlotHistory, Stay, slot_count
+from tritonnb.recording.sequences import SlotHistory, Stay
 from tritonnb.scheduling.decisions import Reason
-from tritonnb.scheduling.from_config import sequence_batcher_settings
 from tritonnb.scheduling.reasons import explain
 
-#: Requests drawn of one delivery, and batches. Jupyter passes on 1 MB a second; ten of the largest are 0.3 MB.
-MOST_MEMBERS, MOST_BATCHES = 240, 60
+#: Requests drawn of one delivery, and batches. Jupyter passes on 1 MB a second; ten of the largest are 0.1 MB.
+MOST_MEMBERS, MOST_BATCHES = 80, 20
 #: Waiting requests drawn at once, and moments of the queue's depth in one delivery.
-_MOST_PENDING, _MOST_DEPTHS = 200, 150
+_MOST_PENDING, _MOST_DEPTHS = 100, 50
+#: Where packed events have these fields.
+_TIME, _MODEL = 1, 2
+_SERIAL, _SIZE, _PRIORITY, _ID, _SEQUENCE, _FLAGS = 4, 5, 6, 8, 9, 10  # of a RequestArrived
+_BATCH, _INSTANCE, _BATCH_SIZE = 4, 5, 6  # of a BatchSent; the batch of a BatchExecuted, too
+_EXEC_START, _COMPUTE_START, _COMPUTE_END, _EXEC_END = 7, 8, 9, 10  # of a BatchExecuted
 
 Json = dict[str, Any]
-#: Serial, arrival if it was seen, and line; None for a null request.
-_Member = tuple[int, RequestArrived | None, int] | None
+#: Serial, its packed arrival if that was seen, and line; None for a null request.
+_Member = tuple[int, Packed | None, int] | None
 
 
 @dataclass(slots=True)
@@ -82,17 +92,20 @@ class Feed:
         self._sample = sample
         self._kept: deque[Json] = deque(maxlen=keep)
         self._by_number: dict[int, Json] = {}
-        self._sent: dict[int, BatchSent] = {}
-        self._arrived: dict[int, RequestArrived] = {}
+        self._running: dict[int, Packed | None] = {}  # batches by number, packed if they are drawn
+        self._arrived: dict[int, Packed] = {}
+        self._every = 1  # of the batches one is drawn
+        self._batches_before = 0  # how many there were at the last delivery
         self._rows = _Rows()
         self._pending: dict[int, int] = {}  # serials and their lines
         self._stays = SlotHistory({model: config})
         self._told: dict[tuple[str, int, int], list[Any]] = {}
         self._instances: list[str] = instances_of(model, config)
+        self._stateful = config.HasField("sequence_batching")
         self._new = _new()
         self._refused: deque[list[Any]] = deque(maxlen=keep)
         self._depths: deque[list[float]] = deque(maxlen=4 * keep)
-        self._end_ns = begin_ns
+        self._stepped_ns = begin_ns
 
     def reconfigured(self, config: pb.ModelConfig) -> None:
         """From now on the model has this configuration."""
@@ -102,76 +115,94 @@ class Feed:
 
     # --- events in ----------------------------------------------------------------------------
 
-    def take(self, events: Iterable[Event]) -> None:
+    def take(self, events: Iterable[Packed]) -> None:
         """Fold events, in order."""
-        for event in events:
-            if event.model == self.model and type(event) in _FOLDS:
-                self._end_ns = max(self._end_ns, event.time_ns)
-                _FOLDS[type(event)](self, event)
+        for packed in events:
+            if packed[_MODEL] == self.model and (fold := _FOLDS.get(packed[0])) is not None:
+                fold(self, packed)
 
-    # At full load these run tens of thousands of times a second: what is drawn is made of them later.
-
-    def _request_arrived(self, event: RequestArrived) -> None:
+    def _request_arrived(self, packed: Packed) -> None:
         self.counts.requests += 1
-        self._step(event.time_ns, 1)
-        self._arrived[event.serial] = event
-        self._pending[event.serial] = self._rows.take()
+        self._step(packed[_TIME], 1)
+        serial = packed[_SERIAL]
+        self._arrived[serial] = packed
+        self._pending[serial] = self._rows.take()
 
-    def _request_refused(self, event: RequestRefused) -> None:
+    def _request_refused(self, packed: Packed) -> None:
+        event: Any = unpack(packed)
         self.counts.refused += 1
-        row = self._leave(event.serial, event.time_ns)
+        row = self._pending.pop(event.serial, None)
+        if row is not None:
+            self._rows.give_back([row])
+        if row is not None or self._from_before:
+            self._from_before -= row is None
+            self._step(event.time_ns, -1)
         arrived = self._arrived.pop(event.serial, None)
-        label, sequence = (arrived.id, arrived.correlation_id) if arrived else ("", 0)
+        label, sequence = (arrived[_ID], arrived[_SEQUENCE]) if arrived else ("", 0)
         told = [
-            self._at(event.received_ns), self._at(event.time_ns), label or str(event.serial), row,
+            self._at(event.received_ns), self._at(event.time_ns), label or str(event.serial), row or 0,
             event.message or "cancelled", sequence,
         ]  # fmt: skip
         self._new["refused"].append(told)
         self._refused.append(told)
 
-    def _batch_sent(self, event: BatchSent) -> None:
-        counts = self.counts
+    def _batch_sent(self, packed: Packed) -> None:
+        counts, members = self.counts, members_of(packed)
         counts.batches += 1
-        counts.rows += event.size
-        counts.sizes[event.size] += 1
-        counts.nulls += event.members.count(None)
-        self._sent[event.batch] = event
-        if event.instance not in self._instances:
-            self._instances.append(event.instance)
-        members = [
-            None if each is None else (each, self._arrived.get(each), self._leave(each, event.time_ns))
-            for each in event.members
+        counts.rows += packed[_BATCH_SIZE]
+        counts.sizes[packed[_BATCH_SIZE]] += 1
+        if packed[_INSTANCE] not in self._instances:
+            self._instances.append(packed[_INSTANCE])
+        nulls = members.count(None)
+        counts.nulls += nulls
+        rows = [self._pending.pop(each, -1) for each in members]  # type: ignore[arg-type]
+        known = [each for each in rows if each >= 0]
+        self._rows.give_back(known)
+        before = min(self._from_before, len(rows) - nulls - len(known))
+        self._from_before -= before
+        self._step(packed[_TIME], -len(known) - before)
+        if counts.batches % self._every and not self._stateful:
+            self._running[packed[_BATCH]] = None
+            for each in members:
+                self._arrived.pop(each, None)  # type: ignore[arg-type]
+            return
+        self._running[packed[_BATCH]] = packed
+        drawn: list[_Member] = [
+            None if each is None else (each, self._arrived.get(each), max(row, 0))
+            for each, row in zip(members, rows, strict=True)
         ]
-        self._new["batches"].append((event, members))
+        self._new["batches"].append((packed, drawn))
 
-    def _batch_executed(self, event: BatchExecuted) -> None:
-        sent = self._sent.pop(event.batch, None)
+    def _batch_executed(self, packed: Packed) -> None:
+        number = packed[_BATCH]
+        sent = self._running.pop(number, None)
         if sent is None:
             return
         told = {
-            "n": event.batch,
-            "start": self._at(event.exec_start_ns),
-            "input": self._at(event.compute_start_ns),
-            "output": self._at(event.compute_end_ns),
-            "end": self._at(event.exec_end_ns),
-            "failed": sum(1 for each in event.requests if each[4]),
+            "n": number,
+            "start": self._at(packed[_EXEC_START]),
+            "input": self._at(packed[_COMPUTE_START]),
+            "output": self._at(packed[_COMPUTE_END]),
+            "end": self._at(packed[_EXEC_END]),
+            "failed": failures_of(packed),
         }
         self._new["done"].append(told)
-        if sent.slots:
-            joined = batches_of([*filter(None, map(self._arrived.get, filter(None, sent.members))), sent, event])
-            for batch, requests in joined:
+        members = members_of(sent)
+        if self._stateful:
+            arrived = filter(None, map(self._arrived.get, filter(None, members)))
+            for batch, requests in batches_of(list(map(unpack, [*arrived, sent, packed]))):
                 self._stays.ran(batch, requests)
-        for serial in sent.members:
+        for serial in members:
             self._arrived.pop(serial, None)  # type: ignore[arg-type]
 
-    def _cache_hit(self, event: CacheHit) -> None:
+    def _cache_hit(self, packed: Packed) -> None:
         self.counts.requests += 1
         self.counts.cached += 1
-        self._new["others"].append(event)
+        self._new["others"].append(packed)
 
-    def _ensemble_executed(self, event: EnsembleExecuted) -> None:
+    def _ensemble_executed(self, packed: Packed) -> None:
         self.counts.requests += 1
-        self._new["others"].append(event)
+        self._new["others"].append(packed)
 
     # --- pictures out -------------------------------------------------------------------------
 
@@ -179,6 +210,9 @@ class Feed:
         """What is new since the last time."""
         new, self._new = self._new, _new()
         shown = self._chosen(new["batches"])
+        if self._sample:
+            self._every = max(1, -(-(self.counts.batches - self._batches_before) // MOST_BATCHES))
+            self._batches_before = self.counts.batches
         for done in new["done"]:
             known = self._by_number.get(done["n"])
             if known is not None:
@@ -211,7 +245,7 @@ class Feed:
     @property
     def quiet(self) -> bool:
         """Whether nothing is new and nothing waits or runs."""
-        return not (any(self._new.values()) or self._pending or self._sent)
+        return not (any(self._new.values()) or self._pending or self._running)
 
     @property
     def waiting(self) -> int:
@@ -239,16 +273,18 @@ class Feed:
             },
         }
 
-    def _chosen(self, sent: list[tuple[BatchSent, list[_Member]]]) -> list[Json]:
+    def _chosen(self, sent: list[tuple[Packed, list[_Member]]]) -> list[Json]:
         """The batches to draw, with words for why, and of each as many members as there is room for."""
         every = max(1, -(-len(sent) // MOST_BATCHES)) if self._sample else 1
         chosen = sent[::every]
         count = sum(len(members) for _, members in chosen)
         part = max(1, -(-count // MOST_MEMBERS)) if self._sample else 1
-        return [self._keep(self._batch(event, members, every, part)) for event, members in chosen]
+        every *= 1 if self._stateful else self._every
+        return [self._keep(self._batch(packed, members, every, part)) for packed, members in chosen]
 
-    def _batch(self, event: BatchSent, members: list[_Member], every: int, part: int) -> Json:
-        arrived = [each[1].time_ns for each in members if each is not None and each[1] is not None]
+    def _batch(self, packed: Packed, members: list[_Member], every: int, part: int) -> Json:
+        event: Any = unpack(packed)
+        arrived = [each[1][_TIME] for each in members if each is not None and each[1] is not None]
         drawn = members if event.slots else members[::part]
         return {
             "n": event.batch,
@@ -269,14 +305,16 @@ class Feed:
     def _member(self, sent_ns: int, member: _Member) -> list[Any]:
         if member is None:
             return []
-        serial, event, row = member
-        if event is None:  # it came before the view, or runs again
+        serial, arrived, row = member
+        if arrived is None:  # it came before the view, or runs again
             return [str(serial), 1, 0, self._at(sent_ns), 0, 0, 0]
-        return self._request(event, row)
+        return self._request(arrived, row)
 
-    def _request(self, event: RequestArrived, row: int) -> list[Any]:
-        label = event.id or str(event.serial)
-        return [label, event.size, event.priority, self._at(event.time_ns), row, event.correlation_id, event.flags]
+    def _request(self, arrived: Packed, row: int) -> list[Any]:
+        return [
+            arrived[_ID] or str(arrived[_SERIAL]), arrived[_SIZE], arrived[_PRIORITY], self._at(arrived[_TIME]), row,
+            arrived[_SEQUENCE], arrived[_FLAGS],
+        ]  # fmt: skip
 
     def _keep(self, batch: Json) -> Json:
         if len(self._kept) == self._kept.maxlen:
@@ -286,21 +324,18 @@ class Feed:
         return batch
 
     def _keep_depths(self, steps: list[tuple[int, int]]) -> list[list[float]]:
-        """The queue's depth over time; of many moments the deepest of each hundredth second."""
-        if self._sample and len(steps) > _MOST_DEPTHS:
-            deepest: dict[int, tuple[int, int]] = {}
-            for step in steps:
-                at = step[0] // 10_000_000
-                if at not in deepest or step[1] >= deepest[at][1]:
-                    deepest[at] = step
-            steps = [*deepest.values(), steps[-1]]
+        """The queue's depth over time, up to now."""
+        if steps and steps[-1][1] != self._depth:
+            steps.append((self._stepped_ns, self._depth))
         told = {self._at(time_ns): depth for time_ns, depth in steps}
         kept: list[list[float]] = [[time, depth] for time, depth in told.items()]
         self._depths.extend(kept)
         return kept
 
     def _new_stays(self, now_ns: int) -> list[list[Any]]:
-        running = {event.correlation_id for event in self._arrived.values()}
+        if not self._stateful:
+            return []
+        running = {arrived[_SEQUENCE] for arrived in self._arrived.values()}
         found = []
         for stay in self._stays.stays(now_ns, running):
             told = self._stay(stay)
@@ -321,32 +356,26 @@ class Feed:
             stay.ended, stay.ran, last,
         ]  # fmt: skip
 
-    def _leave(self, serial: int, time_ns: int) -> int:
-        """A request waits no more; the line that it was drawn on."""
-        row = self._pending.pop(serial, None)
-        if row is not None:
-            self._rows.give_back(row)
-            self._step(time_ns, -1)
-        elif self._from_before:
-            self._from_before -= 1
-            self._step(time_ns, -1)
-        return row or 0
-
     def _step(self, time_ns: int, change: int) -> None:
         self._depth += change
-        self._new["depths"].append((time_ns, self._depth))
+        self._stepped_ns = time_ns
+        steps: list[tuple[int, int]] = self._new["depths"]
+        if not self._sample or len(steps) < _MOST_DEPTHS or steps[-1][0] // 10_000_000 != time_ns // 10_000_000:
+            steps.append((time_ns, self._depth))
+        elif self._depth >= steps[-1][1]:  # of many moments the deepest of each hundredth second
+            steps[-1] = time_ns, self._depth
 
     def _at(self, time_ns: int) -> float:
         return round((time_ns - self._begin_ns) / 1e6, 4)
 
 
-_FOLDS: Mapping[type, Any] = {
-    RequestArrived: Feed._request_arrived,
-    RequestRefused: Feed._request_refused,
-    BatchSent: Feed._batch_sent,
-    BatchExecuted: Feed._batch_executed,
-    CacheHit: Feed._cache_hit,
-    EnsembleExecuted: Feed._ensemble_executed,
+_FOLDS: Mapping[str, Any] = {
+    RequestArrived.__name__: Feed._request_arrived,
+    RequestRefused.__name__: Feed._request_refused,
+    BatchSent.__name__: Feed._batch_sent,
+    BatchExecuted.__name__: Feed._batch_executed,
+    CacheHit.__name__: Feed._cache_hit,
+    EnsembleExecuted.__name__: Feed._ensemble_executed,
 }
 
 
@@ -363,36 +392,9 @@ class _Rows:
         self._count += 1
         return self._count - 1
 
-    def give_back(self, row: int) -> None:
-        heapq.heappush(self._free, row)
-
-
-def describe_config(model: str, config: pb.ModelConfig) -> Json:
-    """What a view needs to know of a configuration."""
-    sequences = config.HasField("sequence_batching")
-    batching = config.sequence_batching.oldest if sequences else config.dynamic_batching
-    direct = sequences and not config.sequence_batching.HasField("oldest")
-    delay = config.sequence_batching.direct if direct else batching
-    meta = {
-        "model": model,
-        "max_batch_size": config.max_batch_size,
-        "preferred": [] if direct else sorted(set(batching.preferred_batch_size)),
-        "delay": delay.max_queue_delay_microseconds / 1000,
-        "priorities": 0 if sequences else config.dynamic_batching.priority_levels,
-        "batcher": "sequence" if sequences else "dynamic" if config.HasField("dynamic_batching") else "none",
-    }
-    steps = dict.fromkeys(each.model_name for each in config.ensemble_scheduling.step)
-    if steps:
-        meta["note"] = f"An ensemble runs no batches of its own. Watch the models of its steps: {', '.join(steps)}."
-    if sequences:
-        settings = sequence_batcher_settings(config, {})
-        meta |= {
-            "strategy": "direct" if direct else "oldest",
-            "slots": slot_count(config),
-            "idle": settings.max_sequence_idle_ns / 1e6,
-            "states": [f"{each.input_name} {list(each.dims)}" for each in config.sequence_batching.state],
-        }
-    return meta
+    def give_back(self, rows: Iterable[int]) -> None:
+        for row in rows:
+            heapq.heappush(self._free, row)
 
 
 def _new() -> dict[str, list[Any]]:

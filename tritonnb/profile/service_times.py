@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.profile.examples import Inputs, Shapes
 from tritonnb.profile.load import load
 from tritonnb.profile.result import LoadResult
+from tritonnb.profile.trial import finished
 from tritonnb.recording.batches import Batch
 
 if TYPE_CHECKING:
@@ -70,20 +72,31 @@ def service_times(
     InvalidArgumentError
         If the model answered nothing but errors.
     """
-    return measure(model, size=size, inputs=inputs, shapes=shapes, seed=seed).times
+    return measure(model, size=size, inputs=inputs, shapes=shapes, seed=seed, stopping=Event()).times
 
 
-def measure(model: ModelHandle, *, size: int, inputs: Inputs, shapes: Shapes | None, seed: int) -> Measurement:
-    """Measure a model; see `service_times`."""
+def measure(
+    model: ModelHandle, *, size: int, inputs: Inputs, shapes: Shapes | None, seed: int, stopping: Event
+) -> Measurement:
+    """Measure a model; see `service_times`.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the model answered nothing but errors.
+    Stopped
+        If nobody wants to know any more.
+    """
     stateful = model.served.config.HasField("sequence_batching")
     limit = max(1, model.served.spec.max_batch_size)
     found: dict[int, list[float]] = defaultdict(list)
     for clients in _clients(limit, size):
         requests = max(_LEAST, _EACH * clients)
         asked: dict[str, Any] = {"sequence_length": requests // clients} if stateful else {"size": size}
-        result = load(
+        traffic = load(
             model, clients=clients, requests=requests, inputs=inputs, shapes=shapes, seed=seed, record=True, **asked
-        ).wait()
+        )
+        result = finished(traffic, stopping)
         if result.failed == result.requests:
             raise InvalidArgumentError(f"model '{model.name}' cannot be measured: {next(iter(result.errors), '')}")
         for rows, ms in _times(result):

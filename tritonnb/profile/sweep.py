@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import html
 import math
-import os
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Generator, Iterable
+from concurrent import futures
+from concurrent.futures import Future
 from functools import partial
 from itertools import product
-from pathlib import Path
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 from tritonclient.grpc import model_config_pb2 as pb
@@ -20,22 +22,20 @@ from tritonnb.model_config.validate import validate
 from tritonnb.profile import trial
 from tritonnb.profile.constraint import Constraint
 from tritonnb.profile.examples import Inputs, Shapes
-from tritonnb.profile.export import export
 from tritonnb.profile.progress import progress
 from tritonnb.profile.service_times import measure
-from tritonnb.profile.trial import Trial
+from tritonnb.profile.sweep_result import SweepResult, rank_by, told
+from tritonnb.profile.trial import Stopped, Trial
 from tritonnb.profile.workload import workload
 from tritonnb.simulation.arrivals import Arrival, Arrivals, ClosedLoop
-from tritonnb.simulation.run import instance_count
 from tritonnb.simulation.service import Service, table
 
 if TYPE_CHECKING:
-    import pandas
-    from matplotlib.axes import Axes
-
     from tritonnb.model_handle import ModelHandle
 
 Way = Callable[[dict[str, Any], pb.ModelConfig], Trial]
+#: How often a cell that waits looks how far it is, in seconds.
+_TELL_S = 0.2
 
 
 def sweep(
@@ -56,7 +56,7 @@ def sweep(
     seed: int = 0,
     **fields: Any,
 ) -> Sweep:
-    """Try configurations of a model, and say which is best.
+    """Try configurations of a model in the background, and say which is best.
 
     With a workload (``rate``, ``clients`` or ``arrivals``) every configuration meets the same one: the best
     of those that obey the constraint answers soonest (an open loop: lowest p99) or most (a closed one).
@@ -85,7 +85,7 @@ def sweep(
     Returns
     -------
     Sweep
-        An interrupt (``KeyboardInterrupt``) ends it early, with what was tried so far.
+        At once; it has begun.
 
     Raises
     ------
@@ -94,8 +94,8 @@ def sweep(
 
     Examples
     --------
-    >>> best = tnb.sweep(server["digits"], count=[1, 2], constraint="p99 < 50 ms")  # doctest: +SKIP
-    >>> best.apply()  # doctest: +SKIP
+    >>> found = tnb.sweep(server["digits"], count=[1, 2], constraint="p99 < 50 ms").wait()  # doctest: +SKIP
+    >>> found.apply()  # doctest: +SKIP
     """
     bound = None if constraint is None else Constraint.parse(constraint)
     if arrivals is not None and not isinstance(arrivals, (str, ClosedLoop)):
@@ -125,27 +125,27 @@ def sweep(
     if searching and (bound is None or live):
         hint = "" if live else ", or what must hold (constraint='p99 < 50 ms')"
         raise InvalidArgumentError(f"say what traffic to expect (rate=, clients= or arrivals=){hint}")
-    most = math.inf
-    if live:
-        way = partial(trial.live, model, traffic | {"inputs": inputs, "shapes": shapes}, bound)
-    else:
-        arriving = partial(_virtual, traffic)
-        wanted = None if searching else arriving(rate)  # a mistake is told before anything is measured
-        if service is None:
-            measured = measure(model, size=size or 1, inputs=inputs, shapes=shapes, seed=seed)
-            service, most = table(measured.times), measured.most
-        if wanted is None:
-            assert bound is not None
-            way = partial(trial.highest_rate, arriving, service, bound, seed, size or 1, most)
-        else:
-            way = partial(trial.simulated, wanted, service, bound, seed)
-    try:
-        trials = _tried(way, grid)
-    finally:
+    arriving = partial(_virtual, traffic)
+    wanted = None if live or searching else arriving(rate)  # a mistake is told before anything is measured
+
+    def begin(stopping: Event) -> tuple[Way, float]:
         if live:
-            trial.apply(model, running)
+            return partial(trial.live, model, traffic | {"inputs": inputs, "shapes": shapes}, bound, stopping), math.inf
+        times, most = service, math.inf
+        if times is None:
+            measured = measure(model, size=size or 1, inputs=inputs, shapes=shapes, seed=seed, stopping=stopping)
+            times, most = table(measured.times), measured.most
+        if wanted is not None:
+            return partial(trial.simulated, wanted, times, bound, seed), most
+        assert bound is not None
+        return partial(trial.highest_rate, arriving, times, bound, seed, size or 1, most, stopping), most
+
     by_rate = searching or not open_loop
-    return Sweep(model, trials[0], sorted(trials[1:], key=_rank(by_rate)), bound, by_rate, searching, most)
+
+    def found(running: Trial, trials: list[Trial], most: float) -> SweepResult:
+        return SweepResult(model, running, sorted(trials, key=rank_by(by_rate)), bound, by_rate, searching, most)
+
+    return Sweep(grid, begin, found, partial(trial.apply, model, running) if live else None)
 
 
 def _grid(fields: dict[str, Any]) -> list[dict[str, Any]]:
@@ -162,147 +162,124 @@ def _virtual(traffic: dict[str, Any], rate: float | None) -> Arrivals:
     return trial.virtual_arrivals(workload(**traffic | {"rate": rate}))
 
 
-def _tried(way: Way, grid: list[tuple[dict[str, Any], pb.ModelConfig]]) -> list[Trial]:
-    """The trials, the first of which is the running configuration; an interrupt leaves out the rest."""
-    trials: list[Trial] = []
-    with progress() as tell:
-        try:
-            for edits, config in grid:
-                tell(
-                    f"{len(trials)} of {len(grid)} configurations tried" + (f"; {_told(trials[-1])}" if trials else "")
-                )
-                trials.append(way(edits, config))
-        except KeyboardInterrupt:
-            if len(trials) < 2:
-                raise
-    return trials
-
-
-def _rank(by_rate: bool) -> Callable[[Trial], tuple[float, ...]]:
-    """The best first; what needs fewer instances goes before its equals."""
-
-    def rank(each: Trial) -> tuple[float, ...]:
-        value = -each.rate if by_rate else each.percentile(99)
-        return (not each.meets, value, instance_count(each.config), each.percentile(99))
-
-    return rank
-
-
-@dataclass(frozen=True)
 class Sweep:
-    """What a sweep found.
+    """A sweep that is under way, or over.
+
+    Use ``sweep.wait()`` in a cell, ``await sweep`` in an event loop, ``sweep.stop()`` to end it with what was tried
+    so far. `result` can be read at any time.
 
     Attributes
     ----------
-    model : ModelHandle
-    running : Trial
-        The configuration that the model runs with.
-    trials : list of Trial
-        The others, the best first.
-    constraint : Constraint or None
-    by_rate : bool
-        Whether the best answers most; otherwise it answers soonest.
-    searched : bool
-        Whether the rates are the highest that obey the constraint.
-    most : float
-        Requests a second that this server was seen to carry, where not the model is what limits it; otherwise
-        infinity.
+    tried, total : int
+        Configurations so far, and in all.
     """
 
-    model: ModelHandle
-    running: Trial
-    trials: list[Trial]
-    constraint: Constraint | None
-    by_rate: bool
-    searched: bool
-    most: float
+    def __init__(
+        self,
+        grid: list[tuple[dict[str, Any], pb.ModelConfig]],
+        begin: Callable[[Event], tuple[Way, float]],
+        found: Callable[[Trial, list[Trial], float], SweepResult],
+        restore: Callable[[], object] | None,
+    ) -> None:
+        self.total = len(grid)
+        self._grid = grid  # the running configuration first
+        self._begin = begin
+        self._found = found
+        self._restore = restore
+        self._trials: list[Trial] = []
+        self._most = math.inf
+        self._stopping = Event()
+        self._finished: Future[SweepResult] = Future()
+        self._finished.set_running_or_notify_cancel()  # so that nobody who waits for it can cancel it
+        Thread(target=self._run, name="tritonnb-sweep", daemon=True).start()
 
     @property
-    def best(self) -> Trial:
-        """The best configuration that obeys the constraint.
+    def tried(self) -> int:
+        """Configurations tried so far."""
+        return len(self._trials)
+
+    @property
+    def done(self) -> bool:
+        """Whether it is over."""
+        return self._finished.done()
+
+    @property
+    def result(self) -> SweepResult:
+        """What was found so far.
 
         Raises
         ------
         InvalidArgumentError
-            If none does.
+            If that is nothing.
         """
-        if not self.trials[0].meets:
-            raise InvalidArgumentError(self.verdict())
-        return self.trials[0]
+        trials = list(self._trials)
+        if len(trials) < 2:
+            raise InvalidArgumentError("no configuration has been tried yet")
+        return self._found(trials[0], trials[1:], self._most)
 
-    def apply(self) -> str:
-        """Make the running model use the best configuration; as `ConfigHandle.apply`."""
-        return trial.apply(self.model, edited(self.model.served.config, self.best.edits))
+    def wait(self, timeout: float | None = None) -> SweepResult:
+        """Wait until every configuration was tried, or it was stopped; a notebook shows how far it is.
 
-    def export(self, repository: str | os.PathLike[str]) -> Path:
-        """Write the model with the best configuration into a repository that Triton loads.
+        An interrupt (``KeyboardInterrupt``) stops it; what was found stays in `result`.
 
-        Returns
-        -------
-        pathlib.Path
-            The model's directory.
-        """
-        return export(self.model, self.best.config, repository)
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """A bar for each configuration, the best on top: its rate, or its latency.
-
-        Into ``ax``, or a new figure that a notebook shows.
-        """
-        from tritonnb.profile import sweep_figure  # matplotlib takes a while to import
-
-        return sweep_figure.draw(self, ax)
-
-    def verdict(self) -> str:
-        """The outcome in a sentence."""
-        first = self.trials[0]
-        if not first.meets:
-            return f"None of {len(self.trials)} configurations obeys {self._bound()}; the nearest: {_told(first)}."
-        limit = f" This server carries about {self.most:.0f} requests/s." if first.rate > 0.9 * self.most else ""
-        return f"Best of {len(self.trials)}: {_told(first)}. Now: {_told(self.running)}.{limit}"
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """One row for each configuration, the best first.
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds.
 
         Raises
         ------
-        ImportError
-            Where pandas is not installed.
+        TimeoutError
+            If it is not over by then; it goes on.
         """
-        import pandas
+        end = math.inf if timeout is None else time.monotonic() + timeout
+        with progress() as tell:
+            try:
+                said = ""
+                while not self.done and (left := end - time.monotonic()) > 0:
+                    if said != self._told():
+                        tell(said := self._told())
+                    futures.wait([self._finished], min(left, _TELL_S))
+                return self._finished.result(0)
+            except KeyboardInterrupt:
+                self.stop()
+                raise
 
-        return pandas.DataFrame([each.row() for each in self.trials])
+    def __await__(self) -> Generator[Any, None, SweepResult]:
+        return asyncio.wrap_future(self._finished).__await__()
 
-    def _bound(self) -> str:
-        return "every request being answered" if self.constraint is None else self.constraint.text
+    def stop(self) -> None:
+        """Try nothing more; does not wait for what is under way. Harmless twice."""
+        self._stopping.set()
 
-    def _cells(self) -> list[list[str]]:
-        rows = [each.row() for each in [*self.trials, self.running]]
-        names = [*self.trials[0].edits, *(name for name in rows[-1])]
-        shown = [[_show(row.get(name, "now")) for name in names] for row in rows]
-        return [[name.replace("_", " ") for name in names], *shown]
+    def _told(self) -> str:
+        words = f"{self.tried} of {self.total} configurations tried"
+        return f"{words}; {told(self._trials[-1])}" if self._trials else words
 
     def __repr__(self) -> str:
-        cells = self._cells()
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in cells]
-        return "\n".join([self.verdict(), *(f"  {line}" for line in lines)])
+        return repr(self.result) if self.done else f"<Sweep: {self._told()}>"
 
     def _repr_html_(self) -> str:
-        head, *rows = ["".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in self._cells()]
-        body = "".join(f"<tr>{row}</tr>" for row in rows)
-        return (
-            f"<p><b>{html.escape(self.verdict())}</b></p>"
-            f"<table><thead><tr>{head.replace('td>', 'th>')}</tr></thead><tbody>{body}</tbody></table>"
-        )
+        return self.result._repr_html_() if self.done else html.escape(self._told())
 
+    def _run(self) -> None:
+        try:
+            self._try()
+            found = self.result
+        except BaseException as error:
+            self._finished.set_exception(error)
+        else:
+            self._finished.set_result(found)
 
-def _told(each: Trial) -> str:
-    words = f"{each.words()}: " if each.edits else ""
-    return f"{words}{each.rate:.0f} requests/s, p99 {each.percentile(99):.2f} ms"
-
-
-def _show(value: Any) -> str:
-    if isinstance(value, bool):
-        return "✓" if value else "✗"
-    return f"{value:,.2f}" if isinstance(value, float) else str(value)
+    def _try(self) -> None:
+        try:
+            way, self._most = self._begin(self._stopping)
+            for edits, config in self._grid:
+                if self._stopping.is_set():
+                    return
+                self._trials.append(way(edits, config))
+        except Stopped:
+            return
+        finally:
+            if self._restore is not None:
+                self._restore()

@@ -12,14 +12,14 @@ from tritonnb.recording.figures.picture import axes_for
 from tritonnb.recording.figures.scale import calm
 
 if TYPE_CHECKING:
-    from tritonnb.profile.sweep import Sweep
+    from tritonnb.profile.sweep_result import SweepResult
 
 #: Configurations that fit; of more the best are drawn.
 _ROWS = 30
 
 
-def draw(sweep: Sweep, ax: Axes | None = None) -> Axes:
-    """Draw it; see `Sweep.plot`."""
+def draw(sweep: SweepResult, ax: Axes | None = None) -> Axes:
+    """Draw it; see `SweepResult.plot`."""
     shown = [*sweep.trials[:_ROWS], sweep.running]
     ax = axes_for(ax, 1.3 + 0.34 * len(shown), describe(sweep))
     values = [each.rate if sweep.by_rate else each.percentile(99) for each in shown]
@@ -40,13 +40,13 @@ def draw(sweep: Sweep, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def describe(sweep: Sweep) -> str:
+def describe(sweep: SweepResult) -> str:
     """The picture in words."""
     listed = "; ".join(f"{each.words()}: {_figures(each)}" for each in sweep.trials[:_ROWS])
     return f"{sweep.verdict()} {listed}."
 
 
-def _look(sweep: Sweep, each: Trial) -> tuple[str, str]:
+def _look(sweep: SweepResult, each: Trial) -> tuple[str, str]:
     if not each.meets:
         return VERMILION, "//"
     if each is sweep.running:
@@ -59,7 +59,7 @@ def _figures(each: Trial) -> str:
     return f"{each.rate:,.0f}/s, p99 {each.percentile(99):.1f} ms, mean batch {each.mean_batch_size:.1f}{failed}"
 
 
-def _axis(sweep: Sweep) -> str:
+def _axis(sweep: SweepResult) -> str:
     if sweep.searched and sweep.constraint is not None:
         return f"highest rate of Poisson arrivals with {sweep.constraint.text} (requests/s)"
     return "requests answered a second" if sweep.by_rate else "p99 of the latency (ms)"

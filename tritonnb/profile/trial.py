@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,8 @@ from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.profile.constraint import Constraint, measure
-from tritonnb.profile.load import load
+from tritonnb.profile.load import Load, load
+from tritonnb.profile.result import LoadResult
 from tritonnb.profile.workload import Clients, OpenLoop
 from tritonnb.recording.recording import Recording
 from tritonnb.simulation.arrivals import Arrivals, ClosedLoop
@@ -27,6 +29,12 @@ if TYPE_CHECKING:
 #: Shares of a configuration's capacity that are tried as rates, and how close the highest is found.
 _SHARES = (0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02)
 _PRECISION = 0.01
+#: How often whoever waits for traffic looks whether it is still wanted, in seconds.
+_LOOK_S = 0.05
+
+
+class Stopped(Exception):
+    """Whoever asked for trials wants no more of them."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +116,7 @@ def highest_rate(
     seed: int,
     size: int,
     most: float,
+    stopping: Event,
     edits: dict[str, Any],
     config: pb.ModelConfig,
 ) -> Trial:
@@ -119,6 +128,8 @@ def highest_rate(
     """
 
     def at(rate: float) -> Trial:
+        if stopping.is_set():
+            raise Stopped
         trial = simulated(arriving(rate), service, constraint, seed, edits, config)
         late = trial.latencies_ms[len(trial.latencies_ms) // 2 :]
         return replace(trial, rate=rate, latencies_ms=late, meets=not trial.refused and constraint.holds(late))
@@ -144,15 +155,33 @@ def live(
     model: ModelHandle,
     traffic: dict[str, Any],
     constraint: Constraint | None,
+    stopping: Event,
     edits: dict[str, Any],
     config: pb.ModelConfig,
 ) -> Trial:
     """A configuration, applied to the running model, under real traffic; arguments of `load`."""
     apply(model, config)
-    result = load(model, record=True, **traffic).wait()
+    result = finished(load(model, record=True, **traffic), stopping)
     assert result.recording is not None
     meets = not result.failed and (constraint is None or constraint.holds(result.latencies_ms))
     return Trial(edits, config, result.rate, result.latencies_ms, result.failed, meets, result.recording)
+
+
+def finished(traffic: Load, stopping: Event) -> LoadResult:
+    """What some traffic measured.
+
+    Raises
+    ------
+    Stopped
+        If nobody wants to know any more.
+    """
+    while True:
+        try:
+            return traffic.wait(_LOOK_S)
+        except TimeoutError:
+            if stopping.is_set():
+                traffic.stop()
+                raise Stopped from None
 
 
 def apply(model: ModelHandle, config: pb.ModelConfig) -> str:

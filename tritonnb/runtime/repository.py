@@ -220,6 +220,7 @@ class ModelRepository:
     def _require_versions(self, model: Model, source: ModelSource) -> None:
         if not source.versions:
             model.failure = f"at least one version must be available under the version policy of model '{source.name}'"
+            logger.error("failed to load model '%s': %s", source.name, model.failure)
             raise InvalidArgumentError(f"load failed for model '{source.name}': {model.failure}\n")
 
     async def _create_versions(self, model: Model, source: ModelSource) -> None:

@@ -82,7 +82,7 @@ class Stream:
                 yield message
         finally:
             self._reading.cancel()
-            for inference in self._unanswered:
+            for inference in list(self._unanswered):
                 inference.cancel()
 
     def finish(self) -> None:

@@ -18,6 +18,7 @@ from tornado import httputil, web
 from tritonnb.core.errors import InternalError, TritonError, UnsupportedError
 from tritonnb.core.messages import InferRequest, InferResponse, Respond
 from tritonnb.endpoints.client_errors import client_text
+from tritonnb.endpoints.endpoint import Endpoint, Transport
 from tritonnb.endpoints.forwarding import forward_pattern
 from tritonnb.endpoints.http.application import make_application, routed_path
 from tritonnb.endpoints.http.compression import choose_encoding, compress, decompress
@@ -96,7 +97,7 @@ class HttpOptions:
     reuse_port: bool = False
 
 
-class HttpEndpoint(httputil.HTTPServerConnectionDelegate):
+class HttpEndpoint(Endpoint, httputil.HTTPServerConnectionDelegate):
     """Serves an engine over HTTP, on the running event loop.
 
     Parameters
@@ -109,9 +110,8 @@ class HttpEndpoint(httputil.HTTPServerConnectionDelegate):
     """
 
     def __init__(self, engine: Engine, *, host: str, port: int, options: HttpOptions) -> None:
+        super().__init__(host, port)
         self.engine = engine
-        self.host = host
-        self.port = port
         self.options = options
         self.reader = RequestReader(options.max_input_size, engine.shared_memory)
         self.restrictions = Restrictions(options.restricted_api)
@@ -120,20 +120,10 @@ class HttpEndpoint(httputil.HTTPServerConnectionDelegate):
         self._templates: WeakKeyDictionary[Served, RequestTemplates] = WeakKeyDictionary()
         self.application = make_application(engine, options.max_input_size)
 
-    async def start(self) -> None:
-        """Listen.
-
-        Raises
-        ------
-        OSError
-            If the port is taken.
-        """
-        self._server = make_server(self.options.transport, self, max_body_size=self.options.max_body_size)
-        self.port = await self._server.start(self.host, self.port, reuse_port=self.options.reuse_port)
-
-    async def stop(self, drain: float) -> None:
-        """Accept no more requests; those in progress have ``drain`` seconds."""
-        await self._server.stop(drain)
+    def make_transport(self) -> Transport:
+        """The HTTP server of the kind that the options want."""
+        options = self.options
+        return make_server(options.transport, self, max_body_size=options.max_body_size, reuse_port=options.reuse_port)
 
     @property
     def url(self) -> str:

@@ -96,7 +96,7 @@ class RequestParser:
         """
         if not (self.between or self._line):
             self._parse(data, False)
-        elif b"\n" in data:
+        elif b"\n" in data or not (self._line or data)[:1].isupper():  # which no request line begins with
             if self._line:
                 data = bytes(self._line) + data
                 self._line.clear()

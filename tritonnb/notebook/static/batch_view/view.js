@@ -4,12 +4,12 @@ const LIVE_SPAN = 2000, LAG = 130, REST = 700, READABLE = 30;
 
 const TOOLS = `
   <div class="tnb-tools" role="toolbar" aria-label="time">
-    <button data-do="pause" title="pause, or follow again (space)"></button>
-    <button data-do="back" title="one event back (left arrow)">◀</button>
-    <button data-do="forward" title="one event on (right arrow)">▶</button>
+    <button data-do="pause"></button>
+    <button data-do="back" title="one event back (left arrow)" aria-label="one event back">◀</button>
+    <button data-do="forward" title="one event on (right arrow)" aria-label="one event on">▶</button>
     <input type="range" class="tnb-scrub" min="0" max="1" step="any" value="1" aria-label="time shown">
-    <button data-do="out" title="show more time (minus)">−</button>
-    <button data-do="in" title="show less time (plus)">+</button>
+    <button data-do="out" title="show more time (minus)" aria-label="show more time">−</button>
+    <button data-do="in" title="show less time (plus)" aria-label="show less time">+</button>
     <button data-do="all" title="show everything that is known (0)">all</button>
     <span class="tnb-space"></span>
     <button data-do="svg" title="save the picture as SVG">SVG</button>
@@ -19,7 +19,7 @@ const TOOLS = `
 
 class View {
   constructor(model, root) {
-    Object.assign(this, { model, root, story: new Story(), follow: model.get("live"), cursor: null, selected: null, targets: [], from: 0, span: LIVE_SPAN, told: 0, rate: null, closed: false });
+    Object.assign(this, { model, root, story: new Story(), follow: model.get("live"), name: String(Math.random()), onScreen: true, inSight: null, cursor: null, selected: null, targets: [], from: 0, span: LIVE_SPAN, told: 0, rate: null, closed: false });
     root.classList.add("tnb-batch-view");
     root.dataset.lmSuppressShortcuts = "true"; // keys pressed here are no shortcuts of JupyterLab
     root.innerHTML = `<div class="tnb-head" aria-live="off"></div>${TOOLS}<canvas tabindex="0" role="img"></canvas>
@@ -46,9 +46,19 @@ class View {
     this.wake();
   }
 
+  // The kernel draws less for a view that nobody looks at.
+  seen(inSight) {
+    if (!this.model.get("live") || inSight === this.inSight) return;
+    this.inSight = inSight;
+    this.model.send({ view: this.name, in_sight: inSight });
+  }
+
+  // What is left in sight is the last that happened, not the silence after it.
   liveEnded() {
     this.follow = false;
-    this.from = Math.max(this.story.begin, this.story.end - this.span);
+    const { begin, end, batches } = this.story;
+    const last = Math.max(begin, ...[...batches.values()].map((each) => each.end ?? each.sent));
+    this.from = Math.max(begin, Math.min(end, last + 0.02 * this.span) - this.span);
     this.draw();
   }
 
@@ -104,6 +114,10 @@ class View {
     });
     this.sizes = new ResizeObserver(() => this.draw());
     this.sizes.observe(this.root);
+    this.sight = new IntersectionObserver(([entry]) => { this.onScreen = entry.isIntersecting; this.look(); });
+    this.sight.observe(this.root);
+    this.look = () => this.seen(this.onScreen && document.visibilityState === "visible");
+    document.addEventListener("visibilitychange", this.look);
     this.themes = new MutationObserver(() => this.wake());
     this.themes.observe(document.body, { attributes: true });
   }
@@ -255,6 +269,7 @@ class View {
     const live = this.model.get("live");
     const pause = this.root.querySelector('[data-do="pause"]');
     pause.textContent = this.follow && live ? "❚❚ pause" : live ? "● live" : "reset";
+    pause.title = `${live ? "pause, or follow again" : "show everything again"} (space)`;
     const { begin, end } = story;
     this.part("scrub").value = this.cursor === null ? 1 : (this.cursor - begin) / Math.max(1e-9, end - begin);
     this.canvas.setAttribute("aria-label", story.describe());
@@ -271,114 +286,14 @@ class View {
   }
 
   close() {
+    this.seen(false);
     this.closed = true;
     this.sizes.disconnect();
+    this.sight.disconnect();
+    document.removeEventListener("visibilitychange", this.look);
     this.themes.disconnect();
     if (this.frame) cancelAnimationFrame(this.frame);
   }
-}
-
-function make(tag, name, ...children) {
-  const node = document.createElement(tag);
-  if (name) node.className = name;
-  node.append(...children);
-  return node;
-}
-
-function headline(story, live, rate) {
-  const { requests, batches, rows, nulls, refused, cached } = story.counts;
-  const facts = [
-    [requests, "requests"], [batches, "batches"],
-    [batches ? ((rows - nulls) / batches).toFixed(2) : "–", "rows in a batch (mean)"],
-    [story.depth, "waiting"],
-  ];
-  if (nulls) facts.push([`${((100 * nulls) / rows).toFixed(0)} %`, "null rows"]);
-  if (refused) facts.push([refused, "refused"]);
-  if (cached) facts.push([cached, "from the cache"]);
-  if (live && rate !== null) facts.push([rate.toFixed(0), "requests/s"]);
-  const nodes = facts.map(([value, words]) => make("span", "tnb-fact", make("b", "", String(value)), ` ${words}`));
-  if (story.drawn > 1) nodes.push(make("span", "tnb-note", `1 of ${story.drawn} requests drawn, all counted`));
-  if (story.batches.size < batches) nodes.push(make("span", "tnb-note", `${story.batches.size} of ${batches} batches to look at`));
-  if (!live) nodes.push(make("span", "tnb-note", "recorded"));
-  if (story.meta.note) nodes.push(make("span", "", story.meta.note));
-  return [make("b", "tnb-model", story.meta.model ?? ""), ...nodes];
-}
-
-function legend(story) {
-  const { meta } = story;
-  const key = (colour, words) => {
-    const mark = make("span", "tnb-key");
-    mark.style.background = colour;
-    return make("span", "", mark, words);
-  };
-  if (story.sequences) {
-    return [make("span", "", "box: a request of the sequence runs, thick left edge START, right edge END; hatched: null request; pale: holds the slot, dotted: silent")];
-  }
-  const words = [make("span", "", `box: a batch, as high as its share of max_batch_size ${meta.max_batch_size || 1}${meta.preferred.length ? `, dashed: preferred ${meta.preferred.join(", ")}` : ""}; below it`)];
-  words.push(key(PALETTE[4], "input"), key(PALETTE[0], "infer"), key(PALETTE[1], "output"));
-  for (let level = 1; level <= Math.min(7, meta.priorities); level += 1) words.push(key(colourOf(level - 1), `priority ${level}`));
-  return words;
-}
-
-function momentWords(story, time) {
-  const running = story.runningAt(time).map((each) => `${each.rows} rows on ${each.instance}`);
-  return `${story.depthAt(time)} waiting, ${running.length ? `running: ${running.join(", ")}` : "nothing runs"}`;
-}
-
-function table(head, rows) {
-  const cells = (tag, values) => values.map((each) => make(tag, "", String(each)));
-  return make("table", "", make("thead", "", make("tr", "", ...cells("th", head))), make("tbody", "", ...rows.map((row) => make("tr", "", ...cells("td", row)))));
-}
-
-function batchDetails(story, batch) {
-  const wait = batch.sent - batch.oldest;
-  const times = batch.end === null ? "still running" : `in ${ms(batch.input - batch.start)} + infer ${ms(batch.output - batch.input)} + out ${ms(batch.end - batch.output)} = ${ms(batch.end - batch.start)} ms`;
-  const title = `Batch ${batch.n} on ${batch.instance}: ${batch.rows} of at most ${story.meta.max_batch_size || 1} rows; waited ${ms(wait)} ms, ran ${times}; ${batch.depth} left waiting.`;
-  const parts = [make("p", "", make("b", "", title)), make("p", "tnb-why", `Why now? ${batch.why}.`)];
-  if (batch.slots) {
-    const flag = (bit) => batch.members.map((each) => (each.length && each[FLAGS] & bit ? 1 : 0));
-    parts.push(table(["", ...batch.slots.map((each) => `slot ${each}`)], [
-      ["START", ...flag(START)], ["END", ...flag(END)],
-      ["READY", ...batch.members.map((each) => (each.length ? 1 : 0))],
-      ["CORRID", ...batch.members.map((each) => (each.length ? each[SEQUENCE] : 0))],
-    ]));
-  } else {
-    const shown = batch.members.filter((each) => each.length).slice(0, 12);
-    const rows = shown.map((each) => [each[LABEL], each[ROWS], each[PRIORITY] || "–", ms(batch.sent - each[QUEUED])]);
-    parts.push(table(["request", "rows", "priority", "waited (ms)"], rows));
-    if (batch.requests > shown.length) parts.push(make("p", "tnb-note", `${batch.requests - shown.length} more requests`));
-  }
-  return parts;
-}
-
-// Instances x slots: the sequence in each, how many of its requests ran, and how long it may stay silent.
-function slotGrid(story, time, live) {
-  const { slots, backlog } = story.slotsAt(time);
-  if (live && story.seen.owners) {
-    for (const [sequence, instance, slot, left] of story.seen.owners) {
-      const key = `${instance} ${slot}`;
-      const known = slots.get(key);
-      slots.set(key, { sequence, ran: known?.sequence === sequence ? known.ran : 0, left: left - (time - story.now) });
-    }
-  }
-  const grid = make("div", "tnb-grid");
-  for (const [instance, slot] of lanesOf(story)) {
-    const held = slots.get(`${instance} ${slot}`);
-    const cell = make("div", held ? "tnb-cell tnb-held" : "tnb-cell", make("span", "tnb-note", `${instance} · ${slot}`));
-    if (held) {
-      cell.style.borderColor = sequenceColour(story, held.sequence);
-      const left = Math.max(0, held.left);
-      cell.append(make("b", "", String(held.sequence)), make("span", "", `${held.ran} run`));
-      const bar = make("span", "tnb-bar");
-      bar.style.width = `${Math.min(100, (100 * left) / (story.meta.idle || 1))}%`;
-      bar.title = `idle in ${ms(left)} ms`;
-      cell.append(bar);
-    } else cell.append(make("span", "tnb-note", "free"));
-    grid.append(cell);
-  }
-  const waiting = live ? story.seen.backlog ?? backlog : backlog;
-  const words = `backlog: ${waiting.length ? waiting.join(", ") : "empty"}`;
-  return make("div", "", make("p", "tnb-note", `${story.meta.strategy} strategy${story.meta.states?.length ? `; state ${story.meta.states.join(", ")}` : ""}; ${words}`), grid);
 }
 
 function render({ model, el }) {

@@ -1,0 +1,158 @@
+"""What watching costs: the same server in a Jupyter kernel, with a batch view that is open and without one.
+
+The view's messages are read as a front end would read them. At 1,000 requests a second the server is slower when
+answers come later, or when it takes more processor time for each; at saturation, when it answers fewer. Watched and
+unwatched rounds take turns; the figures are medians of the rounds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from queue import Empty, Queue
+from typing import Any
+
+import numpy as np
+from jupyter_client.manager import KernelManager
+
+from benchmarks.kernel import CLIENT
+from benchmarks.load import Request, wrk
+from benchmarks.servers import ROOT
+
+RATE = 1000
+CONNECTIONS = 8
+MODEL = "identity"
+STATES = ("unwatched", "watched")
+
+SERVE = """
+import tritonnb as tnb
+server = tnb.serve(port=0)
+
+@server.model(max_batch_size=64, dynamic_batching={})
+def identity(X: tnb.FP32[16]) -> tnb.FP32[16]:
+    return X
+"""
+SHOW = {"unwatched": "view.close()", "watched": f"view = server[{MODEL!r}].watch(); view"}
+
+
+def watch(scratch: Path, seconds: int, rounds: int) -> dict[str, Any]:
+    """A watched server against an unwatched one at 1,000 requests a second and at saturation; target: within 5 %."""
+    found: dict[str, list[dict[str, float]]] = {state: [] for state in STATES}
+    with _kernel() as (front_end, pid):
+        front_end.run(SERVE)
+        url = front_end.run("print(server.url, end='')")
+        for _ in range(rounds):
+            front_end.run(SHOW["watched"])
+            found["watched"].append(_measure(url, pid, seconds, scratch, front_end))
+            front_end.run(SHOW["unwatched"])
+            found["unwatched"].append(_measure(url, pid, seconds, scratch, front_end))
+    figures = {
+        state: {name: statistics.median(each[name] for each in measured) for name in measured[0]}
+        for state, measured in found.items()
+    }
+    for state in STATES:
+        each = figures[state]
+        print(
+            f"{state}: at {RATE}/s p50 {each['p50_ms']:.2f} ms, p99 {each['p99_ms']:.2f} ms, processor "
+            f"{each['cpu_us']:.0f} us a request; at saturation {each['rate']:.0f}/s; "
+            f"{each['messages']:.1f} messages a second, {each['kB']:.0f} kB/s",
+            flush=True,
+        )
+    ratios = {name: figures["watched"][name] / figures["unwatched"][name] for name in ("p50_ms", "cpu_us", "rate")}
+    print(
+        f"watched against unwatched: p50 {ratios['p50_ms']:.3f}x, processor {ratios['cpu_us']:.3f}x, "
+        f"saturated rate {ratios['rate']:.3f}x"
+    )
+    return {**figures, "ratios": ratios, "rounds": found}
+
+
+def _measure(url: str, pid: int, seconds: int, scratch: Path, front_end: _FrontEnd) -> dict[str, float]:
+    before, messages, size = _cpu_s(pid), front_end.messages, front_end.bytes
+    command = [sys.executable, "-c", CLIENT, f"{url}/v2/models/{MODEL}", str(RATE), str(seconds)]
+    summary = json.loads(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
+    cpu_s = _cpu_s(pid) - before
+    messages, size = front_end.messages - messages, front_end.bytes - size
+    assert not summary["failed"], summary["errors"]
+    request = Request.of(MODEL, "X", np.zeros((1, 16), np.float32), "OUTPUT")
+    return {
+        "p50_ms": summary["latency_p50_ms"],
+        "p99_ms": summary["latency_p99_ms"],
+        "cpu_us": cpu_s / summary["requests"] * 1e6,
+        "rate": wrk(url, request, CONNECTIONS, seconds, scratch).rate,
+        "messages": messages / seconds,
+        "kB": size / seconds / 1e3,
+    }
+
+
+def _cpu_s(pid: int) -> float:
+    """Processor time that a process has taken."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class _FrontEnd:
+    """Runs cells, and reads whatever the kernel publishes meanwhile and afterwards."""
+
+    def __init__(self, client: Any) -> None:
+        self.messages = self.bytes = 0
+        self._client = client
+        self._printed: dict[str, str] = {}
+        self._idle: Queue[str] = Queue()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def run(self, code: str) -> str:
+        """Run a cell; what it printed."""
+        number = self._client.execute(code)
+        reply = self._client.get_shell_msg(timeout=120)
+        while reply["parent_header"].get("msg_id") != number:
+            reply = self._client.get_shell_msg(timeout=120)
+        if reply["content"]["status"] != "ok":
+            raise RuntimeError("\n".join(reply["content"]["traceback"]))
+        while self._idle.get(timeout=120) != number:  # what it printed has been read before that
+            pass
+        return self._printed.pop(number, "")
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _read(self) -> None:
+        while not self._stop.is_set():
+            try:
+                message = self._client.get_iopub_msg(timeout=0.1)
+            except Empty:
+                continue
+            number = message["parent_header"].get("msg_id", "")
+            if message["msg_type"] == "status" and message["content"]["execution_state"] == "idle":
+                self._idle.put(number)
+            elif message["msg_type"] == "stream":
+                self._printed[number] = self._printed.get(number, "") + message["content"]["text"]
+            elif message["msg_type"] == "comm_msg":
+                self.messages += 1
+                self.bytes += len(json.dumps(message["content"]))
+
+
+@contextmanager
+def _kernel() -> Iterator[tuple[_FrontEnd, int]]:
+    """A kernel, read by a front end, and its process."""
+    manager = KernelManager(kernel_name="python3")
+    manager.start_kernel(cwd=str(ROOT))
+    client = manager.client()
+    client.start_channels()
+    client.wait_for_ready(timeout=60)
+    front_end = _FrontEnd(client)
+    try:
+        yield front_end, int(front_end.run("import os; print(os.getpid())"))
+    finally:
+        front_end.close()
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)

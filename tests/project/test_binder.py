@@ -1,0 +1,61 @@
+"""What starts the notebooks on Binder agrees with what the package asks for, and fits a machine without GPU."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).parents[2]
+BINDER = ROOT / "binder"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+PINS = {
+    canonicalize_name(name): Version(version)
+    for name, version in (line.split("==") for line in (BINDER / "constraints.txt").read_text().split())
+}
+
+
+def requirements() -> list[str]:
+    lines = (BINDER / "requirements.txt").read_text().splitlines()
+    return [line for line in lines if line and not line.startswith(("#", "--"))]
+
+
+def asked_for() -> list[str]:
+    return [*PROJECT["dependencies"], *(each for name in ("examples", "test", "dev") for each in EXTRAS[name])]
+
+
+@pytest.mark.parametrize("text", asked_for())
+def test_a_version_is_pinned_that_the_package_allows(text: str):
+    wanted = Requirement(text)
+    assert PINS[canonicalize_name(wanted.name)] in wanted.specifier
+
+
+def test_it_installs_the_package_with_its_examples_under_the_constraints():
+    assert ".[examples]" in requirements()
+    assert "--constraint constraints.txt" in (BINDER / "requirements.txt").read_text().splitlines()
+
+
+def test_torch_is_the_build_for_cpus():
+    (torch,) = (Requirement(each) for each in requirements() if each.startswith("torch"))
+    assert PINS["torch"] in SpecifierSet(str(torch.specifier).removesuffix("+cpu"))
+    assert str(torch.specifier).endswith("+cpu")
+    assert not [name for name in PINS if name.startswith(("nvidia", "cuda", "triton-", "pytorch-triton"))]
+
+
+def test_python_is_one_that_the_package_runs_on():
+    version = (BINDER / "runtime.txt").read_text().strip().removeprefix("python-")
+    assert Version(version) in SpecifierSet(PROJECT["requires-python"])
+
+
+def test_after_the_build_the_models_are_made():
+    script = BINDER / "postBuild"
+    assert os.access(script, os.X_OK)
+    assert "python -m tritonnb models model_repository" in script.read_text()
+    assert "rapidocr-onnxruntime" in PINS  # postBuild takes its version from there
