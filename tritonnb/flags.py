@@ -26,7 +26,6 @@ from tritonnb.telemetry.trace_settings import OPENTELEMETRY, TraceOptions, level
 
 #: Flags of what does not exist here, with how their values are written.
 WITHOUT_EFFECT: Mapping[str, Callable[[str], Any]] = {
-    "backend-directory": str,
     "buffer-manager-thread-count": values.integer,
     "cache-directory": str,
     "cuda-memory-pool-byte-size": values.pair(values.integer, values.integer),
@@ -92,6 +91,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     _add_repository_flags(add)
     add("--id", default="triton")
     add("--exit-timeout-secs", type=values.integer, default=30)
+    add("--backend-directory", type=Path, help="a folder in it with a model.py is a backend of its name")
     add("--backend-config", action="append", default=[], type=values.backend_setting)
     add("--rate-limit", type=values.choice("rate-limit", "off", "execution_count"), default="off")
     add("--rate-limit-resource", action="append", default=[], type=values.resource, metavar="NAME:COUNT[:DEVICE]")
@@ -218,6 +218,7 @@ def server_options(options: argparse.Namespace) -> dict[str, Any]:
         "model_config_name": options.model_config_name or "",
         "auto_complete_config": not (options.disable_auto_complete_config or options.strict_model_config),
         "strict_readiness": options.strict_readiness,
+        "backend_directory": options.backend_directory,
         "backend_config": _grouped(options.backend_config),
         "cache_config": _cache_config(options),
         "rate_limit": options.rate_limit,

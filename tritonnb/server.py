@@ -376,7 +376,11 @@ def _stop(background: BackgroundLoop, engine: Engine, endpoints: Endpoints) -> N
 
     async def close() -> None:
         # The engine answers what it accepted while the endpoints wait for those answers to leave.
-        await asyncio.gather(engine.stop(), endpoints.stop(engine.options.exit_timeout))
+        timeout = engine.options.exit_timeout
+        try:
+            await asyncio.gather(engine.stop(), endpoints.stop_http(timeout))
+        finally:
+            await endpoints.stop(timeout)
 
     try:
         background.run(close())

@@ -333,8 +333,11 @@ def test_a_model_sends_its_response_before_or_after_execute_returns(tmp_path: Pa
     assert loaded.run(request(IN0=rows(1)), request(IN0=rows(2))) == [None, None]
     model = loaded.instance._model
     model.senders[1].send(model.answers[1])
-    assert [answer.outputs[0].array.item() for _, answer in loaded.streamed] == [1]  # the flag has not come
+    with pytest.raises(pb_utils.TritonModelException, match="cannot send more than one response"):
+        model.senders[1].send(model.answers[1])
     model.senders[1].send(flags=1)
+    with pytest.raises(pb_utils.TritonModelException, match="Response sender has been closed"):
+        model.senders[1].send(flags=1)
     assert [(answer.outputs[0].array.item(), answer.final) for _, answer in loaded.streamed] == [(1, True), (2, True)]
 
 
@@ -346,7 +349,7 @@ def test_a_model_may_return_the_response_or_send_it_but_not_both(tmp_path: Path)
     loaded = load(tmp_path, SENDING.format(body="self.senders[0].send(self.answers[0]); return self.answers"))
     with pytest.raises(InternalError, match="Non-decoupled model cannot send more than one response"):
         loaded.run(request(IN0=rows(1)))
-    assert loaded.streamed == []
+    assert len(loaded.streamed) == 1
 
 
 def test_a_final_flag_needs_a_response_and_a_flag_must_be_known(tmp_path: Path):
@@ -356,3 +359,32 @@ def test_a_final_flag_needs_a_response_and_a_flag_must_be_known(tmp_path: Path):
     loaded = load(tmp_path, SENDING.format(body="self.senders[0].send(self.answers[0], 2)"))
     with pytest.raises(InternalError, match="Unsupported flag provided"):
         loaded.run(request(IN0=rows(1)))
+
+
+LATER = """
+import asyncio
+import threading
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    done = threading.Event()
+
+    async def execute(self, requests):
+        self.task = asyncio.create_task(self.later(requests[0].get_response_sender(), requests[0].inputs()[0]))
+        return None
+
+    async def later(self, sender, x):
+        await asyncio.sleep(0)
+        sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUT0", x.as_numpy())]), 1)
+        self.done.set()
+"""
+
+
+def test_tasks_that_a_coroutine_leaves_go_on(tmp_path: Path):
+    loaded = load(tmp_path, LATER)
+    for value in (1, 2):
+        loaded.run(request(IN0=rows(value)))
+        assert loaded.instance._model.done.wait(10)
+        loaded.instance._model.done.clear()
+    loaded.instance.finalize()
+    assert [answer.outputs[0].array.item() for _, answer in loaded.streamed] == [1, 2]

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
+from tritonnb.backends.python.backend import PythonBackend
 from tritonnb.backends.registry import BackendRegistry
 from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
+
+
+def test_a_folder_with_a_model_file_is_a_backend_of_its_name(tmp_path: Path):
+    (tmp_path / "echo").mkdir()
+    (tmp_path / "echo" / "model.py").write_text("class TritonPythonModel: pass")
+    registry = BackendRegistry(lambda _: {}, tmp_path)
+    assert isinstance(registry.get("echo"), PythonBackend)
+    assert registry.get("minimal").name == "minimal"
+    with pytest.raises(InvalidArgumentError, match="unable to find backend library for backend 'other'"):
+        registry.get("other")
 
 
 def test_a_backend_is_made_once_and_told_its_settings():

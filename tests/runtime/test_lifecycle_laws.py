@@ -75,7 +75,7 @@ def test_reloading_under_load_loses_no_request_and_keeps_nothing(driver: Driver)
             if not earliest <= answer <= loaded[1]:
                 wrong.append((earliest, answer, loaded[1]))
 
-    clients = [threading.Thread(target=client) for _ in range(8)]
+    clients = [threading.Thread(target=client) for _ in range(32)]
     for each in clients:
         each.start()
     for number in range(1, 101):

@@ -71,10 +71,13 @@ def test_a_load_of_what_has_changed_serves_it(server: Server, write_model: Write
     assert server.stats("both")["model_stats"][0]["inference_count"] == 1
 
 
-def test_the_next_plain_load_after_an_override_goes_back_to_the_file(server: Server):
+def test_an_override_stays_until_the_files_change(server: Server, write_model: Write):
     server.load("one")
     server.load("one", config='{"backend": "python", "max_batch_size": 2, "input": [], "output": []}')
     assert server["one"].config.max_batch_size == 2
+    server.load("one")
+    assert server["one"].config.max_batch_size == 2
+    write_model("one", python_model("x + 7"))
     server.load("one")
     assert server["one"].config.max_batch_size == 8
 

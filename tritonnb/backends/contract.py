@@ -273,6 +273,9 @@ class BackendModelInstance(ABC):
 class BackendModel(ABC):
     """One loaded version of a model."""
 
+    #: Whether its instances may be initialised at the same time.
+    parallel_instances: ClassVar[bool] = False
+
     def __init__(self, context: ModelContext) -> None:
         self.context = context
 

@@ -105,6 +105,8 @@ class OnnxRuntimeBackend(Backend):
 class OnnxModel(BackendModel):
     """One ONNX file."""
 
+    parallel_instances = True
+
     def initialize(self) -> None:
         """Read the options, so that a mistake fails the load before any session is made."""
         self.path = _model_path(self.context)

@@ -1,6 +1,7 @@
 """Backends by name, found through the entry point group ``tritonnb.backends``.
 
-The built-in ones are registered the same way as anybody else's.
+The built-in ones are registered the same way as anybody else's. A backend written in Python, as Triton knows
+it, is a folder with a *model.py* in the backend directory.
 """
 
 from __future__ import annotations
@@ -8,8 +9,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
+from pathlib import Path
 
 from tritonnb.backends.contract import Backend
+from tritonnb.backends.python.backend import PythonBackend
 from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
 
 GROUP = "tritonnb.backends"
@@ -25,10 +28,13 @@ class BackendRegistry:
     ----------
     settings_of : callable
         The ``--backend-config`` settings of a backend.
+    directory : pathlib.Path, optional
+        ``--backend-directory``.
     """
 
-    def __init__(self, settings_of: Callable[[str], Mapping[str, str]]) -> None:
+    def __init__(self, settings_of: Callable[[str], Mapping[str, str]], directory: Path | None = None) -> None:
         self._settings_of = settings_of
+        self._directory = directory
         self._backends: dict[str, Backend] = {}
         self._lock = threading.Lock()  # models are loaded on several threads
 
@@ -44,7 +50,7 @@ class BackendRegistry:
         """
         with self._lock:
             if name not in self._backends:
-                backend = _find(name)
+                backend = self._find(name)
                 backend.initialize(self._settings_of(name))
                 self._backends[name] = backend
             return self._backends[name]
@@ -54,6 +60,12 @@ class BackendRegistry:
         for backend in self._backends.values():
             backend.finalize()
         self._backends.clear()
+
+    def _find(self, name: str) -> Backend:
+        file = self._directory / name / "model.py" if self._directory is not None else None
+        if file is not None and file.is_file() and not entry_points(group=GROUP, name=name):
+            return PythonBackend(file)
+        return _find(name)
 
 
 def _find(name: str) -> Backend:

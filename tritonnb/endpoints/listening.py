@@ -122,8 +122,14 @@ class Endpoints:
 
     async def stop(self, drain: float) -> None:
         """Accept no more requests; those in progress have ``drain`` seconds."""
-        await asyncio.gather(*(each.stop(drain) for each in self._started))
-        self._started.clear()
+        started, self._started = self._started, []
+        await asyncio.gather(*(each.stop(drain) for each in started))
+
+    async def stop_http(self, drain: float) -> None:
+        """Stop the HTTP endpoint alone: the others tell clients that the server stops, until it has."""
+        http = [each for each in self._started if isinstance(each, HttpEndpoint)]
+        self._started = [each for each in self._started if each not in http]
+        await asyncio.gather(*(each.stop(drain) for each in http))
 
     async def _listen(self, service: str, host: str, ports: range | list[int], make: Callable[[int], E]) -> E:
         for port in ports:

@@ -240,7 +240,7 @@ class Engine:
     def index(self, ready_only: bool = False) -> list[dict[str, str]]:
         """The repository index."""
         self._refuse_when_stopping()
-        return self._table.index(self._repository.directories.names(), ready_only)
+        return self._table.index(self._repository.directories.counts(), ready_only)
 
     # --- model control ------------------------------------------------------------------------
 

@@ -72,7 +72,7 @@ class ModelLoader:
         self._options = options
         self._facilities = facilities
         self._find = find
-        self._backends = BackendRegistry(options.settings_of)
+        self._backends = BackendRegistry(options.settings_of, options.backend_directory)
         self._pool = ThreadPoolExecutor(options.model_load_threads, thread_name_prefix="tritonnb load")
 
     async def create(self, source: ModelSource, version: int) -> Served:
@@ -110,16 +110,18 @@ class ModelLoader:
         TritonError
             Whatever was wrong; nothing is left behind.
         """
-        loop = asyncio.get_running_loop()
         samples = await self.in_thread(warmup_samples, served.context)
         instances: list[Instance] = []
+        at_once = len(specs) if served.backend_model.parallel_instances else 1
         try:
-            for spec in specs:
-                served.limit(spec, self._facilities.rate_limiter)
-                backend_instance = await self.in_thread(served.backend_model.create_instance, spec)
-                instance = Instance(spec, backend_instance, loop, served.executed)
-                await _reported(instance.start())
-                instances.append(instance)
+            for first in range(0, len(specs), max(at_once, 1)):
+                started = [self._start_instance(served, spec) for spec in specs[first : first + at_once]]
+                outcomes = await asyncio.gather(*started, return_exceptions=True)
+                instances += [each for each in outcomes if isinstance(each, Instance)]
+                for outcome in outcomes:
+                    if isinstance(outcome, BaseException):
+                        raise outcome
+            for instance in instances:
                 await served.warm_up(instance, samples)
         except BaseException:
             for instance in instances:
@@ -127,6 +129,13 @@ class ModelLoader:
             served.unlimit(spec.index for spec in specs)
             raise
         return instances
+
+    async def _start_instance(self, served: ServedModel, spec: InstanceSpec) -> Instance:
+        served.limit(spec, self._facilities.rate_limiter)
+        backend_instance = await self.in_thread(served.backend_model.create_instance, spec)
+        instance = Instance(spec, backend_instance, asyncio.get_running_loop(), served.executed)
+        await _reported(instance.start())
+        return instance
 
     async def in_thread(self, function: Callable[..., T], *args: Any) -> T:
         """Run something slow off the loop."""

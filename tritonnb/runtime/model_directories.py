@@ -6,6 +6,7 @@ Everything here reads files, so it is called off the server's loop.
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
@@ -32,13 +33,15 @@ class ModelDirectories:
 
     def names(self) -> list[str]:
         """Names of the model directories in all repositories."""
-        return sorted(
-            {
-                entry.name
-                for repository in self._options.model_repositories
-                for entry in repository.iterdir()
-                if entry.is_dir() and not entry.name.startswith(".")
-            }
+        return sorted(self.counts())
+
+    def counts(self) -> Counter[str]:
+        """In how many repositories each model is."""
+        return Counter(
+            entry.name
+            for repository in self._options.model_repositories
+            for entry in repository.iterdir()
+            if entry.is_dir() and not entry.name.startswith(".")
         )
 
     def fingerprint(self, name: str) -> Fingerprint:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tritonnb.core.errors import NotFoundError, UnavailableError
@@ -21,6 +21,10 @@ class State(enum.Enum):
     LOADING = "LOADING"
     UNLOADING = "UNLOADING"
     UNAVAILABLE = "UNAVAILABLE"
+
+
+#: Why a model is not served that is in several repositories.
+DUPLICATE = "model appears in two or more repositories"
 
 
 @dataclass(slots=True)
@@ -86,6 +90,11 @@ class Model:
         """Versions that answer requests, ascending."""
         return sorted(v for v, each in self.versions.items() if each.state is State.READY)
 
+    @property
+    def lacks_version(self) -> bool:
+        """Whether it was loaded and had no version that its policy selects."""
+        return bool(self.failure) and self.is_valid and not self.versions
+
     def parts(self) -> list[str]:
         """The models of its steps, if it is an ensemble that is wanted."""
         if self.ensemble is None:
@@ -132,8 +141,6 @@ class ModelTable:
         if found is None:
             raise NotFoundError(f"Request for unknown model: '{name}' version {version} is not found")
         if found.served is None or found.state is not State.READY:
-            if found.reason == "unloaded":
-                raise NotFoundError(f"Request for unknown model: '{name}' has no available versions")
             raise UnavailableError(f"Request for unknown model: '{name}' version {version} is not at ready state")
         return found.served
 
@@ -161,21 +168,25 @@ class ModelTable:
         return "" if model is None or model.ready_versions() else model.poll_failure or model.failure
 
     def all_ready(self) -> bool:
-        """Whether no version is loading, unloading, or failed."""
+        """Whether no version is loading, unloading, or failed, and no model has none where it should have one."""
         return all(
             version.state is State.READY or version.reason == "unloaded"
             for model in self.models.values()
             for version in model.versions.values()
-        )
+        ) and not any(model.lacks_version for model in self.models.values())
 
     def ensembles_of(self, part: str) -> list[str]:
         """The wanted ensembles that have a model among their steps."""
         return sorted(name for name, model in self.models.items() if part in model.parts())
 
-    def index(self, on_disk: Sequence[str], ready_only: bool) -> list[dict[str, str]]:
-        """The repository index: every model on disk or in the table."""
+    def index(self, on_disk: Mapping[str, int], ready_only: bool) -> list[dict[str, str]]:
+        """The repository index: every model on disk, with in how many repositories, or in the table."""
         rows: list[dict[str, str]] = []
         for name in sorted({*on_disk, *self.models}):
+            if on_disk.get(name, 0) > 1:
+                if not ready_only:
+                    rows.append({"name": name, "state": State.UNAVAILABLE.value, "reason": DUPLICATE})
+                continue
             model = self.models.get(name, Model())
             for version in sorted(model.versions):
                 entry = model.versions[version]

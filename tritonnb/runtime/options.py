@@ -34,6 +34,8 @@ class EngineOptions:
         ``--model-config-name``: custom configurations in ``configs/``.
     backend_config : mapping of str to mapping of str to str
         ``--backend-config=<backend>,<setting>=<value>``; settings of the backend ``""`` are global.
+    backend_directory : pathlib.Path or None
+        ``--backend-directory``: a folder in it with a *model.py* is a backend of its name.
     cache_config : mapping of str to mapping of str to str
         ``--cache-config=<cache>,<setting>=<value>``; there is the cache ``local`` with the setting ``size`` in bytes.
     rate_limit : str
@@ -67,6 +69,7 @@ class EngineOptions:
     auto_complete_config: bool = True
     model_config_name: str = ""
     backend_config: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    backend_directory: Path | None = None
     cache_config: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     rate_limit: str = "off"
     rate_limit_resources: Sequence[Resource] = ()

@@ -30,6 +30,7 @@ from tritonnb.runtime.model_directories import ModelDirectories
 from tritonnb.runtime.model_table import Model, ModelTable, State, Version
 from tritonnb.runtime.options import EngineOptions
 from tritonnb.runtime.served import Served
+from tritonnb.runtime.served_ensemble import ServedEnsemble
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +51,7 @@ class ModelRepository:
         self._stream = facilities.stream
         self._retries = options.model_load_retries
         self._closing: set[asyncio.Task[None]] = set()
+        self._loading_steps: dict[str, set[str]] = {}
         self.loader = ModelLoader(options, facilities, self.table.get)
 
     # --- loading ------------------------------------------------------------------------------
@@ -109,7 +111,8 @@ class ModelRepository:
 
     async def poll(self) -> None:
         """Load what is new or has changed on disk, unload what has gone; mistakes are logged and change nothing."""
-        names = await self.loader.in_thread(self.directories.names)
+        counts = await self.loader.in_thread(self.directories.counts)
+        names = sorted(name for name, count in counts.items() if count == 1)
         for name, model in list(self.table.models.items()):
             if name not in names and model.tried:
                 model.tried = frozenset()
@@ -133,7 +136,7 @@ class ModelRepository:
             model.poll_failure = error.cause
             raise
         model.poll_failure = ""
-        made_of = frozenset() if override is not None or files else model.tried
+        made_of = frozenset() if files else model.tried
         changes_in_place = bool(made_of) and in_place.only_instances_changed(model, source)
         if not (changes_in_place and await self._change_instances(model, source)):
             await self._load_source(model, source)
@@ -154,8 +157,14 @@ class ModelRepository:
 
     async def _load_source(self, model: Model, source: ModelSource) -> None:
         if source.config.platform == ENSEMBLE:
-            await self._load_parts(source)
-            model.ensemble = source
+            self._loading_steps[source.name] = {step.model_name for step in source.config.ensemble_scheduling.step}
+            try:
+                await self._load_parts(source)
+                model.ensemble = source
+                await self._load_versions(model, source)
+            finally:
+                self._loading_steps.pop(source.name, None)
+            return
         await self._load_versions(model, source)
 
     async def _load_parts(self, source: ModelSource) -> None:
@@ -296,6 +305,9 @@ class ModelRepository:
         model = self.table.models.get(name)
         if model is None:
             return
+        for each in [*self._loading_with(name), model]:
+            async with each.loading:
+                pass  # what was asked for first is done first
         parts = model.parts()
         async with model.lock:
             model.explicit, model.ensemble, model.files = False, None, frozenset()
@@ -305,16 +317,36 @@ class ModelRepository:
             if not self.table.entry(part).explicit and not self.table.ensembles_of(part):
                 await self.unload(part, unload_dependents=True)
 
+    def _loading_with(self, part: str) -> list[Model]:
+        """The ensembles that are being loaded with a model among their steps, or the steps of their steps."""
+        found: dict[str, Model] = {}
+        parts = [part]
+        for each in parts:
+            for ensemble, steps in self._loading_steps.items():
+                if each in steps and ensemble not in found:
+                    found[ensemble] = self.table.entry(ensemble)
+                    parts.append(ensemble)
+        return list(found.values())
+
     async def close(self) -> None:
         """Unload everything and wait until it is gone; ensembles first, since they still need their steps."""
         for ensembles in (True, False):
+            await self._drain([each for each in self.table.served() if isinstance(each, ServedEnsemble) is ensembles])
             for name, model in list(self.table.models.items()):
                 if (model.ensemble is not None) is ensembles:
-                    for version in model.ready_versions():
-                        self.table.get(name, version).stop()
                     self._retire_all(name, model)
             await asyncio.gather(*self._closing)
         self.loader.close()
+
+    async def _drain(self, served: list[Served]) -> None:
+        """Let versions of models finish what they accepted; who asks meanwhile is told that the server stops."""
+        for each in served:
+            each.stop()
+        reporting = asyncio.get_running_loop().create_task(_report(served))
+        try:
+            await asyncio.gather(*(each.drained() for each in served))
+        finally:
+            reporting.cancel()
 
     # --- ensembles follow their parts ---------------------------------------------------------
 
@@ -367,6 +399,15 @@ class ModelRepository:
 
     def _changed(self, name: str, version: int, state: State, reason: str = "") -> None:
         self._stream.emit(ModelStateChanged(time.monotonic_ns(), name, version, state.value, reason))
+
+
+async def _report(served: list[Served]) -> None:
+    """Say every second what a stopping server waits for."""
+    while busy := [each for each in served if each.in_flight]:
+        logger.info("Found %d model versions that have in-flight inferences", len(busy))
+        for each in busy:
+            logger.info("Model '%s' (version %d) has %d in-flight inferences", each.name, each.version, each.in_flight)
+        await asyncio.sleep(1)
 
 
 def with_config(source: ModelSource, override: str | None) -> ModelSource:

@@ -121,10 +121,20 @@ class Served(ABC):
 
     async def drain_and_close(self) -> None:
         """Wait until every accepted request is answered, then free everything."""
-        if self._in_flight:
-            self._drained = self._loop.create_future()
-            await self._drained
+        await self.drained()
         await self.close()
+
+    @property
+    def in_flight(self) -> int:
+        """Accepted requests that have no answer."""
+        return self._in_flight
+
+    async def drained(self) -> None:
+        """Wait until every accepted request is answered."""
+        if self._in_flight:
+            if self._drained is None or self._drained.done():
+                self._drained = self._loop.create_future()
+            await self._drained
 
     def _receive(self, request: InferRequest) -> int:
         """Check a request that came now, and number it; the time."""

@@ -43,16 +43,25 @@ logger = logging.getLogger(__name__)
 
 
 class PythonBackend(Backend):
-    """``backend: "python"``."""
+    """``backend: "python"``, or a backend written in Python.
+
+    Parameters
+    ----------
+    file : pathlib.Path, optional
+        The *model.py* that serves all models of such a backend; each model has its own otherwise.
+    """
 
     name = "python"
     takes_batch_tensors = True  # Triton's reads them too, and passes nothing on to the model
 
+    def __init__(self, file: Path | None = None) -> None:
+        self._file = file
+
     def auto_complete(self, context: ModelContext) -> Any:
         """Ask the model's ``auto_complete_config``, if it has one."""
         _check_parameters(context)
-        path = _model_path(context)
-        host = Host(path.parent)
+        path = self._file or _model_path(context)
+        host = Host(context.version_directory)
         host.enter()
         module = modules.import_model(path, pb_utils.bound_to(host))
         try:
@@ -74,11 +83,17 @@ class PythonBackend(Backend):
 
     def create_model(self, context: ModelContext) -> BackendModel:
         """A model."""
-        return PythonModel(context)
+        return PythonModel(context, self._file)
 
 
 class PythonModel(BackendModel):
     """A *model.py*."""
+
+    parallel_instances = True
+
+    def __init__(self, context: ModelContext, file: Path | None = None) -> None:
+        super().__init__(context)
+        self._path = file or _model_path(context)
 
     def initialize(self) -> None:
         """Check the parameters; the file itself is imported by each instance."""
@@ -86,7 +101,7 @@ class PythonModel(BackendModel):
 
     def create_instance(self, spec: InstanceSpec) -> BackendModelInstance:
         """An instance with a ``TritonPythonModel`` of its own."""
-        return PythonInstance(self.context, spec)
+        return PythonInstance(self.context, spec, self._path)
 
 
 class PythonInstance(BackendModelInstance):
@@ -94,11 +109,11 @@ class PythonInstance(BackendModelInstance):
 
     error_responses_fail = False
 
-    def __init__(self, context: ModelContext, spec: InstanceSpec) -> None:
+    def __init__(self, context: ModelContext, spec: InstanceSpec, path: Path) -> None:
         self._context = context
         self._spec = spec
-        self._path = _model_path(context)
-        self._host = Host(self._path.parent, context.server, self)
+        self._path = path
+        self._host = Host(context.version_directory, context.server, self)
         model = ModelSpec.from_config(context.config)
         self._outputs = tuple(model.outputs)
         self._reshaped = {name: each for name, each in model.outputs.items() if each.reshape is not None}

@@ -1,7 +1,7 @@
 """The response senders of a model that is not decoupled.
 
 Such a model returns a response from ``execute``, or returns None for it and sends it by the request's response
-sender, then or later. The response leaves with the final flag.
+sender, then or later. The first response is the answer; the final flag only ends the sending.
 """
 
 from __future__ import annotations
@@ -47,14 +47,12 @@ class OneResponseSender(ResponseSender):
         """
         with self._lock:
             self._check(response)
-            if not response.empty:
-                self._response = response
-            if not response.final:
+            self.closed = response.final
+            if response.empty:
                 return
-            self.closed = True
-            assert self._response is not None
-            self._response.final = True
-        self._execution.sender(self._index).send(self._configure(self._response))
+            self._response = response
+        response.final = True
+        self._execution.sender(self._index).send(self._configure(response))
 
     def returned(self, response: InferResponse) -> None:
         """``execute`` has returned the response.
