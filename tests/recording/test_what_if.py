@@ -92,3 +92,14 @@ def test_the_first_difference_is_called_out(rec):
         "was sent; instance 0 just became free."
     )
     assert rec.what_if().difference() == "the batches are the same"
+
+
+def test_batches_that_the_other_run_does_not_have_are_told(rec):
+    changed = rec.what_if(max_queue_delay_microseconds=0)
+    requests = [{each.requests for each in run.batches} for run in (changed.before, changed.after)]
+    told = [
+        {each.requests for each in run.batches if each.number in numbers}
+        for run, numbers in zip((changed.before, changed.after), changed.regrouped(), strict=True)
+    ]
+    assert told == [requests[0] - requests[1], requests[1] - requests[0]]
+    assert rec.what_if().regrouped() == (set(), set())
