@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tritonnb.backends.functions import Function, FunctionBackend, config_of
-from tritonnb.core.errors import TritonError
+from tritonnb.core.errors import TritonError, UnavailableError
 from tritonnb.core.events import Packed, unpack
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.http.endpoint import HttpOptions
@@ -48,6 +48,8 @@ class Server:
         Address to listen on; 127.0.0.1 unless told otherwise, since models are code.
     port : int or None, optional
         None: 8000 or the next free port. 0: any free port.
+    allow_http : bool, optional
+        Serve HTTP at all; on unless switched off.
     http : HttpOptions, optional
         What else the endpoint is told: limits, transport, who may call.
     grpc_port : int, optional
@@ -94,6 +96,7 @@ class Server:
         *,
         host: str = "127.0.0.1",
         port: int | None = None,
+        allow_http: bool = True,
         http: HttpOptions | None = None,
         grpc_port: int | None = None,
         grpc_host: str = "",
@@ -112,6 +115,7 @@ class Server:
         listen = ListenOptions(
             host,
             port,
+            allow_http,
             http or HttpOptions(),
             grpc_port,
             grpc_host,
@@ -246,7 +250,15 @@ class Server:
 
     @property
     def port(self) -> int:
-        """The HTTP port."""
+        """The HTTP port.
+
+        Raises
+        ------
+        UnavailableError
+            If the server has no HTTP endpoint.
+        """
+        if self.endpoints.http is None:
+            raise UnavailableError("the server has no HTTP endpoint")
         return self.endpoints.http.port
 
     @property
@@ -261,8 +273,8 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where the HTTP endpoint is, for this machine."""
-        return self.endpoints.http.url
+        """Where the HTTP endpoint is, for this machine; empty where there is none."""
+        return "" if self.endpoints.http is None else self.endpoints.http.url
 
     @property
     def load_errors(self) -> Mapping[str, TritonError]:
@@ -327,7 +339,7 @@ class Server:
         if not self.alive:
             return "<Server: stopped>"
         rows = [f"  {' '.join(each)}" for each in self._rows()]
-        return "\n".join([f"tritonnb server at {self.url}", *rows])
+        return "\n".join([f"tritonnb server at {self.url}" if self.url else "tritonnb server without HTTP", *rows])
 
     def _repr_html_(self) -> str:
         from tritonnb.notebook.cards import server_card

@@ -50,7 +50,7 @@ def serve(model_repository: StrPath | Sequence[StrPath] = (), *, port: int | Non
     server = Server(repositories, port=port, **options)
     _running[key] = server
     share_interpreter()
-    if port is None and server.port != listening.DEFAULT_PORT:
+    if port is None and server.url and server.port != listening.DEFAULT_PORT:
         print(f"port {listening.DEFAULT_PORT} is taken: serving on {server.url}")
     for name, error in server.load_errors.items():
         print(f"model '{name}' is not served: {error}")

@@ -71,10 +71,10 @@ def test_a_configuration_with_tensors_is_left_alone(tmp_path: Path):
 @pytest.mark.parametrize(
     ("tensors", "complaint"),
     [
-        (TENSORS.replace("IN0", "OTHER"), "unexpected inference input 'OTHER', allowed inputs for model 'm' are: IN0"),
+        (TENSORS.replace("IN0", "OTHER"), "unexpected inference input 'OTHER', allowed inputs are: IN0"),
         (
             TENSORS.replace("OUT0", "OTHER"),
-            "unexpected inference output 'OTHER', allowed outputs for model 'm' are: OUT0",
+            "unexpected inference output 'OTHER', allowed outputs are: OUT0",
         ),
         (
             TENSORS.replace("FP32", "INT64"),
@@ -97,6 +97,15 @@ def test_strings_go_in_and_out_as_bytes(tmp_path: Path):
     loaded = Loaded(config_of("onnxruntime", tensors=""), tmp_path)
     (answer,) = loaded.run(request(A=np.array([["grün".encode()], [b""]], object)))
     assert answer.outputs[0].array.tolist() == [["grün".encode()], [b""]]
+
+
+def test_a_string_that_is_no_text_is_refused_and_its_neighbours_run(tmp_path: Path):
+    write(tmp_path, "Identity", {"A": ["b", 1]}, {"B": ["b", 1]}, TensorProto.STRING)
+    loaded = Loaded(config_of("onnxruntime", tensors=""), tmp_path)
+    refused, answer = loaded.run(request(A=np.array([[b"\xfa"]], object)), request(A=np.array([[b"a"]], object)))
+    assert isinstance(refused.error, InvalidArgumentError)
+    assert refused.error.message == "[request id: <id_unknown>] input 'A' has a string that is not UTF-8"
+    assert answer.outputs[0].array.tolist() == [[b"a"]]
 
 
 def test_session_options_come_from_parameters_and_optimization(tmp_path: Path):

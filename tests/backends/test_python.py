@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.backends.models import PYTHON, TENSORS, Loaded, config_of, request, rows
+from tritonnb.backends.python import pb_utils
 from tritonnb.core.errors import InternalError, Status, UnsupportedError
 
 HEAD = "import numpy as np\nimport triton_python_backend_utils as pb_utils\n\nclass TritonPythonModel:\n"
@@ -71,6 +72,29 @@ def test_two_models_with_helpers_of_one_name_do_not_meet(tmp_path: Path):
         )
         loaded.append(load(tmp_path / name, body))
     assert [each.run(request(IN0=rows(0)))[0].outputs[0].array.item() for each in loaded] == [1, 2]
+
+
+def test_a_model_imports_its_neighbours_relatively_and_from_its_own_directory(tmp_path: Path):
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "near.py").write_text("STEP = 1")
+    (tmp_path / "1" / "later.py").write_text("STEP = 10")
+    (tmp_path / "above.py").write_text("STEP = 100")
+    body = "import above\nfrom . import near\n" + PYTHON.replace(
+        "each.inputs()[0].as_numpy()", "each.inputs()[0].as_numpy() + near.STEP + self.more() + above.STEP"
+    )
+    body += "    def more(self):\n        from .later import STEP\n        return STEP\n"
+    loaded = load(tmp_path, body)
+    assert loaded.run(request(IN0=rows(0)))[0].outputs[0].array.item() == 111
+
+
+def test_a_model_that_is_gone_leaves_no_module_behind(tmp_path: Path):
+    before = set(sys.modules)
+    loaded = load(tmp_path, PYTHON)
+    assert set(sys.modules) != before
+    loaded.instance.finalize()
+    with pytest.raises(InternalError):
+        load(tmp_path, "1 / 0")
+    assert set(sys.modules) == before
 
 
 def test_an_execution_environment_is_refused_since_there_is_one_process(tmp_path: Path):
@@ -198,8 +222,6 @@ def test_a_decoupled_model_sends_as_many_responses_as_it_likes(tmp_path: Path):
 def test_dlpack_goes_both_ways_without_a_copy():
     import torch
 
-    from tritonnb.backends.python import pb_utils
-
     tensor = torch.arange(4, dtype=torch.float32)
     wrapped = pb_utils.Tensor.from_dlpack("X", tensor)
     assert wrapped.as_numpy().tolist() == [0, 1, 2, 3]
@@ -209,8 +231,6 @@ def test_dlpack_goes_both_ways_without_a_copy():
 
 
 def test_types_of_the_utilities_are_tritons():
-    from tritonnb.backends.python import pb_utils
-
     assert pb_utils.triton_string_to_numpy("TYPE_FP16") is np.float16
     assert pb_utils.triton_string_to_numpy("TYPE_STRING") is np.object_
     assert pb_utils.Tensor("S", np.array(["ä", b"b"], object)).triton_dtype() == 13
@@ -224,7 +244,7 @@ def test_importing_a_model_leaves_the_path_alone_that_another_thread_walks_along
     before = list(walked)
     load(tmp_path, PYTHON)
     assert walked == before
-    assert sys.path[-1] == str(tmp_path / "1")
+    assert sys.path[-2:] == [str(tmp_path / "1"), str(tmp_path)]
 
 
 def test_a_model_that_exits_fails_the_batch_and_not_the_server(tmp_path: Path):
@@ -262,7 +282,77 @@ def test_a_reshape_of_an_output_is_undone(tmp_path: Path):
 
 
 def test_an_error_has_one_of_tritons_codes():
-    from tritonnb.backends.python import pb_utils
-
     with pytest.raises(TypeError, match="99"):
         pb_utils.TritonError("no", 99)
+
+
+# --- the arguments of the utilities ----------------------------------------------------------------
+
+
+def test_arguments_of_the_wrong_kind_are_refused():
+    array = np.zeros(1, np.int32)
+    tensor = pb_utils.Tensor("X", array)
+    wanted = {"inputs": [tensor], "requested_output_names": ["Y"], "model_name": "m"}
+    for name, array_like in ((None, array), ("X", None)):
+        with pytest.raises(TypeError):
+            pb_utils.Tensor(name, array_like)
+    with pytest.raises(pb_utils.TritonModelException, match="Tensor name cannot be an empty string"):
+        pb_utils.Tensor("", array)
+    with pytest.raises(pb_utils.TritonModelException, match="must be a DLPack capsule"):
+        pb_utils.Tensor.from_dlpack("X", None)
+    with pytest.raises(pb_utils.TritonModelException, match="should not be empty"):
+        pb_utils.InferenceRequest(**{**wanted, "inputs": [None]})
+    for field in ("model_name", "request_id", "correlation_id", "model_version", "flags", "timeout"):
+        with pytest.raises(TypeError):
+            pb_utils.InferenceRequest(**{**wanted, field: None})
+    for arguments in ((None,), ("text", None), ("text", 1)):
+        with pytest.raises(TypeError):
+            pb_utils.Logger.log(*arguments)
+
+
+# --- response senders of models that are not decoupled ---------------------------------------------
+
+SENDING = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+
+class TritonPythonModel:
+    def execute(self, requests):
+        self.senders = [each.get_response_sender() for each in requests]
+        self.answers = [
+            pb_utils.InferenceResponse([pb_utils.Tensor("OUT0", each.inputs()[0].as_numpy())]) for each in requests
+        ]
+        {body}
+"""
+
+
+def test_a_model_sends_its_response_before_or_after_execute_returns(tmp_path: Path):
+    loaded = load(tmp_path, SENDING.format(body="self.senders[0].send(self.answers[0], FINAL); return [None, None]"))
+    assert loaded.run(request(IN0=rows(1)), request(IN0=rows(2))) == [None, None]
+    model = loaded.instance._model
+    model.senders[1].send(model.answers[1])
+    assert [answer.outputs[0].array.item() for _, answer in loaded.streamed] == [1]  # the flag has not come
+    model.senders[1].send(flags=1)
+    assert [(answer.outputs[0].array.item(), answer.final) for _, answer in loaded.streamed] == [(1, True), (2, True)]
+
+
+def test_a_model_may_return_the_response_or_send_it_but_not_both(tmp_path: Path):
+    loaded = load(tmp_path, SENDING.format(body="return self.answers"))
+    assert loaded.run(request(IN0=rows(1)))[0].outputs[0].array.item() == 1
+    with pytest.raises(pb_utils.TritonModelException, match="cannot send more than one response"):
+        loaded.instance._model.senders[0].send(loaded.instance._model.answers[0])
+    loaded = load(tmp_path, SENDING.format(body="self.senders[0].send(self.answers[0]); return self.answers"))
+    with pytest.raises(InternalError, match="Non-decoupled model cannot send more than one response"):
+        loaded.run(request(IN0=rows(1)))
+    assert loaded.streamed == []
+
+
+def test_a_final_flag_needs_a_response_and_a_flag_must_be_known(tmp_path: Path):
+    loaded = load(tmp_path, SENDING.format(body="self.senders[0].send(flags=FINAL)"))
+    with pytest.raises(InternalError, match="cannot send complete final before sending a response"):
+        loaded.run(request(IN0=rows(1)))
+    loaded = load(tmp_path, SENDING.format(body="self.senders[0].send(self.answers[0], 2)"))
+    with pytest.raises(InternalError, match="Unsupported flag provided"):
+        loaded.run(request(IN0=rows(1)))

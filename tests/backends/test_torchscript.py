@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.backends.models import Loaded, config_of, request, rows, write_identity
-from tritonnb.core.datatypes import datatype_of
+from tritonnb.core.datatypes import FP32
 from tritonnb.core.errors import InternalError, InvalidArgumentError
 from tritonnb.core.messages import InferRequest, Tensor
 
@@ -178,6 +178,16 @@ def test_strings_are_lists_with_one_for_each_row(tmp_path: Path):
     assert loud == [[[b"a!"], ["ö!".encode()]], [[b"!"]]]
 
 
+def test_a_string_that_is_no_text_is_refused_and_its_neighbours_run(tmp_path: Path):
+    (tmp_path / "1").mkdir()
+    torch.jit.script(Shout()).save(str(tmp_path / "1" / "model.pt"))
+    loaded = Loaded(config_of("pytorch", STRINGS), tmp_path)
+    texts = [np.array([each], object) for each in (b"\xfa", b"a")]
+    refused, answer = loaded.run(*(request(texts=each, count=np.zeros((1, 1), np.int64)) for each in texts))
+    assert "input 'texts' has a string that is not UTF-8" in str(refused.error)
+    assert answer.outputs[0].array.tolist() == [[b"a!"]]
+
+
 def test_strings_have_one_dimension(tmp_path: Path):
     write_identity("pytorch", tmp_path)
     tensors = (
@@ -212,10 +222,10 @@ class States:
 
     def __init__(self, names: dict[str, str], **arrays: np.ndarray) -> None:
         self._names = names
-        self.inputs = {name: Tensor(name, datatype_of(array.dtype), array) for name, array in arrays.items()}
+        self.inputs = {name: Tensor(name, FP32, array) for name, array in arrays.items()}
 
-    def update(self, output: str, array: np.ndarray) -> None:
-        self.inputs[self._names[output]] = Tensor(self._names[output], datatype_of(array.dtype), array)
+    def update(self, output: str, tensor: torch.Tensor) -> None:
+        self.inputs[self._names[output]] = Tensor(self._names[output], FP32, tensor)
 
     def values(self) -> dict[str, list]:
         return {name: each.array.tolist() for name, each in self.inputs.items()}

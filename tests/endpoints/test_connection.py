@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tornado import httputil
 
-from tritonnb.endpoints.http import connection
+from tritonnb.endpoints.http import connection, request_parser
 from tritonnb.endpoints.http.heads import KnownHeads
 
-pytestmark = pytest.mark.skipif(not connection.AVAILABLE, reason="httptools is not installed")
+pytestmark = pytest.mark.skipif(not request_parser.AVAILABLE, reason="httptools is not installed")
 
 REQUEST = b"POST /one HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc"
 CHUNKED = b"POST /two HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n"
@@ -178,7 +178,7 @@ def test_a_request_may_be_cut_anywhere(loop: Loop, request_: bytes):
 
 def test_a_head_that_was_seen_before_is_not_parsed_again(peer: Peer):
     peer.feed(REQUEST)
-    peer.connection._parser = None
+    peer.connection._parser.feed = None
     peer.feed(REQUEST, REQUEST)
     assert [(each.line.path, each.body) for each in peer.messages] == [("/one", b"abc")] * 3
     assert peer.messages[0].line == peer.messages[2].line
@@ -305,6 +305,13 @@ def test_more_chunks_than_triton_takes_are_refused(peer: Peer):
     assert b"exceeds maximum of 65536 non-empty chunks" in peer.wire.sent
 
 
+def test_a_chunked_body_counts_also_where_a_length_is_announced_and_is_the_last(peer: Peer):
+    both = CHUNKED.replace(b"Host: h\r\n", b"Host: h\r\nContent-Length: 99999\r\n")
+    peer.feed(both + REQUEST)
+    assert [message.body for message in peer.messages] == [b"abc"]
+    assert (peer.wire.sent.count(b"200 OK"), peer.wire.state) == (1, "closed")
+
+
 def test_a_client_that_stops_sending_still_gets_its_answers(peer: Peer):
     peer.server.hold = True
     peer.feed(REQUEST * 2)
@@ -384,3 +391,85 @@ def test_other_protocols_are_not_switched_to(peer: Peer):
 def test_a_target_may_name_its_server(peer: Peer):
     peer.feed(REQUEST.replace(b" /one", b" http://localhost:8000/one?q=/two"))
     assert peer.messages[0].line.path == "/one?q=/two"
+
+
+STRANGE = "POST /é\x01 HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc".encode()
+
+
+def test_a_target_may_be_of_any_bytes_however_it_is_cut(loop: Loop):
+    for request in (STRANGE, STRANGE.replace(b"POST", b"BREW")):
+        for cut in range(len(request) + 1):
+            peer = Peer(loop)
+            peer.feed(request[:cut], request[cut:] + REQUEST)
+            assert [each.line.path.encode("latin-1") for each in peer.messages] == ["/é\x01".encode(), b"/one"]
+            assert [each.body for each in peer.messages] == [b"abc", b"abc"]
+            assert peer.messages[0].line.method == ("POST" if request is STRANGE else "OPTIONS")
+
+
+@pytest.mark.parametrize("line", [b"GET http://\xc3\xa9/ HTTP/1.1", b"GET \xc3\xa9 HTTP/1.1"])
+def test_a_target_that_is_no_path_is_not_understood(peer: Peer, line: bytes):
+    peer.feed(line + b"\r\nHost: h\r\n\r\n")
+    assert (peer.messages, peer.wire.state) == ([], "closed")
+
+
+@pytest.mark.parametrize("long", [b"X: " + b"a" * 70_000 + b"\r\n", b"X: aaaaaaaa\r\n" * 8000], ids=["one", "many"])
+@pytest.mark.parametrize("cut", [0, 40_000])
+def test_a_head_is_measured_also_when_it_comes_at_once(peer: Peer, long: bytes, cut: int):
+    request = REQUEST.replace(b"Host: h\r\n", long)
+    peer.feed(request[:cut], request[cut:] + REQUEST)
+    assert (peer.messages, peer.wire.state) == ([], "closed")
+
+
+def test_many_requests_that_come_at_once_may_be_more_than_one_head_may(peer: Peer):
+    peer.feed(REQUEST * 3000)
+    assert peer.wire.sent == ANSWER * 3000
+
+
+def test_what_does_not_begin_like_a_request_is_not_waited_for(peer: Peer):
+    peer.feed(b"\x16\x03\x01\x02")  # a client that wants TLS
+    assert peer.wire.state == "closed"
+
+
+def test_a_request_line_that_does_not_end_closes_the_connection(peer: Peer):
+    peer.feed(*[b"A" * 10_000] * 7)
+    assert peer.wire.state == "closed"
+
+
+@pytest.mark.parametrize("endless", [b"0\r\nX: ", b"0\r\nX: a\r\n", b"1;"], ids=["trailer", "trailers", "extension"])
+def test_what_frames_a_body_ends(peer: Peer, endless: bytes):
+    head, _, _ = CHUNKED.partition(b"2\r\nab")
+    more = b"X: a\r\n" if endless.endswith(b"\n") else b"a" * 6
+    peer.feed(head + endless, *[more * 2000] * 7)
+    assert peer.wire.state == "closed"
+    assert peer.messages[0].gone
+
+
+def test_nothing_is_read_after_a_refusal(peer: Peer):
+    long = REQUEST.replace(b"Length: 3", b"Length: 1001") + b"a" * 998
+    peer.feed(long + REQUEST)
+    assert len(peer.messages) == 0
+    assert peer.wire.sent.count(b"HTTP/1.1") == 1
+
+
+@given(st.lists(st.sampled_from([REQUEST, CHUNKED, STRANGE, UNKNOWN, b"\r\n", b"\xff", b"0\r\n", b":"]), max_size=8),
+       st.binary(max_size=20), st.data())  # fmt: skip
+@settings(max_examples=150)
+def test_no_stream_breaks_a_connection(parts: list[bytes], noise: bytes, data: st.DataObject):
+    loop = Loop()
+    try:
+        peer = Peer(loop)
+        stream = bytearray(b"".join(parts))
+        at = data.draw(st.integers(0, len(stream)))
+        stream[at : at + data.draw(st.integers(0, 3))] = noise
+        stream = stream[: data.draw(st.integers(0, len(stream)))]
+        cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
+        peer.feed(*(bytes(stream[a:b]) for a, b in itertools.pairwise([0, *cuts, len(stream)])))
+        assert peer.wire.state in ("open", "closed", "shut")
+        if peer.wire.state == "open":
+            assert peer.wire.sent.count(b"200 OK") == sum(each.exchange.done for each in peer.messages)
+            peer.connection.eof_received()
+        peer.connection.connection_lost(None)
+        assert not peer.connection._exchanges
+        assert not peer.server.connections
+    finally:
+        loop.close()

@@ -91,6 +91,14 @@ def test_what_does_not_map_is_refused(document: Any, kind: type[TritonError], co
     assert raised.value.message == complaint
 
 
+@pytest.mark.parametrize(
+    "document", [b'{"prompt": "a", "n": 1, "prompt": "b"}', b'{"n": Inf, "prompt": "a", "prompt": "b"}']
+)
+def test_an_input_that_is_there_twice_is_refused(document: bytes):
+    with pytest.raises(InvalidArgumentError, match="input 'prompt' already exists in request"):
+        read_generate_request(spec_of(TEXT), 1, document, 1 << 20, nobody)
+
+
 def test_an_answer_is_an_object_sorted_by_name():
     request = InferRequest("text", {}, nobody, id="7", model_version=3)
     text = Tensor("text", BYTES, np.array([b"hi"], object))

@@ -269,7 +269,7 @@ def test_a_restricted_protocol_needs_its_header(start: Start):
 
 
 def test_headers_that_match_become_parameters(start: Start):
-    server = start("parameters", grpc=GrpcOptions(header_forward_pattern="x-.*"))
+    server = start("parameters", grpc=GrpcOptions(header_forward_pattern="X-"))
     with client_of(server) as client:
         headers = {"x-one": "1", "other": "2"}
         seen = client.infer("parameters", [given("INPUT0", 1, rows=False)], headers=headers).as_numpy("SEEN").item()
@@ -279,7 +279,7 @@ def test_headers_that_match_become_parameters(start: Start):
 
 def test_a_taken_port_is_refused(start: Start):
     taken = int(address(start()).split(":")[1])
-    with pytest.raises(UnavailableError, match=f"port {taken} is in use"):
+    with pytest.raises(UnavailableError, match=f"Socket .*:{taken}.* already in use"):
         start(grpc_port=taken)
 
 

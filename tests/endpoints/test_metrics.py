@@ -85,6 +85,13 @@ def test_a_loaded_model_is_there_before_its_first_request(start: Callable[..., S
         assert found[f"nv_inference_request_failure{labels}"] == 0
 
 
+def test_labels_stand_by_name_and_the_quantile_last(start: Callable[..., Server]):
+    _, _, text = get(start("versioned", metrics=EVERYTHING))
+    lines = [line.rpartition(" ")[0] for line in text.splitlines()]
+    assert 'nv_inference_request_failure{model="versioned",reason="OTHER",version="1"}' in lines
+    assert 'nv_inference_request_summary_us{model="versioned",version="1",quantile="0.5"}' in lines
+
+
 def test_counters_are_those_of_the_statistics(start: Callable[..., Server]):
     server = start("addsub")
     add(server)

@@ -22,7 +22,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     options = HttpOptions(
         transport=request.param,
         restricted_api=(("inference", "key", "secret"), ("logging", "key", "secret")),
-        header_forward_pattern="x-.*",
+        header_forward_pattern="X-",
     )
     explicit = {"model_control_mode": "explicit", "load_models": ["parameters"]}
     with Server(MODELS, port=0, http=options, **explicit) as server:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
@@ -243,5 +244,39 @@ def test_large_answers_arrive_whole(transport: str):
         values = range(300_000)
         async with running(transport=transport) as server:
             assert (await server.ask(infer(*values)))[2] == echoed(*values)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("target", "status", "error"),
+    [
+        (b"/v2/\xc3\xa9", 404, "Not Found"),
+        (b"/v2/models/\xc3\xa9/infer", 404, "Request for unknown model: 'é' is not found"),
+        (b"/v2/models/\xff", 404, "Not Found"),
+        (b"/v2/models/\xff/infer", 404, "Not Found"),
+        (b"/v2/models/echo/versions/\xd9\xa3/infer", 404, "Not Found"),
+    ],
+)
+def test_targets_are_utf_8_and_what_is_none_has_no_route(transport: str, target: bytes, status: int, error: str):
+    async def scenario() -> None:
+        method = b"POST" if target.endswith(b"/infer") else b"GET"
+        async with running(transport=transport) as server:
+            client = await server.connect()
+            client.send(method + b" " + target + b" HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n")
+            found, _, body = await client.answer()
+            assert (found, json.loads(body)) == (status, {"error": error})
+            client.send(infer(1))
+            assert (await client.answer())[2] == echoed(1)
+
+    asyncio.run(scenario())
+
+
+def test_a_query_may_be_of_any_bytes(transport: str):
+    async def scenario() -> None:
+        async with running(transport=transport) as server:
+            assert (await server.ask(infer(1, path="/v2/models/echo/infer?é")))[2] == echoed(1)
+            answer = await server.ask(b"GET /v2/health/live?\xff HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert answer[0] == 200
 
     asyncio.run(scenario())

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
 from tests.runtime.conftest import Driver, error_of, outputs
-from tests.runtime.gated import Gate
-from tritonnb.core.errors import NotFoundError, Status, UnavailableError
+from tests.runtime.gated import Gate, gated_config
+from tritonnb.core.errors import InvalidArgumentError, NotFoundError, Status, UnavailableError
 from tritonnb.runtime.engine import Engine
+from tritonnb.runtime.loading import ModelSource
 from tritonnb.runtime.options import EngineOptions
 
 
@@ -175,3 +177,12 @@ def test_a_server_is_not_ready_before_its_models_are():
     assert not engine.is_ready()
     asyncio.run(engine.start())
     assert engine.is_ready()
+
+
+def test_a_model_without_a_version_says_so_in_the_log(driver: Driver, caplog: pytest.LogCaptureFixture):
+    source = ModelSource("m", Path(), gated_config("m", ""), ())
+    with pytest.raises(InvalidArgumentError):
+        driver.background.run(driver.engine.load_source(source))
+    assert caplog.messages == [
+        "failed to load model 'm': at least one version must be available under the version policy of model 'm'"
+    ]

@@ -296,6 +296,20 @@ def test_cancelling_an_ensemble_cancels_the_steps_that_wait(driver: Driver):
     assert gate.batches == [[1]]
 
 
+def test_cancelling_an_ensemble_whose_step_may_not_begin_yet_ends_it(driver: Driver):
+    gate = Gate()
+    driver.serve(gate, name="a", extra="")
+    serve_ensemble(driver, "a: X -> Y", options="max_inflight_requests: 1")
+    running = driver.send(1, model="e")
+    gate.wait_begun()
+    held = driver.send(2, model="e")
+    driver.cancel(held)
+    assert error_of(held).status is Status.CANCELLED
+    gate.open()
+    assert outputs(running) == [1]
+    assert gate.batches == [[1]]
+
+
 def test_a_request_under_way_keeps_its_steps_models_alive(driver: Driver):
     gate = Gate()
     driver.serve(gate, name="a", extra="")
@@ -308,6 +322,29 @@ def test_a_request_under_way_keeps_its_steps_models_alive(driver: Driver):
         driver.send(2, model="e")
     gate.open()
     assert outputs(answer) == [2]
+
+
+def test_an_output_without_labels_has_those_of_the_step_that_writes_it(driver: Driver, tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "labels.txt").write_text("cat\ndog\n")
+    (tmp_path / "own.txt").write_text("Katze\nHund\n")
+
+    def labelled(file: str) -> str:
+        return TENSORS.replace('"Y"', f'"Y" label_filename: "{file}"')
+
+    serve_function(driver, "a", plus(1), tensors=labelled("labels.txt"))
+    serve_function(driver, "b", plus(1))
+    serve_ensemble(driver, "b: X -> mid", "a: mid -> Y")
+    serve_ensemble(driver, "e: X -> Y", name="outer")
+    serve_ensemble(driver, "a: X -> Y", name="own", tensors=labelled("own.txt"))
+    serve_ensemble(driver, "a: X -> mid", "b: mid -> Y", name="unlabelled")
+
+    def labels(model: str) -> list[str] | None:
+        return driver.background.call(lambda: driver.engine.model(model).labels("Y"))
+
+    assert labels("e") == labels("outer") == ["cat", "dog"]
+    assert labels("own") == ["Katze", "Hund"]
+    assert labels("unlabelled") is None
 
 
 def test_an_ensemble_goes_and_comes_with_its_parts(driver: Driver):

@@ -8,7 +8,7 @@ from multiprocessing.shared_memory import SharedMemory as Object
 import pytest
 
 from tritonnb.core.errors import TritonError
-from tritonnb.runtime.shared_memory import SharedMemory, fill
+from tritonnb.runtime.shared_memory import SharedMemory, SystemPart, SystemRegion, fill
 
 pytest.importorskip("_posixshmem")
 
@@ -30,10 +30,10 @@ def regions(shared: Object) -> SharedMemory:
 
 def test_a_region_is_a_part_of_the_object(regions: SharedMemory, shared: Object):
     shared.buf[4096 + 10 : 4096 + 13] = b"abc"
-    assert bytes(regions.part("r", 10, 3)) == b"abc"
-    regions.part("r", 0, 2)[:] = b"xy"
+    assert bytes(regions.part("r", 10, 3).read()) == b"abc"
+    regions.part("r", 0, 2).write(b"xy")
     assert bytes(shared.buf[4096:4098]) == b"xy"
-    assert [each.to_dict() for each in regions.system_status()] == [
+    assert [each.to_dict() for each in regions.status(SystemRegion)] == [
         {"name": "r", "key": shared.name, "offset": 4096, "byte_size": 100}
     ]
 
@@ -59,6 +59,7 @@ def test_a_part_beyond_the_region_is_refused(regions: SharedMemory, offset: int,
     [
         (0, 10_000, "invalid args"),
         (8192, 4096, "invalid args"),
+        (1, 8192, "invalid args"),
         (8, 16, "unable to process address spaceInvalid argument"),
         (0, 0, "unable to process address spaceInvalid argument"),
     ],
@@ -78,24 +79,33 @@ def test_an_object_that_cannot_be_opened_is_refused(key: str):
 
 def test_several_regions_may_share_an_object(regions: SharedMemory, shared: Object):
     regions.register_system("second", shared.name, 4096, 10)
-    regions.part("second", 0, 1)[:] = b"z"
-    assert bytes(regions.part("r", 0, 1)) == b"z"
+    regions.part("second", 0, 1).write(b"z")
+    assert bytes(regions.part("r", 0, 1).read()) == b"z"
 
 
-def test_a_part_outlives_its_region(regions: SharedMemory, shared: Object):
-    shared.buf[4096:4099] = b"abc"
+def test_a_region_that_a_request_sees_stays(regions: SharedMemory, shared: Object):
+    regions.register_system("second", shared.name, 0, 10)
     part = regions.part("r", 0, 3)
-    regions.unregister_system()
-    assert bytes(part) == b"abc"
+    with pytest.raises(TritonError) as raised:
+        regions.unregister(SystemRegion, "r")
+    assert raised.value.message == "Cannot unregister shared memory region 'r', it is currently in use."
+    with pytest.raises(TritonError) as raised:
+        regions.unregister(SystemRegion)
+    assert raised.value.message == "Failed to unregister the following system shared memory regions: r ,"
+    assert [each.name for each in regions.status(SystemRegion)] == ["r"]
+    shared.buf[4096:4099] = b"abc"
+    assert bytes(part.read()) == b"abc"
+    del part
+    regions.unregister(SystemRegion, "r")
     with pytest.raises(TritonError, match="Unable to find shared memory region: 'r'"):
         regions.part("r", 0, 3)
 
 
 def test_an_output_that_is_too_large_leaves_the_region_alone():
-    room = memoryview(bytearray(4))
+    room = bytearray(4)
     with pytest.raises(TritonError) as raised:
-        fill("Y", room, b"12345")
-    assert bytes(room) == bytes(4)
+        fill("Y", SystemPart(memoryview(room)), b"12345")
+    assert room == bytes(4)
     assert raised.value.message == (
         "shared memory size specified with the request for output 'Y' (4 bytes) should be at least 5 bytes to hold "
         "the results"

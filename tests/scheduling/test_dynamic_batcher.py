@@ -249,6 +249,16 @@ SCENARIOS = [
         [("b a", 300)],
     ),
     Scenario(
+        "a request that is delayed makes way for a preferred size at once",
+        waits(policy(
+            replace(EIGHT, preferred_batch_sizes=(4, 8)), default_timeout_ns=200 * MS, allow_timeout_override=True,
+            timeout_action=TimeoutAction.DELAY,
+        )),
+        [A("a", 0, 2), A("b", 20, timeout=100), A("c", 40, 2)],
+        [("a c", 120), ("b", 320)],
+        [PREFERRED_SIZE, DELAY_EXCEEDED],
+    ),
+    Scenario(
         "a cancelled request does not count towards the pending batch",
         waits(),
         [A("a", 0, 4, cancel_at=50), A("b", 20, 3), A("c", 100, 4)],

@@ -35,7 +35,7 @@ class Play:
 
     def begin(self, requested=None, **inputs) -> list[str]:
         request = SimpleNamespace(id_prefix="[request id: r] ")
-        return self._take(self.scheduler.begin(request, inputs, requested))
+        return self._take(self.scheduler.begin(self.scheduler.admit(request, requested), inputs))
 
     def respond(self, name: str, outputs: dict | None = None, final: bool = True, **named) -> list[str]:
         sent = self._sent(name, final)

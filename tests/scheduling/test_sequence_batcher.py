@@ -349,6 +349,12 @@ def test_nothing_runs_before_slots_and_backlog_hold_enough_requests() -> None:
     assert play.batches == [("A1", 20), ("A2", 21), ("B1", 22), ("B2", 30)]
 
 
+def test_the_request_that_ends_the_hold_is_in_the_first_batch() -> None:
+    settings = SequenceBatcherSettings("seq", DirectSettings(4), hold_until=2)
+    play = Play(SequenceBatcher(settings, 1), steps(("A1^", 0), ("B1^", 10), ("B2$", 11)))
+    assert play.batches == [("A1 B1", 10), ("- B2", 11)]
+
+
 def test_sequences_outlive_their_instance_and_the_backlog_moves_into_a_new_one() -> None:
     scheduler = direct(1)
     scheduler.instance_idle(0, 0)

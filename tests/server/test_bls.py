@@ -284,7 +284,7 @@ def test_models_define_metrics_that_go_with_them(server: Server, scripted):
 family = pb_utils.MetricFamily(name="requests_seen", description="requests", kind=pb_utils.MetricFamily.COUNTER)
 counter = family.Metric(labels={"model": "caller"})
 counter.increment(2)
-self.kept = getattr(self, "kept", []) + [counter]
+self.kept = getattr(self, "kept", []) + [(family, counter)]
 return counter.value()
 """
     )
@@ -296,6 +296,20 @@ return counter.value()
     gone = threading.Event()
     while server.engine.custom_metrics.snapshot() and not gone.wait(0.01):
         pass
+
+
+def test_a_metric_ends_with_its_family(scripted):
+    ask = scripted(
+        """
+family = pb_utils.MetricFamily(name="forgotten", description="", kind=pb_utils.MetricFamily.GAUGE)
+gauge = family.Metric(labels={})
+gauge.set(1)
+del family
+gauge.set(2)
+"""
+    )
+    with pytest.raises(TritonError, match="the corresponding 'MetricFamily' has been deleted"):
+        ask(0)
 
 
 ASYNC = """

@@ -1,14 +1,18 @@
 """The examples of Triton's stateful-models document and their like, twice: simulated, and against the wall clock.
 
 A request is written ``s1.2`` (sequence 1, its second request), ``^`` starts a sequence and ``$`` ends it; a
-batch is written by its members, ``-`` for a null request.
+batch is written by its members, ``-`` for a null request. Their numbers are those of the scenarios in
+`tests/scheduling/test_sequence_batcher.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,11 +31,15 @@ TRIES = 3
 
 @dataclass(frozen=True)
 class Example:
-    """A configuration, arrivals ``(request, ms)``, how long the first batch takes (ms), and the batches."""
+    """A configuration, arrivals, how long the first batch takes (ms), and the batches.
+
+    An arrival is ``(request, ms)``, or ``(request, ms, options)``: its ``length``, if not 1, and when it times out
+    or is cancelled.
+    """
 
     name: str
     config: str
-    arrivals: list[tuple[str, int]]
+    arrivals: list[tuple[Any, ...]]
     batches: list[str]
     first_ms: int = 1
     refused: tuple[str, ...] = ()
@@ -57,6 +65,13 @@ EXAMPLES = [
         [("s1.1^", 0), ("s2.1^", 20), ("s3.1^", 40), ("s3.2", 80), ("s1.2$", 120), ("s3.3", 160), ("s4.1^$", 200),
          ("s2.2$", 240)],
         ["s1.1", "- s2.1", "- - s3.1", "- - s3.2", "s1.2", "- - s3.3", "s4.1", "- s2.2"],
+    ),
+    Example(
+        "10.3 direct: slots whose shapes differ from the first ready one's wait",
+        "max_batch_size: 4 sequence_batching { direct { } }",
+        [("s1.1^", 0), ("s1.2", 50, {"length": 2}), ("s2.1^", 100, {"length": 3}), ("s3.1^", 150, {"length": 2})],
+        ["s1.1", "s1.2 - s3.1", "- s2.1"],
+        first_ms=400,
     ),
     Example(
         "10.4 direct: minimum_slot_utilization or max_queue_delay",
@@ -94,6 +109,40 @@ EXAMPLES = [
         ["s1.1", "s2.1"],
         refused=("s1.2",),
     ),
+    Example(
+        "10.7b a sequence that was silent in the backlog runs what it has, then it is closed",
+        "max_batch_size: 1 sequence_batching { direct { } max_sequence_idle_microseconds: 250000 }",
+        [("s1.1^", 0), ("s2.1^", 50), *((f"s1.{i}", 150 * (i - 1)) for i in range(2, 7)), ("s1.7$", 900),
+         ("s2.2$", 1100)],
+        [*(f"s1.{i}" for i in range(1, 8)), "s2.1"],
+        refused=("s2.2",),
+    ),
+    Example(
+        "10.7c the shortest timeout in the backlog refuses all of a sequence",
+        "max_batch_size: 1 sequence_batching { direct { } }",
+        [("s1.1^", 0), ("s2.1^", 50, {"timeout_ms": 300}), ("s2.2", 100, {"timeout_ms": 100})],
+        ["s1.1"],
+        first_ms=600,
+        refused=("s2.1", "s2.2"),
+    ),
+    Example(
+        "10.7d a second START joins the sequence that is going on",
+        "max_batch_size: 1 sequence_batching { direct { } }",
+        [("s1.1^", 0), ("s1.2^", 50), ("s1.3$", 100), ("s1.4", 150)],
+        ["s1.1", "s1.2", "s1.3"],
+        refused=("s1.4",),
+    ),
+    *(
+        Example(
+            f"10.7e {strategy.split()[0]}: a cancelled request takes its sequence with it when the running one ends",
+            f"max_batch_size: 1 sequence_batching {{ {strategy} }}",
+            [("s1.1^", 0), ("s1.2", 50, {"cancel_ms": 150}), ("s1.3", 100), ("s1.4", 500)],
+            ["s1.1"],
+            first_ms=300,
+            refused=("s1.2", "s1.3", "s1.4"),
+        )
+        for strategy in ("direct { }", "oldest { max_candidate_sequences: 1 }")
+    ),
 ]  # fmt: skip
 by_name = pytest.mark.parametrize("example", EXAMPLES, ids=lambda each: each.name)
 
@@ -101,8 +150,14 @@ by_name = pytest.mark.parametrize("example", EXAMPLES, ids=lambda each: each.nam
 @by_name
 def test_simulated(example: Example):
     arrivals = [
-        tnb.Arrival(at * 1000, sequence_id=request.sequence, sequence_start=request.start, sequence_end=request.end)
-        for request, at in map(parsed, example.arrivals)
+        tnb.Arrival(
+            each.at_ms * 1000,
+            timeout_us=each.timeout_ms * 1000,
+            batch_key=each.length,
+            cancel_us=None if each.cancel_ms is None else each.cancel_ms * 1000,
+            **each.sequence,
+        )
+        for each in requests_of(example)
     ]
     times = iter([example.first_ms])
     rec = tnb.simulate(example.config, arrivals, lambda rows: next(times, 1) * 1_000_000)
@@ -124,38 +179,57 @@ def test_live(example: Example):
 
 @dataclass(frozen=True)
 class Request:
-    sequence: int
-    start: bool
-    end: bool
+    """One arrival, taken apart."""
+
+    name: str
+    sequence: dict[str, Any]
+    at_ms: int
+    length: int = 1
+    timeout_ms: int = 0
+    cancel_ms: int | None = None
 
 
-def parsed(arrival: tuple[str, int]) -> tuple[Request, int]:
-    text, at_ms = arrival
-    return Request(int(text[1]), "^" in text, "$" in text), at_ms
+def requests_of(example: Example) -> list[Request]:
+    found = []
+    for text, at_ms, *options in example.arrivals:
+        flags = {"sequence_start": "^" in text, "sequence_end": "$" in text}
+        sequence = {"sequence_id": int(text[1]), **flags}
+        found.append(Request(text.strip("^$"), sequence, at_ms, **(options[0] if options else {})))
+    return found
 
 
 def serve_timed(server: Server, config: str) -> None:
     fields = json_format.MessageToDict(parse_text(config).config, preserving_proto_field_name=True)
 
     @server.model(name="timed", **fields)
-    def timed(MS: tnb.FP32[1]) -> tnb.FP32[1]:
+    def timed(MS: tnb.FP32[-1]) -> tnb.FP32[-1]:
         time.sleep(float(MS.max()) / 1000)
         return MS
 
 
 async def play(server: Server, example: Example) -> None:
-    async def ask(request: Request, at_ms: int, run_ms: int) -> None:
-        await asyncio.sleep(at_ms / 1000)
-        await server["timed"].infer_async(
-            MS=np.full((1, 1), run_ms, np.float32),
-            sequence_id=request.sequence,
-            sequence_start=request.start,
-            sequence_end=request.end,
-        )
+    began = time.monotonic()
 
+    async def until(at_ms: int) -> None:
+        await asyncio.sleep(began + at_ms / 1000 - time.monotonic())
+
+    async def ask(request: Request, run_ms: int) -> None:
+        await until(request.at_ms)
+        answer = asyncio.ensure_future(
+            server["timed"].infer_async(
+                MS=np.full((1, request.length), run_ms, np.float32),
+                timeout_us=request.timeout_ms * 1000,
+                **request.sequence,
+            )
+        )
+        if request.cancel_ms is not None:
+            await until(request.cancel_ms)
+            answer.cancel()
+        await answer
+
+    requests = requests_of(example)
     await asyncio.gather(
-        *(ask(*parsed(each), 1 if index else example.first_ms) for index, each in enumerate(example.arrivals)),
-        return_exceptions=True,
+        *(ask(each, 1 if index else example.first_ms) for index, each in enumerate(requests)), return_exceptions=True
     )
 
 
@@ -163,7 +237,7 @@ def told(rec: tnb.Recording, example: Example) -> tuple[list[str], tuple[str, ..
     """The batches of a recording in words, in the order in which they were sent, and what was refused."""
     serials = [each.serial for each in rec.events if isinstance(each, RequestArrived)]
     # Requests arrive in the order of their times, ties in the order of the list.
-    names = [text.strip("^$") for text, _ in sorted(example.arrivals, key=lambda each: each[1])]
+    names = [each.name for each in sorted(requests_of(example), key=lambda each: each.at_ms)]
     name_of = dict(zip(serials, names, strict=True))
 
     def words(batch: Batch) -> str:
@@ -171,3 +245,51 @@ def told(rec: tnb.Recording, example: Example) -> tuple[list[str], tuple[str, ..
 
     batches = [words(each) for each in sorted(rec.batches, key=lambda each: each.number)]
     return batches, tuple(name_of[each.serial] for each in rec.refused)
+
+
+ITERATIVE = """
+import time
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.left = {}
+
+    def execute(self, requests):
+        time.sleep(0.12)
+        return [self.answer(each) for each in requests]
+
+    def answer(self, request):
+        x = pb_utils.get_input_tensor_by_name(request, "X").as_numpy()
+        left = self.left.setdefault(request.correlation_id(), int(x[0, 0])) - 1
+        self.left[request.correlation_id()] = left
+        if left:
+            request.set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
+            return None
+        return pb_utils.InferenceResponse([pb_utils.Tensor("Y", x)])
+"""
+
+
+def test_10_7f_live_an_iterative_request_joins_later_batches_until_it_is_done(write_model: Callable[..., Path]):
+    batching = "sequence_batching { iterative_sequence: true oldest { max_candidate_sequences: 4 } }"
+    repository = write_model("m", ITERATIVE, batching)
+    config = repository / "m" / "config.pbtxt"
+    config.write_text(config.read_text().replace("max_batch_size: 8", "max_batch_size: 2"))
+    seen = None
+    for _ in range(TRIES):
+        with Server(repository, port=0) as server, server.record() as rec:
+            asyncio.run(ask_in_turn(server, (4, 0.0), (2, 0.02), (1, 0.1)))
+        serials = [each.serial for each in rec.events if isinstance(each, RequestArrived)]
+        seen = [" ".join("xyz"[serials.index(each)] for each in batch.requests) for batch in rec.batches]
+        if seen == ["x", "y z", "x y", "x", "x"]:
+            break
+    assert seen == ["x", "y z", "x y", "x", "x"]
+
+
+async def ask_in_turn(server: Server, *requests: tuple[int, float]) -> None:
+    async def ask(steps: int, at: float) -> None:
+        await asyncio.sleep(at)
+        await server["m"].infer_async(X=np.full((1, 1), steps, np.float32))
+
+    await asyncio.gather(*(ask(steps, at) for steps, at in requests))

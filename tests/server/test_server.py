@@ -328,3 +328,26 @@ def test_whatever_goes_wrong_on_the_way_in_is_answered(server, monkeypatch):
     monkeypatch.setattr(server.engine, "submit", broken)
     with pytest.raises(tnb.TritonError, match="RuntimeError: broken"):
         server["add_sub"](INPUT0=X, INPUT1=X)
+
+
+def test_a_server_may_do_without_http():
+    with Server(port=0, allow_http=False, grpc_port=0) as server:
+        assert server.grpc_port
+        assert (server.url, repr(server)) == ("", "tritonnb server without HTTP")
+        with pytest.raises(UnavailableError, match="no HTTP endpoint"):
+            assert server.port
+
+
+@pytest.mark.skipif(not hasattr(socket, "SO_REUSEPORT"), reason="this system cannot share ports")
+@pytest.mark.parametrize("transport", ["fast", "tornado"])
+def test_servers_that_all_say_so_share_a_port(transport: str):
+    http = tnb.HttpOptions(transport=transport, reuse_port=True)
+    grpc = tnb.GrpcOptions(reuse_port=True)
+    with Server(port=0, http=http, grpc_port=0, grpc=grpc) as first:
+        ports = {"port": first.port, "grpc_port": first.grpc_port}
+        with Server(http=http, grpc=grpc, **ports) as second:
+            assert (second.port, second.grpc_port) == (first.port, first.grpc_port)
+        with pytest.raises(UnavailableError, match="already in use"):
+            Server(http=http, **ports)
+        with pytest.raises(UnavailableError, match="already in use"):
+            Server(grpc=grpc, **ports)

@@ -49,3 +49,48 @@ def test_a_request_over_http_is_traced_from_socket_to_socket(tmp_path: Path, cap
     assert main(["trace", str(path), "-o", str(output)]) == 0
     events = json.loads(output.read_text())["traceEvents"]
     assert {"r", "queue", "compute infer"} <= {each["name"] for each in events}
+
+
+ASKS = """
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        (request,) = requests
+        for trace in (request.trace(), None):
+            question = pb_utils.InferenceRequest(
+                model_name="answers", requested_output_names=["Y"], inputs=request.inputs(), trace=trace
+            )
+            answer = question.exec()
+        return [answer]
+"""
+ANSWERS = """
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", each.inputs()[0].as_numpy())]) for each in requests]
+"""
+
+
+def test_a_request_that_a_model_makes_is_in_the_trace_that_it_is_handed(tmp_path: Path, write_model):
+    write_model("asks", ASKS)
+    repository = write_model("answers", ANSWERS)
+    path = tmp_path / "trace.json"
+    trace = TraceOptions(str(path), frozenset(["TIMESTAMPS"]), rate=1)
+    with Server(repository, port=0, trace=trace) as server:
+        with httpclient.InferenceServerClient(f"127.0.0.1:{server.port}") as client:
+            given = httpclient.InferInput("X", [1, 1], "FP32")
+            given.set_data_from_numpy(np.ones((1, 1), np.float32))
+            client.infer("asks", [given])
+    entries = json.loads(path.read_text())
+    models = [each for each in entries if "model_name" in each]
+    assert models == [
+        {"id": 1, "model_name": "asks", "model_version": 1},
+        {"id": 2, "model_name": "answers", "model_version": 1, "parent_id": 1},
+    ]
+    below = [stamp["name"] for each in entries if each["id"] == 2 for stamp in each.get("timestamps", ())]
+    assert below == [
+        "REQUEST_START", "QUEUE_START", "COMPUTE_START", "COMPUTE_INPUT_END", "COMPUTE_OUTPUT_START", "COMPUTE_END",
+        "REQUEST_END",
+    ]  # fmt: skip

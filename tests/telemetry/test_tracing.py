@@ -14,7 +14,7 @@ from tritonnb.core.events import BatchExecuted, RequestArrived, StepSent
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.telemetry.perfetto import to_perfetto
 from tritonnb.telemetry.stream import EventStream
-from tritonnb.telemetry.trace_settings import TraceOptions, TraceSettings, levels_of, number_of
+from tritonnb.telemetry.trace_settings import TraceOptions, TraceSetting, TraceSettings, levels_of, number_of
 from tritonnb.telemetry.tracing import Tracer
 
 STAMPS = frozenset({"TIMESTAMPS"})
@@ -49,7 +49,7 @@ class Server:
 
     def infer(self, outputs: list[Tensor] | None = None, id: str = "", **inputs: Tensor) -> None:
         request = InferRequest("m", inputs, lambda request, response: None, id=id)
-        trace = self.tracer.sample("m")
+        trace = self.tracer.sample("m", {})
         if trace is not None:
             trace.submit(self.model, request)
             self.model.execute(request)
@@ -88,6 +88,14 @@ def test_a_trace_has_the_stamps_of_the_request_and_its_batch(path: Path):
     ]
 
 
+@pytest.mark.parametrize(("rate", "count"), [(0, -1), (1000, -1), (1, 0)])
+def test_what_a_client_wants_traced_is_traced_at_any_rate(rate: int, count: int):
+    setting = TraceSetting(TraceOptions(levels=STAMPS, rate=rate, count=count))
+    assert not setting.sample()
+    assert setting.sample(wanted=True)
+    assert not TraceSetting(TraceOptions(rate=1)).sample(wanted=True)  # the level is OFF
+
+
 def test_tensors_are_traced_when_asked_for(path: Path):
     server = Server(file=str(path), levels=EVERYTHING, rate=1)
     words = np.array([b'say "a"', b"b"], dtype=object)
@@ -115,7 +123,7 @@ def test_what_an_ensemble_sends_to_its_steps_is_traced_below_it(path: Path):
             server.stream.emit(RequestArrived(120, "first", 1, 11, 1, 0, 0, "", 0, 0, 0))
             server.stream.emit(StepSent(120, "e", 1, 10, 0, "first", 1, 11, 0, "inputs_ready"))
 
-    trace = server.tracer.sample("e")
+    trace = server.tracer.sample("e", {})
     assert trace is not None
     request = InferRequest("e", {}, lambda request, response: None)
     trace.submit(Ensemble(), request)
@@ -180,7 +188,7 @@ def test_new_settings_write_what_the_old_ones_collected_and_the_file_stays_json(
 
 def test_a_trace_in_progress_is_written_though_its_settings_are_gone(path: Path):
     server = Server(file=str(path), levels=STAMPS, rate=1)
-    trace = server.tracer.sample("m")
+    trace = server.tracer.sample("m", {})
     assert trace is not None
     server.tracer.update("", {"levels": frozenset()})
     trace.stamp("HTTP_RECV_START", 1)

@@ -8,7 +8,7 @@ are views of the batch's output.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -68,6 +68,33 @@ def gather(execution: Execution, name: str, ragged: bool = False) -> Array | Non
     return np.concatenate(parts)  # type: ignore[arg-type]
 
 
+def as_text(execution: Execution, name: str, array: Array) -> Array:
+    """The gathered strings of an input as ``str``, for runtimes whose Python interface takes no bytes.
+
+    A request with a string that is not UTF-8 is answered with an error, and its neighbours run.
+    """
+    try:
+        text = [each.decode() for each in array.ravel()]
+    except UnicodeDecodeError:
+        for index, request in enumerate(execution.requests):
+            part = input_of(request, name)
+            if part is not None and execution.responses[index] is None and not all(map(_is_utf8, part.ravel())):
+                execution.fail(
+                    index,
+                    InvalidArgumentError(f"{request.id_prefix}input '{name}' has a string that is not UTF-8"),
+                )
+        text = [each.decode(errors="replace") for each in array.ravel()]
+    return np.array(text, dtype=object).reshape(array.shape)
+
+
+def _is_utf8(string: bytes) -> bool:
+    try:
+        string.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def scatter(
     execution: Execution,
     outputs: Mapping[str, tuple[TensorSpec, Array]],
@@ -125,7 +152,9 @@ def output_tensor(spec: TensorSpec, array: Array, batching: bool) -> Tensor:
     return Tensor(spec.name, spec.datatype, array)
 
 
-def publish_states(execution: Execution, states: Mapping[str, Array], batching: bool) -> None:
+def publish_states(
+    execution: Execution, states: Mapping[str, Any], batching: bool, copy: Callable[[Any], Any] = np.copy
+) -> None:
     """Make each request's rows of the state outputs the next state of its sequence.
 
     Parameters
@@ -134,6 +163,8 @@ def publish_states(execution: Execution, states: Mapping[str, Array], batching: 
     states : mapping of str to array
         State outputs of the whole batch by ``output_name``.
     batching : bool
+    copy : callable
+        Copies an array of their kind.
     """
     if not states:
         return
@@ -146,7 +177,7 @@ def publish_states(execution: Execution, states: Mapping[str, Array], batching: 
                 # A view would keep the whole batch's output alive for as long as the sequence lives, and
                 # what a model gives may be its own memory or its input's.
                 part = _rows(name, array, row, rows) if batching else array
-                request.states.update(name, part.copy())
+                request.states.update(name, copy(part))
         row += rows
 
 
@@ -161,7 +192,7 @@ def _divide(name: str, array: Array, shapes: Sequence[tuple[int, ...]]) -> list[
     return [part.reshape(shape) for part, shape in zip(np.split(array.ravel(), ends), shapes, strict=True)]
 
 
-def _rows(name: str, array: Array, row: int, rows: int) -> Array:
+def _rows(name: str, array: Any, row: int, rows: int) -> Any:
     if array.ndim == 0 or row + rows > array.shape[0]:
         got = array.shape[0] if array.ndim else 0
         raise UnsupportedError(

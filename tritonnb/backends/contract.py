@@ -43,7 +43,9 @@ class ServerCalls(Protocol):
     def metrics(self) -> CustomMetrics:
         """The metrics that models define."""
 
-    def infer(self, request: InferRequest, *, decoupled: bool, caller: object) -> None:
+    def infer(
+        self, request: InferRequest, *, decoupled: bool, caller: object, cause: InferRequest | None = None
+    ) -> None:
         """Have a request run; errors, too, come through ``request.respond``, on the server's loop.
 
         Parameters
@@ -53,6 +55,8 @@ class ServerCalls(Protocol):
             Any number of responses is welcome.
         caller : BackendModelInstance or None
             The instance that does nothing else until the final response is there, if one does.
+        cause : InferRequest, optional
+            The request in whose trace this one belongs.
         """
 
     def cancel(self, request: InferRequest) -> None:

@@ -1,16 +1,49 @@
-"""How much memory this process takes."""
+"""How much memory is taken, to be asked before and after a model is loaded."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
+
+from tritonnb.backends.contract import MemoryPlace
+
+try:
+    import pynvml
+except ImportError:  # the extra "gpu" is not installed
+    pynvml = None
 
 _PAGES = Path("/proc/self/statm")
 
 
-def resident_bytes() -> int:
-    """Bytes of the process that are in memory; 0 where the system does not tell."""
+def taken(places: Iterable[MemoryPlace]) -> dict[MemoryPlace, int]:
+    """Bytes in use of each place: those of this process on the CPU, anybody's on a GPU.
+
+    Parameters
+    ----------
+    places : iterable of (str, int)
+        ``("CPU", 0)``, or ``"GPU"`` and its number.
+
+    Returns
+    -------
+    dict
+        0 where the system does not tell.
+    """
+    return {(kind, number): _of_gpu(number) if kind == "GPU" else _of_process() for kind, number in places}
+
+
+def _of_process() -> int:
     try:
         return int(_PAGES.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, AttributeError):
+        return 0
+
+
+def _of_gpu(number: int) -> int:
+    if pynvml is None:
+        return 0
+    try:
+        pynvml.nvmlInit()
+        return int(pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(number)).used)
+    except pynvml.NVMLError:
         return 0

@@ -1,8 +1,8 @@
 """The ONNX Runtime backend: ``backend: "onnxruntime"``.
 
 Session options, execution accelerators and auto-completion follow Triton's ONNX Runtime backend.
-Each instance has a session of its own. On CUDA the inputs are bound to the device and outputs are
-copied back once; on the CPU arrays go in and out as they are.
+Each instance has a session of its own. On CUDA its tensors are bound to the device (`BoundSession`) unless
+some are strings; on the CPU arrays go in and out as they are.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy.typing as npt
 import onnxruntime as ort
 from tritonclient.grpc import model_config_pb2 as pb
 
-from tritonnb.backends.batching import gather, publish_states, scatter
+from tritonnb.backends.batching import as_text, gather, publish_states, scatter
 from tritonnb.backends.contract import (
     Backend,
     BackendModel,
@@ -28,11 +28,12 @@ from tritonnb.backends.contract import (
     MemoryPlace,
     ModelContext,
 )
-from tritonnb.backends.memory import resident_bytes
+from tritonnb.backends.memory import taken
+from tritonnb.backends.onnx_binding import BoundSession
 from tritonnb.backends.onnx_options import check_settings, providers, run_options, session_options
 from tritonnb.backends.ragged import BatchTensors
 from tritonnb.core.datatypes import BY_NUMBER, BYTES, DataType
-from tritonnb.core.errors import InternalError, InvalidArgumentError, NotFoundError, UnsupportedError
+from tritonnb.core.errors import InternalError, InvalidArgumentError, NotFoundError, TritonError, UnsupportedError
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
 
 DEFAULT_MAX_BATCH_SIZE = 4
@@ -124,26 +125,46 @@ class OnnxInstance(BackendModelInstance):
         self._model = model
         self._spec = spec
         self._batching = model.spec.max_batch_size > 0
-        self._states = {each.output_name: each for each in model.context.config.sequence_batching.state}
+        self._bound: BoundSession | None = None
+        self._places: list[MemoryPlace] = [("CPU", 0)]
+        if spec.kind == "KIND_GPU":
+            self._places.append(("GPU", spec.device_id))
 
     def initialize(self) -> None:
         """Create the session and check that the configuration fits it."""
         model, spec = self._model, self._spec
         chosen = providers(model.context, spec)
         with _measuring:
-            before = resident_bytes()
+            before = taken(self._places)
             try:
                 self._session = ort.InferenceSession(str(model.path), model.options, providers=chosen)
             except Exception as error:
                 raise InternalError(f"onnx runtime error: {error}") from error
-            self._taken = max(0, resident_bytes() - before)
-        self._on_cuda = spec.kind == "KIND_GPU"
+            after = taken(self._places)
+            self._taken = {place: max(0, after[place] - before[place]) for place in self._places}
         _check_against(model, self._session, self._batching)
-        self._inputs = [each.name for each in self._session.get_inputs()]
-        self._dtypes = {each.name: _datatype(each) for each in self._session.get_inputs()}
+        tensors = (*self._session.get_inputs(), *self._session.get_outputs())
+        if spec.kind == "KIND_GPU" and all(each.type != "tensor(string)" for each in tensors):
+            self.bind("cuda", spec.device_id)
+        else:
+            self._list_tensors({})
+
+    def bind(self, device: str, device_id: int) -> None:
+        """Run on this device from now on, where states stay."""
+        config = self._model.context.config
+        self._bound = BoundSession(self._session, self._model.run_options, config, device, device_id)
+        self._list_tensors(self._bound.states)
+
+    def _list_tensors(self, bound_states: Mapping[str, str]) -> None:
+        """What goes in and out by way of the CPU: all but these states."""
+        inputs = {each.name: each for each in self._session.get_inputs()}
+        self._inputs = [name for name in inputs if name not in bound_states.values()]
+        self._dtypes = {name: _datatype(each) for name, each in inputs.items()}
         produced = [each.name for each in self._session.get_outputs()]
-        self._outputs = {name: spec for name, spec in model.spec.outputs.items() if name in produced}
-        self._fetched = [*self._outputs, *(name for name in self._states if name not in self._outputs)]
+        self._outputs = {name: spec for name, spec in self._model.spec.outputs.items() if name in produced}
+        states = (each.output_name for each in self._model.context.config.sequence_batching.state)
+        self._states = [name for name in states if name not in bound_states]
+        self._fetched = list(dict.fromkeys((*self._outputs, *self._states)))
 
     def execute(self, execution: Execution) -> None:
         """Gather, run, scatter."""
@@ -154,14 +175,16 @@ class OnnxInstance(BackendModelInstance):
                 feeds[name] = array
         for name, array in feeds.items():
             if self._dtypes[name] is BYTES:
-                feeds[name] = _as_text(array)
+                feeds[name] = as_text(execution, name, array)
         execution.compute_started()
         try:
             results = (
-                self._run_on_cuda(feeds)
-                if self._on_cuda
-                else self._session.run(self._fetched, feeds, self._model.run_options)
+                self._session.run(self._fetched, feeds, self._model.run_options)
+                if self._bound is None
+                else self._bound.run(execution, feeds, self._fetched)
             )
+        except TritonError:
+            raise
         except Exception as error:
             raise InternalError(f"onnx runtime error: {error}") from error
         execution.compute_ended()
@@ -173,23 +196,13 @@ class OnnxInstance(BackendModelInstance):
         scatter(execution, outputs, self._batching, batch.parts(execution))
 
     def memory_usage(self) -> Mapping[MemoryPlace, int]:
-        """What the process grew by when the session was made."""
-        return {("CPU", 0): self._taken}
+        """What the process, and the GPU's use, grew by when the session was made."""
+        return self._taken
 
     def finalize(self) -> None:
         """Free the session."""
+        self._bound = None
         del self._session
-
-    def _run_on_cuda(self, feeds: Mapping[str, npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
-        binding = self._session.io_binding()
-        for name, array in feeds.items():
-            value = ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array), "cuda", self._spec.device_id)
-            binding.bind_ortvalue_input(name, value)
-        for name in self._fetched:
-            binding.bind_output(name, "cuda", self._spec.device_id)
-        self._session.run_with_iobinding(binding, self._model.run_options)
-        arrays: list[npt.NDArray[Any]] = binding.copy_outputs_to_cpu()
-        return arrays
 
 
 def _model_path(context: ModelContext) -> Path:
@@ -239,9 +252,9 @@ def _check_against(model: OnnxModel, session: ort.InferenceSession, batching: bo
             f"provides {len(inputs)}"
         )
     for name in configured:
-        _find(name, inputs, "input", config.name)
+        _find(name, inputs, "input")
     for name in (*model.spec.outputs, *(each.output_name for each in states)):
-        _find(name, outputs, "output", config.name)
+        _find(name, outputs, "output")
     for name, spec in model.spec.inputs.items():
         if name in model.batch.ragged:
             _check_ragged(name, inputs[name], config)
@@ -261,12 +274,10 @@ def _check_ragged(name: str, tensor: Any, config: Any) -> None:
         )
 
 
-def _find(name: str, tensors: Mapping[str, Any], kind: str, model: str) -> None:
+def _find(name: str, tensors: Mapping[str, Any], kind: str) -> None:
     if name not in tensors:
-        allowed = ", ".join(tensors)
-        raise InvalidArgumentError(
-            f"unexpected inference {kind} '{name}', allowed {kind}s for model '{model}' are: {allowed}"
-        )
+        allowed = ", ".join(sorted(tensors))
+        raise InvalidArgumentError(f"unexpected inference {kind} '{name}', allowed {kind}s are: {allowed}")
 
 
 def _check_tensor(spec: TensorSpec, tensor: Any, kind: str, config: Any, batching: bool) -> None:
@@ -302,16 +313,10 @@ def _listed(shape: list[int]) -> str:
 # --- strings ------------------------------------------------------------------------------------
 
 
-def _as_text(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """ONNX Runtime takes strings as ``str``."""
-    text = [each.decode("utf-8", "surrogateescape") for each in array.ravel()]
-    return np.array(text, dtype=object).reshape(array.shape)
-
-
 def _as_bytes(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Other arrays than those of strings are left alone."""
     if array.dtype.kind != "O":
         return array
     flat = np.empty(array.size, dtype=object)
-    flat[:] = [str(each).encode("utf-8", "surrogateescape") for each in array.ravel()]
+    flat[:] = [str(each).encode() for each in array.ravel()]
     return flat.reshape(array.shape)

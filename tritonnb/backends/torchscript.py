@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from tritonnb.backends.batching import gather, publish_states, scatter
+from tritonnb.backends.batching import as_text, gather, publish_states, scatter
 from tritonnb.backends.contract import (
     Backend,
     BackendModel,
@@ -26,6 +26,7 @@ from tritonnb.backends.contract import (
     MemoryPlace,
     ModelContext,
 )
+from tritonnb.backends.device_states import DTYPES, DeviceStates
 from tritonnb.backends.ragged import BatchTensors
 from tritonnb.backends.torchscript_names import arguments_by_tensor, result_positions
 from tritonnb.core.datatypes import BY_NUMBER
@@ -35,17 +36,7 @@ from tritonnb.model_config.schema import INVALID, ModelSpec
 logger = logging.getLogger(__name__)
 
 #: What a module's tensors may be; a list of strings is TYPE_STRING.
-_DATATYPES = {
-    torch.bool: "TYPE_BOOL",
-    torch.uint8: "TYPE_UINT8",
-    torch.int8: "TYPE_INT8",
-    torch.int16: "TYPE_INT16",
-    torch.int32: "TYPE_INT32",
-    torch.int64: "TYPE_INT64",
-    torch.float16: "TYPE_FP16",
-    torch.float32: "TYPE_FP32",
-    torch.float64: "TYPE_FP64",
-}
+_DATATYPES = {dtype: name for name, dtype in DTYPES.items()}
 _STRINGS = "TYPE_STRING"
 
 #: A tensor, or a list of strings.
@@ -156,8 +147,7 @@ class TorchInstance(BackendModelInstance):
         self._device = torch.device("cuda", spec.device_id) if cuda else torch.device("cpu")
         self._stream = torch.cuda.Stream(self._device) if cuda else None  # type: ignore[no-untyped-call]
         self._staging: dict[str, torch.Tensor] = {}
-        self._states = {each.output_name: each.input_name for each in model.context.config.sequence_batching.state}
-        self._copied = set(self._states.values())
+        self._states = DeviceStates(model.context.config, self._device.type, spec.device_id)
 
     def initialize(self) -> None:
         """Load the module and decide how tensors go in and out."""
@@ -168,7 +158,9 @@ class TorchInstance(BackendModelInstance):
         self._arguments = arguments_by_tensor(config, self._module)
         self._positions = result_positions(config)
         controls = (each.name for each in config.sequence_batching.control_input)
-        self._inputs = [*self._model.spec.inputs, *controls, *self._states.values()]
+        strings = [each for each in config.sequence_batching.state if each.output_name not in self._states.by_output]
+        self._inputs = [*self._model.spec.inputs, *controls, *(each.input_name for each in strings)]
+        self._string_states = [each.output_name for each in strings]
 
     def execute(self, execution: Execution) -> None:
         """Gather, run, scatter."""
@@ -176,9 +168,10 @@ class TorchInstance(BackendModelInstance):
         arrays = batch.inputs(execution)
         for name in self._inputs:
             if (array := gather(execution, name, name in batch.ragged)) is not None:
-                arrays[name] = array
+                arrays[name] = as_text(execution, name, array) if array.dtype.kind == "O" else array
         with self._modes():
             tensors = {name: self._to_device(name, array) for name, array in arrays.items()}
+            tensors |= self._states.gather(execution)
             self._synchronize()
             execution.compute_started()
             try:
@@ -189,9 +182,10 @@ class TorchInstance(BackendModelInstance):
                 raise InternalError(f"PyTorch execute failure: {error}") from error
             self._synchronize()
             execution.compute_ended()
-            produced = self._to_cpu(self._pick(result))
-        if self._states:
-            publish_states(execution, {name: produced[name] for name in self._states}, self._batching)
+            picked = self._pick(result)
+            self._states.publish(execution, picked)  # type: ignore[arg-type]
+            produced = self._to_cpu({name: picked[name] for name in (*self._model.spec.outputs, *self._string_states)})
+        publish_states(execution, {name: produced[name] for name in self._string_states}, self._batching)
         outputs = {name: (spec, produced[name]) for name, spec in self._model.spec.outputs.items()}
         scatter(execution, outputs, self._batching, batch.parts(execution))
         if self._model.clean_cache and self._stream is not None:
@@ -229,10 +223,8 @@ class TorchInstance(BackendModelInstance):
         if array.dtype.kind == "O":
             return list(array)
         if self._stream is None:
-            # A model may write its inputs in place: a request that fails must leave its state as it was.
             # Read-only arrays, of which torch.from_numpy warns, are the bodies of HTTP requests.
-            keep = array.flags.writeable and name not in self._copied
-            return torch.from_numpy(array if keep else array.copy())
+            return torch.from_numpy(np.require(array, requirements="W"))
         count = array.size
         staging = self._staging.get(name)
         dtype = torch.from_numpy(np.empty(0, array.dtype)).dtype

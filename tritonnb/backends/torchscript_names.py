@@ -12,7 +12,7 @@ A module whose only argument is a dictionary gets its tensors by name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +47,7 @@ def arguments_by_tensor(config: Any, module: Any) -> dict[str, Argument] | None:
     """
     declared = list(module.forward.schema.arguments)[1:]
     if len(declared) == 1 and str(declared[0].type).startswith("Dict"):
+        _require_some("input", config.input)
         return None
     arguments = [Argument(each.name, not each.has_default_value()) for each in declared]
     sequences = config.sequence_batching
@@ -60,6 +61,7 @@ def arguments_by_tensor(config: Any, module: Any) -> dict[str, Argument] | None:
             f"unable to load model '{config.name}', configuration expects {count} inputs, model provides "
             f"{len(arguments)}"
         )
+    _require_some("input", config.input)
     by_name = {each.name: position for position, each in enumerate(arguments)}
     if set(inputs) <= set(by_name):
         _check_states(config, False, states)
@@ -76,9 +78,17 @@ def result_positions(config: Any) -> dict[str, int]:
     ------
     InvalidArgumentError
         If a model with implicit state has an output without an index in its name.
+    InternalError
+        If there is no output.
     """
+    _require_some("output", config.output)
     outputs = [each.name for each in config.output]
     return _positions(config, outputs, [each.output_name for each in config.sequence_batching.state])
+
+
+def _require_some(kind: str, tensors: Sequence[Any]) -> None:
+    if not tensors:
+        raise InternalError(f"model configuration must contain at least one {kind}, none were specified.")
 
 
 def _positions(config: Any, names: list[str], states: list[str]) -> dict[str, int]:

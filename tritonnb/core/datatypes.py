@@ -8,6 +8,7 @@ BF16 has no NumPy dtype: its tensors hold the raw 16-bit patterns as ``uint16``.
 from __future__ import annotations
 
 import struct
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -99,6 +100,22 @@ def encode_bytes(array: npt.NDArray[np.object_]) -> bytes:
     return b"".join(parts)
 
 
+def split_bytes(raw: bytes | memoryview, most: int = sys.maxsize) -> tuple[list[bytes], int]:
+    """At most so many elements of BYTES data in wire form, and where the last of them ends.
+
+    That is after the end of the data if it is cut short, and before it if there is more, or too little for a length.
+    """
+    view = memoryview(raw)
+    elements: list[bytes] = []
+    at, last_length = 0, len(view) - 4
+    length_at = struct.Struct("<I").unpack_from
+    while at <= last_length and len(elements) < most:
+        (length,) = length_at(view, at)
+        elements.append(bytes(view[at + 4 : at + 4 + length]))
+        at += 4 + length
+    return elements, at
+
+
 def decode_bytes(raw: bytes | memoryview) -> npt.NDArray[np.object_]:
     """The elements of BYTES data in wire form, as a flat object array of ``bytes``.
 
@@ -107,19 +124,13 @@ def decode_bytes(raw: bytes | memoryview) -> npt.NDArray[np.object_]:
     InvalidArgumentError
         If a length does not fit what follows it.
     """
-    view = memoryview(raw)
-    elements: list[bytes] = []
-    position, end = 0, len(view)
-    unpack = struct.Struct("<I").unpack_from
-    while position < end:
-        if end - position < 4:
-            raise InvalidArgumentError(f"incomplete string length indicator: {end - position} bytes left")
-        (length,) = unpack(view, position)
-        position += 4
-        if length > end - position:
-            raise InvalidArgumentError(f"incomplete string data: expected {length} bytes, {end - position} left")
-        elements.append(bytes(view[position : position + length]))
-        position += length
+    elements, at = split_bytes(raw)
+    left = len(raw) - at
+    if left > 0:
+        raise InvalidArgumentError(f"incomplete string length indicator: {left} bytes left")
+    if left < 0:
+        there = len(elements[-1])
+        raise InvalidArgumentError(f"incomplete string data: expected {there - left} bytes, {there} left")
     result = np.empty(len(elements), dtype=object)
     result[:] = elements
     return result

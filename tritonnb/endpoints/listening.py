@@ -6,9 +6,10 @@ import asyncio
 import errno
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
+from tritonnb.endpoints.endpoint import Endpoint
 from tritonnb.endpoints.grpc.endpoint import GrpcEndpoint
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.http.endpoint import HttpEndpoint, HttpOptions
@@ -21,19 +22,15 @@ DEFAULT_PORT = 8000
 _PORTS_TRIED = 100
 
 
-class Endpoint(Protocol):
-    """What serves an engine on a port."""
-
-    port: int
-
-    async def start(self) -> None:
-        """Listen; raises OSError if the port is taken."""
-
-    async def stop(self, drain: float) -> None:
-        """Accept no more requests; those in progress have some seconds."""
-
-
 E = TypeVar("E", bound=Endpoint)
+
+
+class PortTakenError(UnavailableError):
+    """Somebody else listens there; ``service`` is what could not begin."""
+
+    def __init__(self, service: str, host: str, port: int) -> None:
+        super().__init__(f"Socket '{host}:{port}' already in use")
+        self.service = service
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +42,8 @@ class ListenOptions:
     host : str
     port : int or None
         Of HTTP; None is 8000, or the next free one.
+    allow_http : bool
+        Whether there is an HTTP endpoint.
     http : HttpOptions
     grpc_port : int or None
         None: no gRPC endpoint. 0 is any free port, here as above.
@@ -60,6 +59,7 @@ class ListenOptions:
 
     host: str = "127.0.0.1"
     port: int | None = None
+    allow_http: bool = True
     http: HttpOptions = field(default_factory=HttpOptions)
     grpc_port: int | None = None
     grpc_host: str = ""
@@ -74,13 +74,13 @@ class Endpoints:
 
     Attributes
     ----------
-    http : HttpEndpoint
+    http : HttpEndpoint or None
     grpc : GrpcEndpoint or None
     metrics : MetricsEndpoint or None
     """
 
     def __init__(self) -> None:
-        self.http: HttpEndpoint
+        self.http: HttpEndpoint | None = None
         self.grpc: GrpcEndpoint | None = None
         self.metrics: MetricsEndpoint | None = None
         self._started: list[Endpoint] = []
@@ -90,20 +90,23 @@ class Endpoints:
 
         Raises
         ------
-        UnavailableError
+        PortTakenError
             If a port that was asked for is taken.
         InvalidArgumentError
             If an address cannot be listened on.
         """
         host, ports = options.host, range(DEFAULT_PORT, DEFAULT_PORT + _PORTS_TRIED)
-        self.http = await self._listen(
-            host,
-            ports if options.port is None else [options.port],
-            lambda port: HttpEndpoint(engine, host=host, port=port, options=options.http),
-        )
+        if options.allow_http:
+            self.http = await self._listen(
+                "HTTP",
+                host,
+                ports if options.port is None else [options.port],
+                lambda port: HttpEndpoint(engine, host=host, port=port, options=options.http),
+            )
         if options.grpc_port is not None:
             grpc_host = options.grpc_host or host
             self.grpc = await self._listen(
+                "GRPC",
                 grpc_host,
                 [options.grpc_port],
                 lambda port: GrpcEndpoint(engine, host=grpc_host, port=port, options=options.grpc),
@@ -111,6 +114,7 @@ class Endpoints:
         if options.metrics_port is not None:
             metrics_host = options.metrics_host or host
             self.metrics = await self._listen(
+                "Metrics",
                 metrics_host,
                 [options.metrics_port],
                 lambda port: MetricsEndpoint(engine, host=metrics_host, port=port, options=options.metrics),
@@ -121,17 +125,17 @@ class Endpoints:
         await asyncio.gather(*(each.stop(drain) for each in self._started))
         self._started.clear()
 
-    async def _listen(self, host: str, ports: range | list[int], make: Callable[[int], E]) -> E:
+    async def _listen(self, service: str, host: str, ports: range | list[int], make: Callable[[int], E]) -> E:
         for port in ports:
             endpoint = make(port)
             try:
                 await endpoint.start()
-            except OSError as error:
-                if error.errno != errno.EADDRINUSE:
+            except (OSError, OverflowError) as error:
+                if getattr(error, "errno", None) != errno.EADDRINUSE:
                     raise InvalidArgumentError(f"cannot listen on {host}:{port}: {error}") from error
             else:
                 self._started.append(endpoint)
                 return endpoint
         if len(ports) == 1:
-            raise UnavailableError(f"port {ports[0]} is in use; leave it out to take the next free one")
+            raise PortTakenError(service, host, ports[0])
         raise UnavailableError(f"no free port between {ports[0]} and {ports[-1]}")

@@ -13,6 +13,7 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import Tensor, UndecodedTensor
 from tritonnb.endpoints.classification import classify
 from tritonnb.runtime.served import Served
+from tritonnb.runtime.shared_memory import Part
 
 _MAX_INT64 = 2**63 - 1
 
@@ -27,13 +28,13 @@ class OutputFormat:
         As bytes, rather than as JSON.
     classification : int
         As this many classes; 0 for as it is.
-    region : memoryview or None
+    region : Part or None
         In this part of a shared memory region.
     """
 
     binary: bool = False
     classification: int = 0
-    region: memoryview | None = None
+    region: Part | None = None
 
 
 @dataclass

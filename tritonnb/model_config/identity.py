@@ -7,7 +7,7 @@ version directory; then platform and backend must agree.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError
@@ -98,6 +98,14 @@ def check_runtime(config: Any, directory: Path) -> None:
             f"unable to find Python backend based backend library 'model.py' for model '{config.name}', "
             f"searched: '{directory}'"
         )
+    if ".." in PurePath(runtime).parts:
+        places = [directory, *(each for each in directory.iterdir() if each.is_dir())]
+        for place in places:
+            if (place / runtime).is_file():
+                raise InvalidArgumentError(
+                    f"backend library name '{runtime}' escapes backend directory '{place}', for model "
+                    f"'{config.name}', check model config runtime field"
+                )
     raise InvalidArgumentError(
         f"unable to find backend library '{runtime}' for model '{config.name}', searched: '{directory}' "
     )

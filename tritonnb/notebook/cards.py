@@ -37,7 +37,7 @@ def server_card(server: Server) -> str:
         numbers = [found["inference_count"], found["execution_count"], _mean_batch(found)] if found else ["", "", ""]
         rows.append([*key, state, *runs, *numbers])
     titles = ("model", "version", "state", "backend", "scheduling", "rows", "executions", "mean batch")
-    link = f"<a href='{server.url}/v2'>{server.url}</a>"
+    link = f"<a href='{server.url}/v2'>{server.url}</a>" if server.url else "no HTTP endpoint"
     rest = f"<p>Not loaded: {html.escape(', '.join(absent))}.</p>" if absent else ""
     return f"<p><b>tritonnb server</b> at {link}</p>{_table(titles, rows) if rows else ''}{rest}"
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.errors import InvalidArgumentError, UnavailableError
 from tritonnb.profile.examples import Examples, Inputs, Shapes, examples
 from tritonnb.profile.result import LoadResult
 from tritonnb.profile.targets import InProcess, OverHttp, Shot, Target
@@ -145,6 +145,8 @@ def _target(model: ModelHandle | str, over: str) -> Target:
         return InProcess(model)
     if over != "http":
         raise InvalidArgumentError(f"over cannot be '{over}': give 'process' or 'http'")
+    if not model.server.url:
+        raise UnavailableError("the server has no HTTP endpoint")
     version = "" if model.version == -1 else f"/versions/{model.version}"
     return OverHttp(f"{model.server.url}/v2/models/{model.name}{version}")
 

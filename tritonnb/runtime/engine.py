@@ -98,12 +98,18 @@ class Engine:
         Raises
         ------
         InvalidArgumentError
-            If a model repository is no directory.
+            If a model repository is no directory, unless ``exit_on_error`` is False.
+        InternalError
+            If a model fails and ``exit_on_error`` is True.
         """
         self._calls.start()
-        for repository in self.options.model_repositories:
-            if not repository.is_dir():
-                raise InvalidArgumentError(f"model repository '{repository}' is not a directory")
+        try:
+            self._require_repositories()
+        except InvalidArgumentError as error:
+            if self.options.exit_on_error is not False:
+                raise
+            logger.error("error: creating server: %s - %s", error.status.label, error)
+            return
         everything = self.options.model_control_mode != "explicit" or "*" in self.options.load_models
         names = self._repository.directories.names() if everything else list(self.options.load_models)
         outcomes = await asyncio.gather(*map(self._repository.load, names), return_exceptions=True)
@@ -112,6 +118,8 @@ class Engine:
                 self.load_errors[name] = outcome
             elif isinstance(outcome, BaseException):
                 raise outcome
+        if self.load_errors and self.options.exit_on_error:
+            raise InternalError("failed to load all models")
         self._started = True
         if self.options.model_control_mode == "poll":
             self._polling = asyncio.get_running_loop().create_task(self._keep_polling())
@@ -137,6 +145,8 @@ class Engine:
             raise InternalError("Exit timeout expired. Exiting immediately.") from None
         finally:
             self.tracer.close()
+            if self.tracer.spans is not None:
+                await asyncio.to_thread(self.tracer.spans.close)
 
     # --- inference ----------------------------------------------------------------------------
 
@@ -185,8 +195,8 @@ class Engine:
         return served.metadata(self.ready_versions(name) if version == -1 else [served.version])
 
     def is_live(self) -> bool:
-        """Whether the server answers."""
-        return True
+        """Whether the server could begin its work."""
+        return self._started
 
     def is_ready(self) -> bool:
         """Whether it takes inference requests (strict readiness: for every model)."""
@@ -348,6 +358,11 @@ class Engine:
                 await self.poll()
             except Exception:  # a repository that is away for a while is no reason to stop looking
                 logger.exception("polling the model repositories failed")
+
+    def _require_repositories(self) -> None:
+        for repository in self.options.model_repositories:
+            if not repository.is_dir():
+                raise InvalidArgumentError(f"model repository '{repository}' is not a directory")
 
     def _refuse_when_stopping(self) -> None:
         if self._stopping:

@@ -14,12 +14,15 @@ from tritonnb.core.errors import InternalError, TritonError, UnavailableError, U
 from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.runtime.served import Served
 from tritonnb.telemetry.custom_metrics import CustomMetrics
+from tritonnb.telemetry.tracing import Tracer
 
 T = TypeVar("T")
 
 
 class Callee(Protocol):
     """As much of an engine as calls need."""
+
+    tracer: Tracer
 
     def model(self, name: str, version: int = -1) -> Served:
         """A model version that is ready."""
@@ -58,10 +61,12 @@ class ModelCalls:
 
     # --- on the models' threads ---------------------------------------------------------------
 
-    def infer(self, request: InferRequest, *, decoupled: bool, caller: object) -> None:
+    def infer(
+        self, request: InferRequest, *, decoupled: bool, caller: object, cause: InferRequest | None = None
+    ) -> None:
         """Have a request run; errors, too, come through ``request.respond``, on the loop."""
         assert self._loop is not None
-        self._loop.call_soon_threadsafe(self._submit, request, decoupled, caller)
+        self._loop.call_soon_threadsafe(self._submit, request, decoupled, caller, cause)
 
     def cancel(self, request: InferRequest) -> None:
         """Nobody waits for the request any more."""
@@ -101,12 +106,16 @@ class ModelCalls:
             return False
         return True
 
-    def _submit(self, request: InferRequest, decoupled: bool, caller: object) -> None:
+    def _submit(self, request: InferRequest, decoupled: bool, caller: object, cause: InferRequest | None) -> None:
         try:
             served = self._callee(request, decoupled)
             if caller is not None:
                 self._wait(request, served, caller)
-            served.submit(request)
+            trace = None if cause is None else self._engine.tracer.call(cause, request)
+            if trace is None:
+                served.submit(request)
+            else:
+                trace.submit(served, request)
         except TritonError as error:
             request.accepted_by = None
             request.respond(request, InferResponse(error=error))

@@ -64,6 +64,10 @@ class Model:
         Somebody asked for it by name, not only for an ensemble that it is a part of.
     ensemble : ModelSource or None
         An ensemble that is wanted: it is served whenever its steps' models are.
+    lock : asyncio.Lock
+        Held while its versions change.
+    loading : asyncio.Lock
+        Held by who loads it from its files; others see what came of that before they load it, too.
     """
 
     source: ModelSource | None = None
@@ -76,6 +80,7 @@ class Model:
     explicit: bool = False
     ensemble: ModelSource | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    loading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def ready_versions(self) -> list[int]:
         """Versions that answer requests, ascending."""

@@ -44,6 +44,11 @@ class EngineOptions:
         Whether the server is ready only when every model is.
     model_load_threads : int
         Models whose versions are loaded at the same time.
+    model_load_retries : int
+        ``--model-load-retry-count``: how often a version that cannot be created is tried again.
+    exit_on_error : bool or None
+        True: a server that does not get all its models at start ends. False: it goes on without them, even
+        without its repositories, but then it is neither live nor ready. None: it needs its repositories only.
     exit_timeout : float
         ``--exit-timeout-secs``: how long a stopping server waits for accepted work, in seconds.
     server_id : str
@@ -67,6 +72,8 @@ class EngineOptions:
     rate_limit_resources: Sequence[Resource] = ()
     strict_readiness: bool = True
     model_load_threads: int = 4
+    model_load_retries: int = 0
+    exit_on_error: bool | None = None
     exit_timeout: float = 30.0
     server_id: str = "triton"
     trace: TraceOptions = field(default_factory=TraceOptions)

@@ -48,6 +48,7 @@ class ModelRepository:
         self.table = ModelTable()
         self.directories = ModelDirectories(options)
         self._stream = facilities.stream
+        self._retries = options.model_load_retries
         self._closing: set[asyncio.Task[None]] = set()
         self.loader = ModelLoader(options, facilities, self.table.get)
 
@@ -85,11 +86,12 @@ class ModelRepository:
         if model.source is not None and model.source.backend is not None:
             await self.load_source(with_config(model.source, override))
             return
-        model.tried = await self.loader.in_thread(self.directories.fingerprint, name)
-        unchanged = override is None and not files and model.files == model.tried
-        if unchanged and not anew and model.ready_versions():
-            return
-        await self._load_from_files(model, name, override, files)
+        async with model.loading:
+            model.tried = await self.loader.in_thread(self.directories.fingerprint, name)
+            unchanged = override is None and not files and model.files == model.tried
+            if unchanged and not anew and model.ready_versions():
+                return
+            await self._load_from_files(model, name, override, files)
 
     async def load_source(self, source: ModelSource) -> None:
         """Load a model that does not come from a repository."""
@@ -178,11 +180,12 @@ class ModelRepository:
         if model.source is not None and (model.source.backend is not None or model.source.holder is not None):
             return
         try:
-            files = await self.loader.in_thread(self.directories.fingerprint, name)
-            if files == model.tried and (model.ready_versions() or model.failure or model.poll_failure):
-                return
-            model.tried = files
-            await self._load_from_files(model, name, None, None)
+            async with model.loading:
+                files = await self.loader.in_thread(self.directories.fingerprint, name)
+                if files == model.tried and (model.ready_versions() or model.failure or model.poll_failure):
+                    return
+                model.tried = files
+                await self._load_from_files(model, name, None, None)
         except TritonError as error:
             logger.error("failed to load '%s' as part of an ensemble: %s", name, error)
 
@@ -211,11 +214,13 @@ class ModelRepository:
 
     def _refuse_ensemble(self, model: Model, name: str, error: TritonError) -> None:
         model.is_valid, model.failure = False, error.message
+        logger.error("%s: %s", error.status.label, error.message)
         raise InvalidArgumentError(f"load failed for model '{name}': {error.message}\n") from error
 
     def _require_versions(self, model: Model, source: ModelSource) -> None:
         if not source.versions:
             model.failure = f"at least one version must be available under the version policy of model '{source.name}'"
+            logger.error("failed to load model '%s': %s", source.name, model.failure)
             raise InvalidArgumentError(f"load failed for model '{source.name}': {model.failure}\n")
 
     async def _create_versions(self, model: Model, source: ModelSource) -> None:
@@ -225,7 +230,7 @@ class ModelRepository:
                 model.versions[version] = Version(State.LOADING)
                 self._changed(name, version, State.LOADING)
         outcomes = await asyncio.gather(
-            *(self.loader.create(source, version) for version in source.versions), return_exceptions=True
+            *(self._create(source, version) for version in source.versions), return_exceptions=True
         )
         made = {v: each for v, each in zip(source.versions, outcomes, strict=True) if isinstance(each, Served)}
         failed = {v: each for v, each in zip(source.versions, outcomes, strict=True) if isinstance(each, BaseException)}
@@ -234,6 +239,14 @@ class ModelRepository:
             self._load_failed(model, name, source, failed)
         model.failure = ""
         self._swap(model, source, made)
+
+    async def _create(self, source: ModelSource, version: int) -> Served:
+        for _ in range(self._retries):
+            try:
+                return await self.loader.create(source, version)
+            except TritonError as error:
+                logger.error("failed to load '%s' version %d, trying again: %s", source.name, version, error)
+        return await self.loader.create(source, version)
 
     def _load_failed(self, model: Model, name: str, source: ModelSource, failed: dict[int, BaseException]) -> None:
         """Leave what served before serving, and say what went wrong."""

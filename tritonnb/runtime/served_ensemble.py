@@ -52,6 +52,7 @@ class ServedEnsemble(Served):
     def __init__(self, context: ModelContext, find: Find, stream: EventStream, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(context, stream, loop)
         self._find = find
+        self._take_over_labels()
         self._scheduler = EnsembleScheduler(_graph(context.config, find))
         self._flights: dict[InferRequest, _Flight] = {}
         self._stopping = False
@@ -68,13 +69,14 @@ class ServedEnsemble(Served):
             raise UnavailableError(f"{request.id_prefix}{STOPPING}")
         if self._answer_from_cache(request):
             return
-        models = self._step_models()
+        flight = _Flight(request, self._step_models())
+        run = flight.run = self._scheduler.admit(flight, request.requested_outputs)
         self._in_flight += 1
-        self._flights[request] = _Flight(request, models)
+        self._flights[request] = flight
         sequence = Sequence.of(request)
         rows = request.batch_size if self.spec.max_batch_size > 0 else 0
         inputs = {name: EnsembleTensor(tensor, rows, sequence) for name, tensor in request.inputs.items()}
-        self._carry_out(self._scheduler.begin(request, inputs, request.requested_outputs))
+        self._carry_out(self._scheduler.begin(run, inputs))
 
     def needed_models(self) -> list[Served]:
         """The models of the steps."""
@@ -84,7 +86,7 @@ class ServedEnsemble(Served):
         """Cancel the steps that wait or run, and begin no other."""
         request.cancelled = True
         flight = self._flights.get(request)
-        if flight is None or flight.run is None:
+        if flight is None:
             return
         flight.unlimit()
         self._carry_out(self._scheduler.cancel(flight.run))
@@ -101,12 +103,20 @@ class ServedEnsemble(Served):
     def _step_models(self) -> list[Served]:
         return [self._find(step.model_name, step.model_version) for step in self._scheduler.graph.steps]
 
+    def _take_over_labels(self) -> None:
+        """An output that names no labels of its own has those of the step that writes it."""
+        for step in self.config.ensemble_scheduling.step:
+            model = self._find(step.model_name, step.model_version)
+            for output, tensor in step.output_map.items():
+                labels = model.labels(output)
+                if tensor in self.spec.outputs and labels is not None:
+                    self._labels.setdefault(tensor, labels)
+
     # --- decisions ----------------------------------------------------------------------------
 
     def _carry_out(self, decisions: Iterable[EnsembleDecision]) -> None:
         for decision in decisions:
-            flight = self._flights[decision.run.request]
-            flight.run = decision.run
+            flight = decision.run.request
             if type(decision) is RunStep:
                 self._run_step(flight, decision)
             elif type(decision) is Answer:
@@ -220,7 +230,7 @@ class _Flight:
     def __init__(self, request: InferRequest, models: list[Served]) -> None:
         self.request = request
         self.models = models
-        self.run: EnsembleRun | None = None
+        self.run: EnsembleRun
         self.open: dict[InferRequest, Served] = {}
         self.unmeasured: set[EnsembleStepRequest | None] = set()
         self.compute_ns = (0, 0, 0)
@@ -230,6 +240,11 @@ class _Flight:
         self._owed: list[_StepRequest] = []
         for model in models:
             model.hold()
+
+    @property
+    def id_prefix(self) -> str:
+        """What stands before many of Triton's error texts."""
+        return self.request.id_prefix
 
     def request_for(self, decision: RunStep, model: Served) -> InferRequest:
         """The request of a step; whoever sends it sets ``respond``."""
@@ -301,8 +316,7 @@ class _Flight:
 
     def let_respond(self) -> None:
         """Let limited steps respond again, as far as what they led to has begun."""
-        held = self.run.held if self.run is not None else 0
-        while len(self._owed) > held:
+        while len(self._owed) > self.run.held:
             self._owed.pop(0).permits.release()
 
     def unlimit(self) -> None:

@@ -280,20 +280,21 @@ class ServedModel(Served):
     def _complete_answers(self, instance: Instance, execution: Execution, raised: TritonError | None) -> list[str]:
         """See to it that every request is answered or runs again; the failure reason of each, or ""."""
         failures: list[str] = []
-        errors_fail = instance.backend_instance.error_responses_fail
+        errors_fail, decoupled = instance.backend_instance.error_responses_fail, self.decoupled
         for index, response in enumerate(execution.responses):
-            failed = response is not None and response.error is not None and errors_fail
-            if index in execution.rescheduled and raised is None:
-                failed = False
-            elif response is None and (raised is not None or not self.decoupled):
-                failed = True
+            sender = execution.senders.get(index)
+            if raised is None and (index in execution.rescheduled or (response is None and (decoupled or sender))):
+                failures.append("")  # it runs again, or its responses go their own way
+                continue
+            failed = response is None or (response.error is not None and errors_fail)
+            if response is None and not (sender is not None and sender.closed):
                 error = raised or InternalError(
                     f"model '{self.name}', instance '{instance.spec.name}': no response to the request"
                 )
-                if not self.decoupled:
-                    execution.responses[index] = InferResponse(error=error)
-                elif not execution.sender(index).closed:
+                if decoupled:
                     execution.sender(index).send(InferResponse(error=error))
+                else:
+                    execution.responses[index] = InferResponse(error=error)
             failures.append("BACKEND" if failed else "")
         return failures
 
@@ -338,9 +339,12 @@ class ServedModel(Served):
             self._deliver(earlier, answer)
 
     def _deliver_from_anywhere(self, request: InferRequest, response: InferResponse) -> None:
-        self._loop.call_soon_threadsafe(self._deliver_decoupled, request, response)
+        self._loop.call_soon_threadsafe(self._deliver_sent, request, response)
 
-    def _deliver_decoupled(self, request: InferRequest, response: InferResponse) -> None:
+    def _deliver_sent(self, request: InferRequest, response: InferResponse) -> None:
+        if not self.decoupled:
+            self._answer(request, response)
+            return
         index, since_ns = self._responses_sent.pop(request.serial, (0, request.queued_ns))
         now = time.monotonic_ns()
         if not response.final:

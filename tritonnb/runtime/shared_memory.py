@@ -1,30 +1,61 @@
 """Shared memory regions that clients register, to send and receive tensors without copying them.
 
-A region is a part of a POSIX shared memory object, mapped while it is registered; a request that uses
-it keeps the mapping alive until it is done. CUDA regions are refused, as a Triton does that sees no GPU.
+A region is a part of a POSIX shared memory object, mapped while it is registered; while a request sees it, it
+cannot be unregistered. CUDA regions are refused, as a Triton does that sees no GPU.
 
 Implements the system shared memory and CUDA shared memory extensions.
 """
 
 from __future__ import annotations
 
+import gc
 import mmap
 import os
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from tritonnb.core.errors import AlreadyExistsError, InternalError, InvalidArgumentError, NotFoundError
+from tritonnb.runtime.cuda_memory import CudaRegion
 
 try:
     import _posixshmem
 except ImportError:  # Windows has no such objects
     _posixshmem = None
 
-_HANDLE_SIZE = 64  # sizeof(cudaIpcMemHandle_t)
+
+class Part(Protocol):
+    """A part of a region that a tensor is in."""
+
+    def __len__(self) -> int:
+        """Bytes."""
+
+    def read(self) -> memoryview:
+        """The bytes; those of system shared memory are not copied."""
+
+    def write(self, contents: bytes | memoryview) -> None:
+        """Overwrite the first bytes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class SystemPart:
+    """A part of a mapped region."""
+
+    memory: memoryview
+
+    def __len__(self) -> int:
+        return len(self.memory)
+
+    def read(self) -> memoryview:
+        """The bytes themselves."""
+        return self.memory
+
+    def write(self, contents: bytes | memoryview) -> None:
+        """Overwrite the first bytes."""
+        self.memory[: len(contents)] = contents
+
+
+@dataclass(frozen=True, slots=True)
+class SystemRegion:
     """A registered region.
 
     Attributes
@@ -33,26 +64,46 @@ class Region:
         What clients call it, and the name of the shared memory object.
     offset, byte_size : int
         Where it begins in the object, and its size.
-    memory : memoryview
+    memory : mmap.mmap
         Its bytes, writable.
     """
+
+    kind: ClassVar[str] = "system"
 
     name: str
     key: str
     offset: int
     byte_size: int
-    memory: memoryview
+    memory: mmap.mmap
+
+    def part(self, offset: int, byte_size: int) -> SystemPart:
+        """A part of it, which is within its bounds."""
+        return SystemPart(memoryview(self.memory)[offset : offset + byte_size])
+
+    def release(self) -> bool:
+        """End the mapping, unless a request still sees it."""
+        for _ in range(2):
+            try:
+                self.memory.close()
+            except BufferError:
+                gc.collect()  # requests that are done may wait for that
+            else:
+                return True
+        return False
 
     def to_dict(self) -> dict[str, Any]:
         """As the extension describes it."""
         return {"name": self.name, "key": self.key, "offset": self.offset, "byte_size": self.byte_size}
 
 
+Region = TypeVar("Region", SystemRegion, CudaRegion)
+
+
 class SharedMemory:
     """The regions of one server; lives on its loop."""
 
     def __init__(self) -> None:
-        self._regions: dict[str, Region] = {}
+        self._regions: dict[str, SystemRegion | CudaRegion] = {}
 
     def register_system(self, name: str, key: str, offset: int, byte_size: int) -> None:
         """Register a part of a shared memory object.
@@ -62,8 +113,7 @@ class SharedMemory:
         AlreadyExistsError, InternalError, InvalidArgumentError
             If the name is taken, or there is no such object, or no such part of it.
         """
-        if name in self._regions:
-            raise AlreadyExistsError(f"shared memory region '{name}' already in manager")
+        self._check_free(name)
         descriptor = _open(key)
         try:
             memory = _map(descriptor, offset, byte_size)
@@ -71,54 +121,59 @@ class SharedMemory:
             raise InvalidArgumentError(f"failed to register shared memory region '{name}': {error}") from None
         finally:
             os.close(descriptor)
-        self._regions[name] = Region(name, key, offset, byte_size, memory)
+        self._regions[name] = SystemRegion(name, key, offset, byte_size, memory)
 
-    def register_cuda(self, handle: bytes) -> None:
-        """Refuse a region in the memory of a GPU.
+    def register_cuda(self, name: str, handle: bytes, device_id: int, byte_size: int) -> None:
+        """Register memory of a GPU.
 
         Raises
         ------
-        InvalidArgumentError
+        AlreadyExistsError, InvalidArgumentError
+            If the name is taken, or the handle cannot be opened here.
         """
-        if len(handle) != _HANDLE_SIZE:
-            raise InvalidArgumentError("'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t")
-        raise InvalidArgumentError("failed to register shared memory region: invalid args")
+        self._check_free(name)
+        self._regions[name] = CudaRegion.open(name, handle, device_id, byte_size)
 
-    def unregister_system(self, name: str = "") -> None:
-        """Forget a region, which need not be there, or all of them."""
-        if name:
-            self._regions.pop(name, None)
-        else:
-            self._regions.clear()
+    def unregister(self, kind: type[SystemRegion | CudaRegion], name: str = "") -> None:
+        """Forget a region of this kind, which need not be there, or all of them.
 
-    def system_status(self, name: str = "") -> list[Region]:
-        """A region, or all of them by name.
+        Raises
+        ------
+        InternalError
+            If requests still use it, or some of them; the others are forgotten.
+        """
+        there = [each for each in sorted(self._regions) if isinstance(self._regions[each], kind)]
+        wanted = [each for each in there if name in ("", each)]
+        in_use = [each for each in wanted if not self._regions[each].release()]
+        for each in set(wanted).difference(in_use):
+            del self._regions[each]
+        if in_use and name:
+            raise InternalError(f"Cannot unregister shared memory region '{name}', it is currently in use.")
+        if in_use:
+            failed = "".join(f"{each} ," for each in in_use)
+            raise InternalError(
+                f"Failed to unregister the following {kind.kind.lower()} shared memory regions: {failed}"
+            )
+
+    def status(self, kind: type[Region], name: str = "") -> list[Region]:
+        """A region of this kind, or all of them by name.
 
         Raises
         ------
         NotFoundError
         """
         if not name:
-            return [self._regions[each] for each in sorted(self._regions)]
-        if name not in self._regions:
-            raise NotFoundError(f"Unable to find system shared memory region: '{name}'")
-        return [self._regions[name]]
-
-    def check_cuda(self, name: str) -> None:
-        """Refuse to tell of a CUDA region: there is none.
-
-        Raises
-        ------
-        NotFoundError
-        """
-        if name in self._regions:
+            return [each for _, each in sorted(self._regions.items()) if isinstance(each, kind)]
+        region = self._regions.get(name)
+        if region is None:
+            raise NotFoundError(f"Unable to find {kind.kind.lower()} shared memory region: '{name}'")
+        if not isinstance(region, kind):
             raise NotFoundError(
-                f"The region named '{name}' is registered as system shared memory, not CUDA shared memory"
+                f"The region named '{name}' is registered as {region.kind} shared memory, not {kind.kind} shared memory"
             )
-        if name:
-            raise NotFoundError(f"Unable to find cuda shared memory region: '{name}'")
+        return [region]
 
-    def part(self, name: str, offset: int, byte_size: int) -> memoryview:
+    def part(self, name: str, offset: int, byte_size: int) -> Part:
         """The part of a region that a tensor is in.
 
         Raises
@@ -132,10 +187,14 @@ class SharedMemory:
             raise InvalidArgumentError(f"Invalid offset for shared memory region: '{name}'")
         if not 0 <= offset + byte_size - 1 < region.byte_size:
             raise InvalidArgumentError(f"Invalid offset + byte size for shared memory region: '{name}'")
-        return region.memory[offset : offset + byte_size]
+        return region.part(offset, byte_size)
+
+    def _check_free(self, name: str) -> None:
+        if name in self._regions:
+            raise AlreadyExistsError(f"shared memory region '{name}' already in manager")
 
 
-def fill(output: str, part: memoryview, contents: bytes | memoryview) -> None:
+def fill(output: str, part: Part, contents: bytes | memoryview) -> None:
     """Write an output where the client wants it.
 
     Raises
@@ -148,7 +207,7 @@ def fill(output: str, part: memoryview, contents: bytes | memoryview) -> None:
             f"shared memory size specified with the request for output '{output}' ({len(part)} bytes) should be at "
             f"least {len(contents)} bytes to hold the results"
         )
-    part[: len(contents)] = contents
+    part.write(contents)
 
 
 def _open(key: str) -> int:
@@ -161,12 +220,10 @@ def _open(key: str) -> int:
     return descriptor
 
 
-def _map(descriptor: int, offset: int, byte_size: int) -> memoryview:
+def _map(descriptor: int, offset: int, byte_size: int) -> mmap.mmap:
     size = os.fstat(descriptor).st_size
-    if byte_size > size:
+    if offset + byte_size > size:  # touching what is not there would end the process
         raise ValueError("invalid args")
     if not byte_size or offset % mmap.ALLOCATIONGRANULARITY:
         raise ValueError("unable to process address spaceInvalid argument")
-    if offset + byte_size > size:  # touching what is not there would end the process
-        raise ValueError("invalid args")
-    return memoryview(mmap.mmap(descriptor, byte_size, offset=offset))
+    return mmap.mmap(descriptor, byte_size, offset=offset)

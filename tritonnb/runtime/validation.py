@@ -8,12 +8,11 @@ needed of the configuration is computed once, so that a good request costs a few
 from __future__ import annotations
 
 import math
-import struct
 from typing import Any, NoReturn
 
 import numpy as np
 
-from tritonnb.core.datatypes import BYTES
+from tritonnb.core.datatypes import BYTES, split_bytes
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import InferRequest, Tensor, UndecodedTensor
 from tritonnb.model_config.schema import ModelSpec, TensorSpec, resolve_reshape
@@ -146,31 +145,23 @@ class RequestValidator:
     def _strings(self, request: InferRequest, tensor: UndecodedTensor) -> np.ndarray[Any, Any]:
         expected = self._count(request, tensor.shape)
         where = f"for inference input '{tensor.name}' for model '{self._spec.name}'"
-        raw = memoryview(tensor.raw)
-        length_of = struct.Struct("<I").unpack_from
-        elements: list[bytes] = []
-        at, end, length = 0, len(raw), 0
-        while at < end:
-            if end - at < 4:
-                self._refuse(
-                    request,
-                    f"incomplete string length indicator {where}, expecting 4 bytes but only {end - at} bytes "
-                    "available. Please make sure the string length indicator is in one buffer.",
-                )
-            if len(elements) == expected:
-                self._refuse(
-                    request,
-                    f"unexpected number of string elements {expected + 1} {where}, expecting {expected}",
-                )
-            (length,) = length_of(raw, at)
-            elements.append(bytes(raw[at + 4 : at + 4 + length]))
-            at += 4 + length
+        elements, at = split_bytes(tensor.raw, expected)
+        left = len(tensor.raw) - at
+        if 0 < left < 4:
+            self._refuse(
+                request,
+                f"incomplete string length indicator {where}, expecting 4 bytes but only {left} bytes available. "
+                "Please make sure the string length indicator is in one buffer.",
+            )
+        if left > 0:
+            self._refuse(request, f"unexpected number of string elements {expected + 1} {where}, expecting {expected}")
         if len(elements) != expected:
             self._refuse(request, f"expected {expected} string elements {where}, got {len(elements)}")
-        if at > end:
+        if left < 0:
+            there = len(elements[-1])
             raise IncompleteStringError(
                 f"incomplete string data for inference input '{tensor.name}', expecting string of length "
-                f"{length} but only {len(elements[-1])} bytes available"
+                f"{there - left} but only {there} bytes available"
             )
         array = np.empty(expected, dtype=object)
         array[:] = elements

@@ -175,7 +175,7 @@ class DynamicBatcher:
     def wake(self, now: int) -> Sequence[Decision]:
         """A request may have expired, or the pending batch waited long enough."""
         refused = self._expire(now)
-        if refused or (self._pass_due_ns is not None and now >= self._pass_due_ns):
+        if self._pass_due_ns is not None and now >= self._pass_due_ns:
             return refused + self._advance(now)
         self._plan_wake()
         return refused
@@ -239,7 +239,10 @@ class DynamicBatcher:
 
     def _expire(self, now: int) -> list[Decision]:
         expiry = self.queue.next_expiry() if self._expiring else None
-        return [] if expiry is None or now < expiry else list(self.queue.expire(now))
+        if expiry is None or now < expiry:
+            return []
+        self._enough_rows, self._pass_due_ns = 0, now  # those who are left may fit together
+        return list(self.queue.expire(now))
 
     def _may_leave_for_later(self) -> bool:
         return self._forms_late and not self.instances.idle and not self._hold_until

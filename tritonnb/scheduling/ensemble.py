@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tritonnb.core.errors import CancelledError, InvalidArgumentError, TritonError
@@ -35,6 +35,8 @@ class Step:
         ``input_map`` and ``output_map``: the ensemble's tensor for each tensor of the model.
     decoupled : bool
         Its model may respond any number of times.
+    reads : tuple of str
+        The ensemble's tensors among ``inputs``, each once.
     """
 
     index: int
@@ -43,6 +45,10 @@ class Step:
     inputs: Mapping[str, str]
     outputs: Mapping[str, str]
     decoupled: bool = False
+    reads: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reads", tuple(dict.fromkeys(self.inputs.values())))
 
 
 class EnsembleGraph:
@@ -73,7 +79,7 @@ class EnsembleGraph:
         self.steps = tuple(steps)
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
-        self.optional = frozenset(optional)
+        self.required = frozenset(inputs) - frozenset(optional)
         self.max_inflight_requests = max_inflight_requests
         self.decoupled = any(each.decoupled for each in steps)
         self._writer = {tensor: step for step in steps for tensor in step.outputs.values()}
@@ -95,7 +101,7 @@ class EnsembleGraph:
         found = self._plans.get(wanted)
         if found is None:
             once = tuple(dict.fromkeys(wanted))
-            found = Plan(self.steps_for(once), once)
+            found = Plan(self.inputs, self.steps_for(once), once)
             if len(self._plans) < _MOST_PLANS:
                 self._plans[wanted] = found
         return found
@@ -105,29 +111,62 @@ class EnsembleGraph:
 _MOST_PLANS = 64
 
 
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """What follows when the tensors from one place come: those of the request, or those of a step.
+
+    Attributes
+    ----------
+    tensors : tuple of (str, str, int)
+        The name at its place, the ensemble's name, and the number of readers, of each that somebody reads.
+    steps : tuple of (Step, frozenset of str)
+        Those that read one of them, and all that they need.
+    answers : bool
+        The answer may be complete then.
+    """
+
+    tensors: tuple[tuple[str, str, int], ...]
+    steps: tuple[tuple[Step, frozenset[str]], ...]
+    answers: bool
+
+
 class Plan:
     """What has to run for some outputs of an ensemble.
 
     Attributes
     ----------
-    wanted : tuple of str
+    wanted : frozenset of str
         The outputs.
-    steps : dict of str to tuple of Step
-        The steps that read a tensor.
-    readers : dict of str to int
-        How many look at a tensor: steps, and the answer.
+    order : tuple of str
+        The same, as they were asked for.
+    begin : Arrival
+        Of the request's own tensors.
+    after : dict of int to Arrival
+        Of those of a step, by its index.
     """
 
-    def __init__(self, steps: Iterable[Step], wanted: tuple[str, ...]) -> None:
-        self.wanted = wanted
-        reading: dict[str, list[Step]] = {}
+    def __init__(self, inputs: Iterable[str], steps: Collection[Step], wanted: tuple[str, ...]) -> None:
+        self.order = wanted
+        self.wanted = frozenset(wanted)
+        self._readers: dict[str, list[Step]] = {}
         for step in steps:
-            for tensor in dict.fromkeys(step.inputs.values()):
-                reading.setdefault(tensor, []).append(step)
-        self.steps = {tensor: tuple(several) for tensor, several in reading.items()}
-        self.readers = {
-            tensor: len(self.steps.get(tensor, ())) + (tensor in wanted) for tensor in (*self.steps, *wanted)
-        }
+            for tensor in step.reads:
+                self._readers.setdefault(tensor, []).append(step)
+        self.begin = self._arrival({each: each for each in inputs})
+        self.after = {step.index: self._arrival(step.outputs) for step in steps}
+
+    def _arrival(self, names: Mapping[str, str]) -> Arrival:
+        counts = [
+            (name, tensor, len(self._readers.get(tensor, ())) + (tensor in self.wanted))
+            for name, tensor in names.items()
+        ]
+        read = tuple(each for each in counts if each[2])
+        reached = {step.index: step for _, tensor, _ in read for step in self._readers.get(tensor, ())}
+        return Arrival(
+            read,
+            tuple((step, frozenset(step.reads)) for step in reached.values()),
+            not self.wanted.isdisjoint(names.values()) or not self.wanted,
+        )
 
 
 class EnsembleRun:
@@ -137,6 +176,7 @@ class EnsembleRun:
     ----------
     request : object
         Whatever it was begun for.
+    plan : Plan
     running : int
         Step requests that have not had their final response.
     held : int
@@ -147,15 +187,15 @@ class EnsembleRun:
         What the first failing step said.
     """
 
-    __slots__ = ("_iterations", "_left", "_plan", "_values", "error", "held", "request", "responses", "running")
+    __slots__ = ("_iterations", "_left", "_values", "error", "held", "plan", "request", "responses", "running")
 
     def __init__(self, request: Any, plan: Plan) -> None:
         self.request = request
+        self.plan = plan
         self.running = self.held = self.responses = 0
         self.error: TritonError | None = None
-        self._plan = plan
-        self._values: dict[tuple[str, int], Any] = {}
-        self._left: dict[tuple[str, int], int] = {}
+        self._values: dict[int, dict[str, Any]] = {}
+        self._left: dict[tuple[str, int], int] = {}  # readers to come, of tensors with several
         self._iterations: dict[int, int] = {}
 
     @property
@@ -171,45 +211,37 @@ class EnsembleRun:
         self._iterations[step.index] = number + 1
         return number
 
-    def put(self, tensors: Mapping[str, Any], iteration: int) -> list[Step]:
-        """Tensors have come; the steps that can run now."""
-        plan = self._plan
-        reached: dict[int, Step] = {}
-        for name, value in tensors.items():
-            readers = plan.readers.get(name)
-            if readers:
-                self._values[name, iteration] = value
-                self._left[name, iteration] = readers
-                for step in plan.steps.get(name, ()):
-                    reached[step.index] = step
-        return [step for step in reached.values() if self._has(step.inputs.values(), iteration)]
+    def put(self, arrival: Arrival, given: Mapping[str, Any], iteration: int) -> list[Step]:
+        """Tensors have come, by their names where they come from; the steps that can run now."""
+        values = self._values.get(iteration)
+        if values is None:
+            values = self._values[iteration] = {}
+        for name, tensor, readers in arrival.tensors:
+            values[tensor] = given.get(name)
+            if readers > 1:
+                self._left[tensor, iteration] = readers
+        there = values.keys()
+        return [step for step, needs in arrival.steps if needs <= there]
 
     def take(self, tensors: Iterable[str], iteration: int) -> dict[str, Any]:
         """Tensors for one of their readers; the last reader's are forgotten."""
+        values, left = self._values[iteration], self._left
         taken = {}
         for name in tensors:
-            if name in taken:
-                continue
-            key = (name, iteration)
-            taken[name] = self._values[key]
-            left = self._left[key] - 1
-            if left:
-                self._left[key] = left
+            readers = left.pop((name, iteration), 1)
+            if readers > 1:
+                left[name, iteration] = readers - 1
+                taken[name] = values[name]
             else:
-                del self._values[key], self._left[key]
+                taken[name] = values.pop(name)
+        if not values:
+            del self._values[iteration]
         return taken
 
     def answer(self, iteration: int) -> dict[str, Any] | None:
         """The requested outputs of an iteration; None unless all are there."""
-        wanted = self._plan.wanted
-        return self.take(wanted, iteration) if self._has(wanted, iteration) else None
-
-    def _has(self, tensors: Iterable[str], iteration: int) -> bool:
-        values = self._values
-        for name in tensors:  # noqa: SIM110 -- a generator costs more than the rest of it
-            if (name, iteration) not in values:
-                return False
-        return True
+        there = self._values.get(iteration, {}).keys()
+        return self.take(self.plan.order, iteration) if self.plan.wanted <= there else None
 
 
 @dataclass(slots=True)
@@ -255,13 +287,21 @@ class EnsembleScheduler:
         self.graph = graph
         self._running = [0] * len(graph.steps)
         self._held: list[deque[tuple[EnsembleRun, int]]] = [deque() for _ in graph.steps]
+        self._reasons = {
+            (step.index, rule): Reason(rule, {"tensors": step.reads, "limit": graph.max_inflight_requests})
+            for step in graph.steps
+            for rule in (INPUTS_READY, INFLIGHT_FREE)
+        }
 
-    def begin(self, request: Any, inputs: Mapping[str, Any], requested: Sequence[str] | None) -> list[EnsembleDecision]:
-        """A request arrived; ``requested`` are the outputs it asks for, None for all."""
-        run = EnsembleRun(request, self.graph.plan(requested))
-        graph = self.graph
-        given = {name: inputs.get(name) for name in graph.inputs if name in inputs or name in graph.optional}
-        return self._advance(run, given, 0)
+    def admit(self, request: Any, requested: Sequence[str] | None) -> EnsembleRun:
+        """A request arrived; ``requested`` are the outputs it asks for, None for all. `begin` starts it."""
+        return EnsembleRun(request, self.graph.plan(requested))
+
+    def begin(self, run: EnsembleRun, inputs: Mapping[str, Any]) -> list[EnsembleDecision]:
+        """Start a request; without an input that is not optional nothing can run."""
+        if not self.graph.required <= inputs.keys():
+            return self._ending(run)
+        return self._advance(run, run.plan.begin, inputs, 0)
 
     def responded(
         self, run: EnsembleRun, step: Step, iteration: int, outputs: Mapping[str, Any] | None, final: bool
@@ -269,8 +309,8 @@ class EnsembleScheduler:
         """A step gave a response; ``outputs`` is None where it gave the final flag alone."""
         released = self._release(run, step) if final else []
         if run.error is None and outputs is not None:
-            tensors = {tensor: outputs.get(name) for name, tensor in step.outputs.items()}
-            return released + self._advance(run, tensors, run.iteration_of(step, iteration))
+            arrival = run.plan.after[step.index]
+            return released + self._advance(run, arrival, outputs, run.iteration_of(step, iteration))
         return released + self._ending(run)
 
     def failed(self, run: EnsembleRun, step: Step, error: TritonError, final: bool) -> list[EnsembleDecision]:
@@ -289,31 +329,33 @@ class EnsembleScheduler:
             run.error = error
             run.held = 0
 
-    def _advance(self, run: EnsembleRun, tensors: Mapping[str, Any], iteration: int) -> list[EnsembleDecision]:
+    def _advance(
+        self, run: EnsembleRun, arrival: Arrival, given: Mapping[str, Any], iteration: int
+    ) -> list[EnsembleDecision]:
         decisions: list[EnsembleDecision] = []
-        for step in run.put(tensors, iteration):
-            decisions += self._start(run, step, iteration)
-        outputs = run.answer(iteration)
+        for step in run.put(arrival, given, iteration):
+            self._start(run, step, iteration, decisions)
+        outputs = run.answer(iteration) if arrival.answers else None
         if outputs is None:
-            return decisions + self._ending(run)
+            return decisions or self._ending(run)
         run.responses += 1
-        return [*decisions, Answer(run, outputs, run.over)]
+        decisions.append(Answer(run, outputs, run.over))
+        return decisions
 
-    def _start(self, run: EnsembleRun, step: Step, iteration: int) -> list[EnsembleDecision]:
+    def _start(self, run: EnsembleRun, step: Step, iteration: int, decisions: list[EnsembleDecision]) -> None:
         limit = self.graph.max_inflight_requests
         if limit and self._running[step.index] >= limit:
             self._held[step.index].append((run, iteration))
             run.held += 1
-            return []
-        return [self._run(run, step, iteration, INPUTS_READY)]
+        else:
+            decisions.append(self._run(run, step, iteration, INPUTS_READY))
 
     def _run(self, run: EnsembleRun, step: Step, iteration: int, rule: str) -> RunStep:
         self._running[step.index] += 1
         run.running += 1
-        tensors = run.take(step.inputs.values(), iteration)
+        tensors = run.take(step.reads, iteration)
         inputs = {name: tensors[each] for name, each in step.inputs.items()}
-        facts = {"tensors": tuple(tensors), "limit": self.graph.max_inflight_requests}
-        return RunStep(run, step, iteration, inputs, Reason(rule, facts))
+        return RunStep(run, step, iteration, inputs, self._reasons[step.index, rule])
 
     def _release(self, run: EnsembleRun, step: Step) -> list[EnsembleDecision]:
         """A step request had its final response: another one may begin."""

@@ -262,10 +262,10 @@ class SequenceBatcher:
         if sequence is None:
             sequence = self.table.begin(request.correlation_id, now)
         self._wait_in(sequence, request, now)
-        if self._held:
-            self._hold_or_begin(now, decisions)
         if sequence.slot is not None:
             self._strategies[sequence.slot.instance].arrived(sequence.slot, now, decisions)
+        if self._held:
+            self._hold_or_begin(now, decisions)
 
     def _hold_or_begin(self, now: int, decisions: list[Decision]) -> None:
         in_backlog = sum(len(sequence.waiting) for sequence in self.table.backlog)

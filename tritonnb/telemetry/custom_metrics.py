@@ -115,8 +115,8 @@ class MetricFamily:
         self._lock = lock
         self._metrics: dict[Labels, Metric] = {}
 
-    def metric(self, labels: Mapping[str, str], buckets: Sequence[float] = ()) -> Metric:
-        """The metric with these labels; ``buckets`` are a histogram's upper bounds, rising.
+    def metric(self, labels: Mapping[str, str], buckets: Sequence[float] | None = None) -> Metric:
+        """The metric with these labels; ``buckets`` are a histogram's upper bounds, rising; there may be none.
 
         Raises
         ------
@@ -125,16 +125,17 @@ class MetricFamily:
         for name in labels:
             if not _LABEL_NAME.fullmatch(name):
                 raise InvalidArgumentError(f"'{name}' is no legal label of a metric")
-        if (self.kind is Kind.HISTOGRAM) != bool(buckets):
+        if (buckets is None) if self.kind is Kind.HISTOGRAM else buckets:
             raise InvalidArgumentError(
                 "a histogram needs buckets" if self.kind is Kind.HISTOGRAM else "only a histogram has buckets"
             )
-        if any(b <= a for a, b in itertools.pairwise(buckets)):
+        bounds = tuple(buckets or ())
+        if any(b <= a for a, b in itertools.pairwise(bounds)):
             raise InvalidArgumentError("the buckets of a histogram must rise")
         key = tuple(sorted(labels.items()))
         with self._lock:
             if key not in self._metrics:
-                self._metrics[key] = Metric(self.kind, key, buckets, self._lock)
+                self._metrics[key] = Metric(self.kind, key, bounds, self._lock)
             return self._metrics[key]
 
     def metrics(self) -> list[Metric]:

@@ -4,7 +4,7 @@ A setting that a model does not give is the server's, and one that the server wa
 the command line. Every update starts a new `TraceSetting`: its counts begin anew, and traces in progress end
 under the one that sampled them.
 
-Implements the trace extension and the ``--trace-config`` of Triton's mode ``triton``.
+Implements the trace extension and the ``--trace-config`` of Triton.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 from tritonnb.core.errors import InvalidArgumentError
 
 LEVELS = ("TIMESTAMPS", "TENSORS")
+OPENTELEMETRY = "opentelemetry"
 _NUMBER = re.compile(r"\s*([+-]?\d+)")
 _MAX_INT32 = 2**31 - 1
 _UNLIMITED = -1
@@ -38,6 +39,10 @@ class TraceOptions:
         How many traces remain to be made; -1 for any number.
     log_frequency : int
         After how many traces a file is written; 0 for at the end.
+    mode : str
+        ``triton`` writes files, ``opentelemetry`` sends spans to a collector.
+    exporting : tuple of (setting, value)
+        The settings of the mode ``opentelemetry``: `tritonnb.telemetry.spans`.
     """
 
     file: str = ""
@@ -45,6 +50,8 @@ class TraceOptions:
     rate: int = 1000
     count: int = _UNLIMITED
     log_frequency: int = 0
+    mode: str = "triton"
+    exporting: tuple[tuple[str, str], ...] = ()
 
     def check(self) -> None:
         """Refuse settings under which nothing could be traced.
@@ -56,20 +63,21 @@ class TraceOptions:
         reason = ""
         if not self.rate:
             reason = "sample rate must be non-zero"
-        elif not self.file:
+        elif not self.file and self.mode != OPENTELEMETRY:
             reason = "trace file name is not given"
         if self.levels and reason:
             raise InvalidArgumentError(f"Attempting to set invalid trace setting :{reason}")
 
     def to_dict(self) -> dict[str, Any]:
         """As the extension shows it: numbers are strings."""
+        files = {"log_frequency": str(self.log_frequency), "trace_file": self.file}
         return {
             "trace_level": [each for each in LEVELS if each in self.levels] or ["OFF"],
             "trace_rate": str(self.rate),
             "trace_count": str(self.count),
-            "log_frequency": str(self.log_frequency),
-            "trace_file": self.file,
-            "trace_mode": "triton",
+            **({} if self.mode == OPENTELEMETRY else files),
+            "trace_mode": self.mode,
+            **dict(self.exporting),
         }
 
 
@@ -95,18 +103,17 @@ class TraceSetting:
     collected: int = 0
     written: list[str] = field(default_factory=list)
 
-    def sample(self) -> bool:
-        """Whether the next request is traced."""
+    def sample(self, wanted: bool = False) -> bool:
+        """Whether the next request is traced; it is if its client ``wanted`` that."""
         options = self.options
-        if not options.levels or not options.count:
+        if not options.levels or not (options.count or wanted):
             return False
         self.seen += 1
-        if self.seen % options.rate:
-            return False
-        self.sampled += 1
-        if options.count > 0:
+        in_turn = bool(options.rate and options.count and not self.seen % options.rate)
+        if in_turn and options.count > 0:
             self.options = replace(options, count=options.count - 1)
-        return True
+        self.sampled += in_turn or wanted
+        return in_turn or wanted
 
     @property
     def due(self) -> bool:

@@ -4,6 +4,8 @@ The endpoints say when bytes came and went; what happened in between is taken fr
 nobody listens while nothing is traced. A trace file is a JSON list of small objects that name their trace:
 its model, its time stamps (nanoseconds of the monotonic clock), and with the level TENSORS its tensors.
 
+In the mode ``opentelemetry`` the same objects become spans when their trace is complete.
+
 Implements the trace extension; the format is that of Triton's mode ``triton``.
 """
 
@@ -12,6 +14,8 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import time
+from collections.abc import Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,8 +25,9 @@ import numpy as np
 from tritonnb.core.datatypes import BF16, BOOL, BYTES, FP16
 from tritonnb.core.events import BatchExecuted, Packed, RequestArrived, StepSent, unpack
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
+from tritonnb.telemetry.spans import SpanExporter
 from tritonnb.telemetry.stream import EventStream
-from tritonnb.telemetry.trace_settings import TraceOptions, TraceSetting, TraceSettings
+from tritonnb.telemetry.trace_settings import OPENTELEMETRY, TraceOptions, TraceSetting, TraceSettings
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +40,7 @@ class Submit(Protocol):
 
 
 class Trace:
-    """One request that is traced; those that an ensemble makes of it have traces of their own below it.
+    """One request that is traced; those that its model makes of it have traces of their own below it.
 
     Attributes
     ----------
@@ -45,17 +50,26 @@ class Trace:
         The one that sampled it.
     serials : set of int
         Numbers in the event stream of the request, and of those below it.
+    root : Trace
+        The one of the client's request.
+    context : opentelemetry.context.Context or None
+        The client's, in which the request's span belongs.
     """
 
-    def __init__(self, tracer: Tracer, identifier: int, model: str, setting: TraceSetting) -> None:
+    def __init__(
+        self, tracer: Tracer, identifier: int, model: str, setting: TraceSetting, context: object | None = None
+    ) -> None:
         self.id = identifier
         self.model = model
         self.setting = setting
+        self.context = context
+        self.root = self
         self.serials: set[int] = set()
         self._below: list[Trace] = []
         self._is_step = False
+        self._above: dict[str, int] = {}
         self._tracer = tracer
-        self._entries: list[str] = []
+        self._entries: list[dict[str, Any]] = []
         self._stamps = "TIMESTAMPS" in setting.options.levels
         self._tensors = "TENSORS" in setting.options.levels
 
@@ -80,7 +94,7 @@ class Trace:
             self._tracer.submitting = None
         later, self._entries = self._entries[at:], self._entries[:at]
         identity: dict[str, Any] = {"model_name": request.model_name, "model_version": request.model_version}
-        self._add(**identity, **({"request_id": request.id} if request.id else {}))
+        self._add(**identity, **({"request_id": request.id} if request.id else {}), **self._above)
         self.stamp("REQUEST_START", request.received_ns)
         self.stamp("QUEUE_START", request.queued_ns or request.received_ns)
         for tensor in request.inputs.values():
@@ -96,14 +110,26 @@ class Trace:
         if self._is_step:
             self.stamp("REQUEST_END", event.exec_end_ns)
 
-    def step(self, event: StepSent, root: Trace, identifier: int) -> Trace:
+    def step(self, event: StepSent, identifier: int) -> Trace:
         """The trace of a request that an ensemble sent to the model of a step."""
-        below = Trace(self._tracer, identifier, event.step_model, self.setting)
+        below = self._begin_below(event.step_model, identifier)
         below._is_step = True
-        below._add(model_name=event.step_model, model_version=event.step_version, parent_id=self.id)
+        below._add(model_name=event.step_model, model_version=event.step_version, **below._above)
         below.stamp("REQUEST_START", event.time_ns)
         below.stamp("QUEUE_START", event.time_ns)
-        root._below.append(below)
+        return below
+
+    def call(self, request: InferRequest, identifier: int) -> Trace:
+        """The trace of a request that a model is about to make."""
+        below = self._begin_below(request.model_name, identifier)
+        respond = request.respond
+
+        def responded(request: InferRequest, response: InferResponse) -> None:
+            if response.final:
+                below.stamp("REQUEST_END", time.monotonic_ns())
+            respond(request, response)
+
+        request.respond = responded
         return below
 
     def responded(self, response: InferResponse, ns: int) -> None:
@@ -117,7 +143,14 @@ class Trace:
 
     def finish(self) -> None:
         """Nothing follows."""
-        self._tracer.finished(self, ",".join([*self._entries, *chain.from_iterable(e._entries for e in self._below)]))
+        self._tracer.finished(self, [*self._entries, *chain.from_iterable(each._entries for each in self._below)])
+
+    def _begin_below(self, model: str, identifier: int) -> Trace:
+        below = Trace(self._tracer, identifier, model, self.setting)
+        below.root = self.root
+        below._above = {"parent_id": self.id}
+        self.root._below.append(below)
+        return below
 
     def _tensor(self, activity: str, tensor: Tensor) -> None:
         if self._tensors:
@@ -130,7 +163,7 @@ class Trace:
             self._add(activity=activity, tensor=described)
 
     def _add(self, **members: Any) -> None:
-        self._entries.append(json.dumps({"id": self.id, **members}, separators=(",", ":"), ensure_ascii=False))
+        self._entries.append({"id": self.id, **members})
 
 
 class Tracer:
@@ -141,6 +174,8 @@ class Tracer:
     settings : TraceSettings
     active : bool
         Whether any request at all might be traced.
+    spans : SpanExporter or None
+        Where traces go in the mode ``opentelemetry``.
     submitting : Trace or None
         The one whose request is just being submitted.
     """
@@ -151,27 +186,34 @@ class Tracer:
         self.submitting: Trace | None = None
         self._stream = stream
         self._ids = itertools.count(1)
-        #: by number in the event stream: the trace, and the one that it belongs to
-        self._followed: dict[int, tuple[Trace, Trace]] = {}
+        #: by number in the event stream
+        self._followed: dict[int, Trace] = {}
         self._open = 0
         self._files: dict[str, _TraceFile] = {}
+        self.spans = SpanExporter(options.exporting) if options.mode == OPENTELEMETRY else None
 
     def update(self, model: str, changes: dict[str, Any]) -> None:
         """Change settings: `TraceSettings.update`."""
         self.settings.update(model, changes)
         self.active = any(each.options.levels for each in self.settings.all())
 
-    def sample(self, model: str) -> Trace | None:
+    def sample(self, model: str, headers: Mapping[str, str]) -> Trace | None:
         """The trace of a request that begins, if it is one of those that are traced."""
         setting = self.settings.of(model)
-        if not setting.sample():
+        context = self.spans.context(headers) if self.spans is not None else None
+        if not setting.sample(wanted=context is not None):
             return None
         self._open += 1
         if self._open == 1:
             self._stream.attach(self._take)
-        return Trace(self, next(self._ids), model, setting)
+        return Trace(self, next(self._ids), model, setting, context)
 
-    def finished(self, trace: Trace, entries: str) -> None:
+    def call(self, cause: InferRequest, request: InferRequest) -> Trace | None:
+        """The trace of a request that the model of another one makes, if that is traced."""
+        above = self._followed.get(cause.serial)
+        return None if above is None else above.call(request, next(self._ids))
+
+    def finished(self, trace: Trace, entries: list[dict[str, Any]]) -> None:
         """A trace is complete."""
         for serial in trace.serials:
             del self._followed[serial]
@@ -180,8 +222,10 @@ class Tracer:
             self._stream.detach(self._take)
         setting = trace.setting
         setting.collected += 1
-        if entries:
-            setting.written.append(entries)
+        if self.spans is not None:
+            self.spans.export(entries, trace.context)
+        elif entries:
+            setting.written.append(",".join(map(_json, entries)))
         in_force = any(setting is each for each in self.settings.all())
         if setting.due:
             self._write(setting, numbered=True)
@@ -198,25 +242,24 @@ class Tracer:
         trace = self.submitting
         if kind == RequestArrived.__name__:
             if trace is not None and packed[2] == trace.model:
-                self._follow(packed[4], trace, trace)
+                self._follow(packed[4], trace)
         elif kind == StepSent.__name__:
             event = unpack(packed)
             assert isinstance(event, StepSent)
             if trace is not None and event.model == trace.model:
-                self._follow(event.serial, trace, trace)
+                self._follow(event.serial, trace)
             if event.serial in self._followed:
-                above, root = self._followed[event.serial]
-                self._follow(event.step_serial, above.step(event, root, next(self._ids)), root)
+                self._follow(event.step_serial, self._followed[event.serial].step(event, next(self._ids)))
         elif kind == BatchExecuted.__name__ and self._followed:
             executed = unpack(packed)
             assert isinstance(executed, BatchExecuted)
             for serial, *_ in executed.requests:
                 if serial in self._followed:
-                    self._followed[serial][0].executed(executed)
+                    self._followed[serial].executed(executed)
 
-    def _follow(self, serial: int, trace: Trace, root: Trace) -> None:
-        self._followed[serial] = trace, root
-        root.serials.add(serial)
+    def _follow(self, serial: int, trace: Trace) -> None:
+        self._followed[serial] = trace
+        trace.root.serials.add(serial)
 
     def _retire(self, setting: TraceSetting) -> None:
         if setting.written:
@@ -252,6 +295,10 @@ class _TraceFile:
             with self._path.open("rb+") as file:
                 file.seek(-1, 2)  # over the closing bracket
                 file.write(f",{entries}]".encode())
+
+
+def _json(entry: dict[str, Any]) -> str:
+    return json.dumps(entry, separators=(",", ":"), ensure_ascii=False)
 
 
 def _data(tensor: Tensor) -> str:

@@ -7,6 +7,7 @@ process, here a thread. Beyond Triton, implicit state works here too.
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import logging
 from collections.abc import Callable, Coroutine, Sequence
@@ -29,6 +30,7 @@ from tritonnb.backends.python import modules, pb_utils
 from tritonnb.backends.python.coroutines import Coroutines
 from tritonnb.backends.python.host import Host
 from tritonnb.backends.python.model_config import ModelConfig
+from tritonnb.backends.python.one_response import OneResponseSender
 from tritonnb.backends.python.request import TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
 from tritonnb.backends.python.response import InferenceResponse, to_core
 from tritonnb.backends.python.tensor import to_core_tensor
@@ -52,16 +54,18 @@ class PythonBackend(Backend):
         path = _model_path(context)
         host = Host(path.parent)
         host.enter()
-        function = getattr(
-            modules.model_class(modules.import_model(path, pb_utils.bound_to(host)), path), "auto_complete_config", None
-        )
-        if function is None:
-            return context.config
-        given = ModelConfig(config_to_dict(context.config))
+        module = modules.import_model(path, pb_utils.bound_to(host))
         try:
-            completed = function(given)
+            function = getattr(modules.model_class(module, path), "auto_complete_config", None)
+            if function is None:
+                return context.config
+            completed = function(ModelConfig(config_to_dict(context.config)))
+        except InternalError:
+            raise
         except BaseException as error:
             raise InternalError(modules.describe(error)) from error
+        finally:
+            modules.forget_model(module)
         if not isinstance(completed, ModelConfig):
             raise InternalError(
                 f"auto_complete_config function in model '{context.name}' must return a valid pb.ModelConfig object."
@@ -108,22 +112,26 @@ class PythonInstance(BackendModelInstance):
         self._host.enter()
         utilities = pb_utils.bound_to(self._host)
         self._received = utilities.InferenceRequest.received
-        module = modules.import_model(self._path, utilities)
-        found = modules.model_class(module, self._path)
+        self._module = modules.import_model(self._path, utilities)
         try:
-            self._model = found()
+            self._model = modules.model_class(self._module, self._path)()
             if hasattr(self._model, "initialize"):
                 self._model.initialize(self._arguments())
+        except InternalError:
+            modules.forget_model(self._module)
+            raise
         except BaseException as error:
+            modules.forget_model(self._module)
             raise InternalError(modules.describe(error)) from error
 
     def execute(self, execution: Execution) -> None:
         """Call the model's ``execute``."""
+        senders: _Senders = {}
         requests = [
             self._received(
                 request,
                 request.requested_outputs if request.requested_outputs is not None else self._outputs,
-                self._sender(execution, index) if self._decoupled else None,
+                functools.partial(self._sender, execution, index, senders),
             )
             for index, request in enumerate(execution.requests)
         ]
@@ -133,13 +141,18 @@ class PythonInstance(BackendModelInstance):
             if inspect.iscoroutine(responses):
                 responses = self._run(responses, execution)
         except BaseException as error:
+            self._close_senders(execution, senders)
             raise self._failed(self._describe(error)) from error
         execution.compute_ended()
         for index, request in enumerate(requests):
             if request.release_flags == TRITONSERVER_REQUEST_RELEASE_RESCHEDULE:
                 execution.reschedule(index)
         if not self._decoupled:
-            self._answer(execution, responses)
+            try:
+                self._answer(execution, responses, senders)
+            except InternalError:
+                self._close_senders(execution, senders)
+                raise
         elif responses is not None:
             raise self._failed(
                 f"Python model '{self._spec.name}' is using the decoupled mode and the execute function must return "
@@ -155,6 +168,7 @@ class PythonInstance(BackendModelInstance):
             except BaseException:
                 logger.exception("finalize of model instance '%s' failed", self._spec.name)
         del self._model  # its metrics go with it
+        modules.forget_model(self._module)
         self._coroutines.close()
 
     def _run(self, coroutine: Coroutine[Any, Any, Any], execution: Execution) -> Any:
@@ -163,18 +177,29 @@ class PythonInstance(BackendModelInstance):
 
         def failed(error: BaseException) -> None:
             answer = InferResponse(error=self._failed(modules.describe(error)))
-            for sender in execution.senders.values():
+            for sender in map(execution.sender, range(len(execution.requests))):
                 if not sender.closed:
                     sender.send(answer)
 
         self._coroutines.start(coroutine, failed)
         return None
 
-    def _sender(self, execution: Execution, index: int) -> ResponseSender:
-        sender = execution.sender(index)
-        return sender if not self._reshaped else _ConfiguredSender(sender, self._configure)
+    def _sender(self, execution: Execution, index: int, made: _Senders) -> ResponseSender:
+        if self._decoupled:
+            sender = execution.sender(index)
+            return sender if not self._reshaped else _ConfiguredSender(sender, self._configure)
+        if index not in made:
+            made[index] = OneResponseSender(execution, index, self._configure)
+        return made[index]
 
-    def _answer(self, execution: Execution, responses: Any) -> None:
+    def _close_senders(self, execution: Execution, made: _Senders) -> None:
+        if not self._decoupled:
+            for index in range(len(execution.requests)):
+                self._sender(execution, index, made).closed = True
+
+    def _answer(self, execution: Execution, responses: Any, senders: _Senders) -> None:
+        if responses is None and senders:
+            responses = [None] * len(execution.requests)
         if not isinstance(responses, list):
             raise self._failed(f"Expected a list in the execute return, found type '{type(responses)}'.")
         if len(responses) != len(execution.requests):
@@ -184,19 +209,37 @@ class PythonInstance(BackendModelInstance):
                 f"is:{len(responses)}\n"
             )
         for index, response in enumerate(responses):
-            if type(response) is not InferenceResponse and index not in execution.rescheduled:
+            if response is None and (index in senders or index in execution.rescheduled):
+                continue
+            if index in execution.rescheduled:
+                raise self._failed(
+                    "Expected a None object in the execute function return list for reschduled request, found type "
+                    f"'{type(response)}'."
+                )
+            if type(response) is not InferenceResponse:
                 raise self._failed(
                     "Expected an 'InferenceResponse' object in the execute function return list, found type "
                     f"'{type(response)}'."
                 )
+            if index in senders:
+                self._returned(senders[index])
         for index, response in enumerate(responses):
-            if index in execution.rescheduled:
+            if response is None:
+                if index not in execution.rescheduled:
+                    execution.sender(index)  # the response comes by it, if it has not come
                 continue
             request = execution.requests[index]
             if self._states and not response.has_error():
                 self._publish_states(request, response)
             wanted = request.requested_outputs if request.requested_outputs is not None else self._outputs
             execution.responses[index] = self._configure(to_core(response, wanted))
+
+    def _returned(self, sender: ResponseSender) -> None:
+        assert isinstance(sender, OneResponseSender)
+        try:
+            sender.returned(InferResponse())
+        except InternalError as error:
+            raise self._failed(error.message) from None
 
     def _configure(self, answer: InferResponse) -> InferResponse:
         if self._reshaped:
@@ -233,6 +276,10 @@ class PythonInstance(BackendModelInstance):
 
     def _failed(self, message: str) -> InternalError:
         return InternalError(f"Failed to process the request(s) for model '{self._spec.name}', message: {message}")
+
+
+#: The response senders of a batch that a model has asked for, by the number of the request.
+_Senders = dict[int, ResponseSender]
 
 
 class _ConfiguredSender(ResponseSender):

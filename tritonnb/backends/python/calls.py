@@ -24,7 +24,7 @@ class Call:
         Any number of responses is welcome.
     """
 
-    def __init__(self, request: InferRequest, host: Host, decoupled: bool) -> None:
+    def __init__(self, request: InferRequest, host: Host, decoupled: bool, cause: InferRequest | None = None) -> None:
         self.responses: list[InferenceResponse] = []
         self.over = False
         self._model_name = request.model_name
@@ -51,7 +51,7 @@ class Call:
         assert host.server is not None
         self._server = host.server
         caller = host.instance if host.has_this_thread else None
-        self._server.infer(self._request, decoupled=decoupled, caller=caller)
+        self._server.infer(self._request, decoupled=decoupled, caller=caller, cause=cause)
 
     def wait(self, index: int) -> InferenceResponse:
         """Response number ``index``, when it is there.

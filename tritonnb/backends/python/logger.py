@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import enum
 import logging
 
 
 class Logger:
     """Writes to the server's log."""
 
-    INFO, WARNING, ERROR, VERBOSE = range(4)
+    class LogLevel(enum.Enum):
+        """Levels of a line; the value is Python's."""
+
+        INFO = logging.INFO
+        WARNING = logging.WARNING
+        ERROR = logging.ERROR
+        VERBOSE = logging.DEBUG
+
+    INFO, WARNING, ERROR, VERBOSE = LogLevel
 
     _log = logging.getLogger("tritonnb.model")
-    _levels = (logging.INFO, logging.WARNING, logging.ERROR, logging.DEBUG)
 
     @classmethod
-    def log(cls, message: str, level: int = INFO) -> None:
+    def log(cls, message: str, level: LogLevel = INFO) -> None:
         """Write a line of a level."""
-        cls._log.log(cls._levels[level], "%s", message, stacklevel=2)
+        if not isinstance(message, str) or not isinstance(level, cls.LogLevel):
+            raise TypeError("a line of the log is a string, and its level one of Logger.INFO, WARNING, ERROR, VERBOSE")
+        cls._log.log(level.value, "%s", message, stacklevel=2)
 
     @classmethod
     def log_info(cls, message: str) -> None:

@@ -40,7 +40,7 @@ class MetricFamily:
     def Metric(self, labels: Mapping[str, str] | None = None, buckets: Sequence[float] | None = None) -> Metric:  # noqa: N802
         """The metric with these labels; a histogram also needs the upper bounds of its buckets."""
         try:
-            return Metric(self, self._family.metric(labels or {}, buckets or ()))
+            return Metric(self, self._family.metric(labels or {}, buckets))
         except TritonError as error:
             raise TritonModelException(f"Failed to create metric: {error}") from error
 
@@ -49,33 +49,41 @@ class Metric:
     """One metric; made by `MetricFamily.Metric`."""
 
     def __init__(self, family: MetricFamily, metric: custom_metrics.Metric) -> None:
-        self._family = family  # it lives as long as its metrics
-        self._metric = metric
+        self._family = weakref.ref(family)
+        self._opened = metric
 
     def increment(self, value: float) -> None:
         """Add to a counter or gauge."""
         try:
-            self._metric.increment(value)
+            self._metric().increment(value)
         except TritonError as error:
             raise TritonModelException(f"Failed to increment metric value: {error}") from error
 
     def set(self, value: float) -> None:
         """Set a gauge."""
         try:
-            self._metric.set(value)
+            self._metric().set(value)
         except TritonError as error:
             raise TritonModelException(f"Failed to set metric value: {error}") from error
 
     def observe(self, value: float) -> None:
         """Put a value into a histogram."""
         try:
-            self._metric.observe(value)
+            self._metric().observe(value)
         except TritonError as error:
             raise TritonModelException(f"Failed to observe metric value: {error}") from error
 
     def value(self) -> float:
         """The value of a counter or gauge."""
         try:
-            return self._metric.value()
+            return self._metric().value()
         except TritonError as error:
             raise TritonModelException(f"Failed to get metric value: {error}") from error
+
+    def _metric(self) -> custom_metrics.Metric:
+        if self._family() is None:
+            raise TritonModelException(
+                "Invalid metric operation as the corresponding 'MetricFamily' has been deleted. The 'MetricFamily' "
+                "object should be deleted AFTER its corresponding 'Metric' objects have been deleted."
+            )
+        return self._opened

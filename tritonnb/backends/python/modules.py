@@ -1,7 +1,8 @@
 """Importing the *model.py* of each instance, so that no two models get into each other's way.
 
 Every instance imports its own copy, as on Triton, where each has a process of its own. Helper
-modules beside a *model.py* belong to that model too.
+modules beside a *model.py*, or in the model's directory, belong to that model too. A version directory is
+a package, so a model may import its neighbours relatively.
 """
 
 from __future__ import annotations
@@ -32,29 +33,38 @@ def import_model(path: Path, utilities: ModuleType) -> ModuleType:
     """
     if not path.is_file():
         raise InternalError(f"Python model file not found in '{path}'")
-    name = f"tritonnb_model_{next(_numbers)}"
-    spec = importlib.util.spec_from_file_location(name, path)
+    package = ModuleType(f"tritonnb_model_{next(_numbers)}")
+    package.__path__ = [str(path.parent)]
+    spec = importlib.util.spec_from_file_location(f"{package.__name__}.{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    directory = str(path.parent)
+    directories = [str(path.parent), str(path.parent.parent)]
     with _lock:
         before = set(sys.modules)
-        sys.modules[name] = module
+        sys.modules[package.__name__] = package
+        sys.modules[module.__name__] = module
         # Always a new list: other threads import too, and walk along the one they began with.
-        sys.path = [directory, *sys.path]
+        sys.path = [*directories, *sys.path]
         sys.modules[pb_utils.NAME] = utilities
         try:
             spec.loader.exec_module(module)
         except BaseException as error:
-            del sys.modules[name]
+            forget_model(module)
             raise InternalError(describe(error)) from error
         finally:
             sys.modules[pb_utils.NAME] = pb_utils  # for whoever imports it later
-            # Imports inside functions happen later: they find the directory at the end of the path.
-            sys.path = [*(each for each in sys.path if each != directory), directory]
-            _forget_helpers(directory, set(sys.modules) - before - {name})
+            # Imports inside functions happen later: they find the directories at the end of the path.
+            sys.path = [*(each for each in sys.path if each not in directories), *directories]
+            _forget_helpers(directories[1], package.__name__, set(sys.modules) - before)
     return module
+
+
+def forget_model(module: ModuleType) -> None:
+    """Drop a model's module, and what it imported relatively, from the table of modules."""
+    package = module.__name__.partition(".")[0]
+    for name in [each for each in list(sys.modules) if each.partition(".")[0] == package]:
+        del sys.modules[name]
 
 
 def model_class(module: ModuleType, path: Path) -> Any:
@@ -92,9 +102,11 @@ def _model_frames(trace: TracebackType | None) -> list[traceback.FrameSummary]:
     return frames[first:]
 
 
-def _forget_helpers(directory: str, added: set[str]) -> None:
+def _forget_helpers(directory: str, package: str, added: set[str]) -> None:
     """Drop a model's helper modules from the table, so that another model imports its own."""
     for name in added:
+        if name.partition(".")[0] == package:
+            continue
         origin = getattr(sys.modules[name], "__file__", None)
         if origin and str(Path(origin)).startswith(directory):
             del sys.modules[name]

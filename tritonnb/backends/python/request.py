@@ -7,7 +7,7 @@ scripting), through that model's scheduler like anybody's request.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal, overload
 
 from tritonnb.backends.contract import ResponseSender
@@ -46,6 +46,9 @@ class PreferredMemory:
 class InferenceTrace:
     """The trace of a request, to be handed on to the requests that it causes."""
 
+    def __init__(self, cause: InferRequest) -> None:
+        self.cause = cause
+
     def get_context(self) -> str | None:
         """The OpenTelemetry context; there is none."""
         return None
@@ -76,7 +79,7 @@ class InferenceRequest:
 
     _host: ClassVar[Host | None] = None
 
-    __slots__ = ("_outputs", "_request", "_sender", "release_flags")
+    __slots__ = ("_cause", "_outputs", "_request", "_sender", "release_flags")
 
     def __init__(
         self,
@@ -93,7 +96,16 @@ class InferenceRequest:
         trace: InferenceTrace | None = None,
         parameters: dict[str, ParameterValue] | None = None,
     ) -> None:
+        if not isinstance(correlation_id, (int, str)):
+            raise TypeError("Correlation ID must be integer or string")
+        if not all(isinstance(each, int) for each in (model_version, flags, timeout)):
+            raise TypeError("model_version, flags and timeout are integers")
         for tensor in inputs:
+            if tensor is None:
+                raise TritonModelException(
+                    f"Input tensor for request with id '{as_text(request_id)}' and model name '{as_text(model_name)}' "
+                    "should not be empty."
+                )
             if not isinstance(tensor, Tensor):
                 raise TypeError(f"InferenceRequest takes pb_utils.Tensor objects, got {type(tensor).__name__}")
         for value in (parameters or {}).values():
@@ -114,16 +126,20 @@ class InferenceRequest:
             correlation_id=correlation_id,
             flags=flags,
         )
-        self._sender: ResponseSender | None = None
+        self._cause = None if trace is None else trace.cause
+        self._sender: Callable[[], ResponseSender] | None = None
         self.release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
 
     @classmethod
-    def received(cls, request: InferRequest, outputs: Sequence[str], sender: ResponseSender | None) -> InferenceRequest:
+    def received(
+        cls, request: InferRequest, outputs: Sequence[str], sender: Callable[[], ResponseSender]
+    ) -> InferenceRequest:
         """A request that the model is given; ``outputs`` are those that the client wants."""
         received = cls.__new__(cls)
         received._request = request
         received._outputs = tuple(outputs)
         received._sender = sender
+        received._cause = None
         received.release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
         return received
 
@@ -153,7 +169,7 @@ class InferenceRequest:
         host = self._host or current_host()
         if host is None or host.server is None:
             raise TritonModelException("only a model that is being served can ask another one")
-        return Call(self._request, host, decoupled)
+        return Call(self._request, host, decoupled, self._cause)
 
     # --- what it carries ----------------------------------------------------------------------
 
@@ -212,7 +228,7 @@ class InferenceRequest:
 
     def trace(self) -> InferenceTrace:
         """The request's trace, to hand on."""
-        return InferenceTrace()
+        return InferenceTrace(self._request)
 
     # --- the server's requests ----------------------------------------------------------------
 
@@ -225,13 +241,12 @@ class InferenceRequest:
         self.release_flags = flags
 
     def get_response_sender(self) -> InferenceResponseSender:
-        """Where a decoupled model sends its responses."""
+        """Where the model sends its responses; one that is not decoupled sends one, or returns it."""
         if self._sender is None:
             raise TritonModelException(
-                "'get_response_sender' function must be called only when the model is using the decoupled "
-                "transaction policy."
+                "Unable to send response. Response sender has no reference to the decoupled state of the model."
             )
-        return InferenceResponseSender(self._sender, self._request, self._outputs)
+        return InferenceResponseSender(self._sender(), self._request, self._outputs)
 
 
 class _Inputs(dict[str, Any]):

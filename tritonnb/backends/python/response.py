@@ -9,6 +9,7 @@ from typing import Any
 from tritonnb.backends.contract import ResponseSender
 from tritonnb.backends.python.error import TritonError, TritonModelException, from_core_error, to_core_error
 from tritonnb.backends.python.tensor import Tensor, to_core_tensor
+from tritonnb.core.errors import InternalError
 from tritonnb.core.messages import InferRequest, InferResponse
 
 TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1
@@ -71,17 +72,20 @@ class InferenceResponseSender:
 
     def send(self, response: InferenceResponse | None = None, flags: int = 0) -> None:
         """Send a response, the final flag, or both."""
-        final = bool(flags & TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-        if self._sender.closed:
-            raise TritonModelException("Unable to send response. Response sender has been closed.")
-        if response is None:
-            if not final:
-                raise TritonModelException(
-                    "Inference Response object must be provided when the response flags is set to zero."
-                )
-            self._sender.send(InferResponse(empty=True))
-            return
-        self._sender.send(to_core(response, self._outputs, final))
+        final = flags == TRITONSERVER_RESPONSE_COMPLETE_FINAL
+        if flags and not final:
+            raise TritonModelException("Unable to send response. Unsupported flag provided.")
+        if response is None and not final:
+            raise TritonModelException(
+                "Inference Response object must be provided when the response flags is set to zero."
+            )
+        try:
+            if response is None:
+                self._sender.send(InferResponse(empty=True))
+            else:
+                self._sender.send(to_core(response, self._outputs, final))
+        except InternalError as error:
+            raise TritonModelException(error.message) from None
 
     def is_cancelled(self) -> bool:
         """Whether the client has gone away."""

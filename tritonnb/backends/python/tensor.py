@@ -17,6 +17,8 @@ _CARRIED = frozenset(each.numpy for each in datatypes.DATATYPES)
 
 def as_text(value: str | bytes) -> str:
     """A text that a model may also give as UTF-8 bytes, such as an element of a string tensor."""
+    if not isinstance(value, (str, bytes)):
+        raise TypeError(f"expected a string, got {type(value).__name__}")
     return value.decode() if isinstance(value, bytes) else value
 
 
@@ -34,7 +36,13 @@ class Tensor:
 
     def __init__(self, name: str | bytes, array: npt.ArrayLike) -> None:
         if not isinstance(array, np.ndarray):
-            raise TritonModelException(f"Tensor '{as_text(name)}' needs a NumPy array, got {type(array).__name__}")
+            raise TypeError(f"Tensor takes a NumPy array, got {type(array).__name__}")
+        if not name:
+            raise (
+                TypeError("Tensor takes a name")
+                if name is None
+                else TritonModelException("Tensor name cannot be an empty string.")
+            )
         if array.dtype not in _CARRIED and array.dtype.kind not in "SUO":
             raise TritonModelException("NumPy dtype is not supported.")
         self._name = as_text(name)
@@ -43,6 +51,13 @@ class Tensor:
     @staticmethod
     def from_dlpack(name: str, tensor: Any) -> Tensor:
         """A tensor from anything that speaks DLPack, or from a DLPack capsule."""
+        if not name:
+            raise TritonModelException("Tensor name cannot be an empty string.")
+        if type(tensor).__name__ != "PyCapsule" and not hasattr(tensor, "__dlpack__"):
+            raise TritonModelException(
+                "Provided tensor is not supported. Tensor must be a DLPack capsule or have `__dlpack__` and "
+                "`__dlpack_device__` attributes"
+            )
         if not hasattr(tensor, "__dlpack__"):
             import torch.utils.dlpack
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tritonnb.endpoints.endpoint import Endpoint, Transport
 from tritonnb.endpoints.grpc.fast_server import FastServer
 from tritonnb.endpoints.grpc.grpcio_server import GrpcioServer
 from tritonnb.endpoints.grpc.options import GrpcOptions
@@ -9,7 +10,7 @@ from tritonnb.endpoints.grpc.rpcs import Rpcs
 from tritonnb.runtime.engine import Engine
 
 
-class GrpcEndpoint:
+class GrpcEndpoint(Endpoint):
     """Serves an engine over gRPC, on the running event loop.
 
     Parameters
@@ -22,27 +23,14 @@ class GrpcEndpoint:
     """
 
     def __init__(self, engine: Engine, *, host: str, port: int, options: GrpcOptions) -> None:
-        self.host = host
-        self.port = port
+        super().__init__(host, port)
         if options.transport not in ("auto", "fast", "grpcio"):
             raise ValueError(f"transport must be 'auto', 'fast' or 'grpcio', not {options.transport!r}")
+        self._rpcs = Rpcs(engine, options)
+        self._options = options
+
+    def make_transport(self) -> Transport:
+        """The gRPC server of the kind that the options want."""
+        options = self._options
         use_fast = options.transport == "fast" or (options.transport == "auto" and not options.needs_grpcio)
-        self._server: FastServer | GrpcioServer = (FastServer if use_fast else GrpcioServer)(
-            Rpcs(engine, options), options
-        )
-
-    async def start(self) -> None:
-        """Listen.
-
-        Raises
-        ------
-        OSError
-            If the port is taken.
-        InvalidArgumentError
-            If the files for TLS cannot be read.
-        """
-        self.port = await self._server.start(self.host, self.port)
-
-    async def stop(self, drain: float) -> None:
-        """Accept no more requests; those in progress have ``drain`` seconds."""
-        await self._server.stop(drain)
+        return (FastServer if use_fast else GrpcioServer)(self._rpcs, options)

@@ -69,6 +69,7 @@ class FastServer:
         self.connections: set[Connection] = set()
         self.stopping = False
         self.streams: set[Stream] = set()
+        self._reuse_port = options.reuse_port
         self.compress = options.infer_response_compression_level != "none"
 
     async def start(self, host: str, port: int) -> int:
@@ -80,7 +81,9 @@ class FastServer:
             If the port is taken.
         """
         self.loop = asyncio.get_running_loop()
-        self._server = await self.loop.create_server(lambda: Connection(self), host, port, backlog=1024)
+        self._server = await self.loop.create_server(
+            lambda: Connection(self), host, port, backlog=1024, reuse_port=self._reuse_port or None
+        )
         return int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self, drain: float) -> None:

@@ -6,11 +6,21 @@ the table that it refers to is the same.
 
 from __future__ import annotations
 
+import re
+
 from hpack import Decoder
 
 Headers = dict[str, str]
 
 _MOST_KNOWN = 64
+_NAME = re.compile(r":?[!#$%&'*+\-.^_`|~0-9a-z]+")
+_NO_VALUE = re.compile(r"[\0\r\n]")
+_OF_REQUESTS = {":method", ":scheme", ":path", ":authority", ":protocol"}
+_OF_CONNECTIONS = {"connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"}
+
+
+class MalformedHeadersError(Exception):
+    """A header block can be read, but does not make a message (RFC 9113, 8.2 and 8.3)."""
 
 
 class HeaderBlocks:
@@ -26,6 +36,7 @@ class HeaderBlocks:
         Raises
         ------
         hpack.HPACKError
+        MalformedHeadersError
         """
         found = self._known.get(block)
         if found is not None:
@@ -34,14 +45,27 @@ class HeaderBlocks:
         entries = table.dynamic_entries
         before = len(entries), table.maxsize, entries[0] if entries else None
         headers: Headers = {}
+        well_formed = True
         for raw_name, raw_value in self._decoder.decode(block, raw=True):
             name, value = bytes(raw_name).decode("latin-1"), bytes(raw_value).decode("latin-1")
+            well_formed = well_formed and _belongs(name, value, headers)
             headers[name] = f"{headers[name]},{value}" if name in headers else value
         if before != (len(entries), table.maxsize, entries[0] if entries else None):
             self._known.clear()
-        elif len(self._known) < _MOST_KNOWN:
+        elif len(self._known) < _MOST_KNOWN and well_formed:
             self._known[block] = headers
+        if not well_formed:
+            raise MalformedHeadersError
         return headers
+
+
+def _belongs(name: str, value: str, before: Headers) -> bool:
+    """Whether a field may follow others."""
+    if not _NAME.fullmatch(name) or _NO_VALUE.search(value):
+        return False
+    if name[0] == ":":
+        return name in _OF_REQUESTS and name not in before and all(each[0] == ":" for each in before)
+    return name not in _OF_CONNECTIONS and (name != "te" or value == "trailers")
 
 
 def literal(name: str, value: bytes) -> bytes:

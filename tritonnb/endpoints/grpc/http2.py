@@ -1,13 +1,15 @@
 """HTTP/2 as far as a gRPC server needs it (RFC 9113): frames, header blocks, and flow control.
 
-A `Connection` cuts what comes into frames, makes a `Call` for each stream that a client opens, and sends what
-calls have to say as far as the client's windows allow.
+A `Connection` cuts what comes into frames and makes a `Call` for each stream that a client opens; its `Sender` sends
+what calls have to say. A client that breaks the rules loses the call, or the connection where RFC 9113 wants it so, and
+for floods of settings and of frames that continue headers. One that does not read its answers is not listened to.
 """
 
 from __future__ import annotations
 
 import asyncio
 import struct
+import time
 from collections.abc import Callable
 from typing import Protocol, cast
 
@@ -27,34 +29,40 @@ from tritonnb.endpoints.grpc.frames import (
     HAS_PRIORITY,
     HEADERS,
     INITIAL_WINDOW,
+    MAX_CONCURRENT_STREAMS,
     MAX_FRAME_SIZE,
     NO_ERROR,
     PADDED,
     PING,
+    PRIORITY,
     PROTOCOL_ERROR,
     PUSH_PROMISE,
     REFUSED_STREAM,
     RST_STREAM,
     SETTINGS,
+    STREAM_CLOSED,
     WINDOW_UPDATE,
     BrokenConnection,
     Call,
     frame,
-    frame_head,
     unpadded,
 )
-from tritonnb.endpoints.grpc.header_blocks import HeaderBlocks, Headers
+from tritonnb.endpoints.grpc.header_blocks import HeaderBlocks, Headers, MalformedHeadersError
+from tritonnb.endpoints.grpc.sender import DEFAULT_FRAME_LIMIT, DEFAULT_WINDOW, LARGEST_WINDOW, Sender
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-_LARGEST_WINDOW = 2**31 - 1
-_DEFAULT_WINDOW = 65_535
-_SMALLEST_FRAME_LIMIT = 16_384
 #: The largest frame that we take, and how many bytes are read before a window is opened again.
 _FRAME_LIMIT = 1 << 20
 _REPLENISH_AFTER = 1 << 24
+#: Of a header block: bytes, and frames that continue it.
 _MOST_HEADER_BYTES = 1 << 16
-#: Replies that may wait for a client that reads nothing.
-_MOST_WAITING_REPLIES = 1000
+_MOST_CONTINUATIONS = 64
+#: Calls in progress on one connection.
+_MOST_CALLS = 4096
+#: How often a client may change its settings in a second: every change is looked at for every call.
+_MOST_SETTINGS = 100
+#: Seconds that a client is given to read why its connection ends.
+_LINGER = 2.0
 
 
 class Server(Protocol):
@@ -78,21 +86,18 @@ class Connection(asyncio.Protocol):
         self._in_preface = True
         self._blocks = HeaderBlocks()
         self._block: bytearray | None = None  # of headers that are not complete
-        self._block_stream = self._block_flags = 0
+        self._block_stream = self._block_flags = self._continuations = 0
         self._last_stream = 0
         self._received = 0
-        self._window = _DEFAULT_WINDOW
-        self._initial_window = _DEFAULT_WINDOW
-        self._frame_limit = _SMALLEST_FRAME_LIMIT
-        self._blocked: dict[int, Call] = {}
-        self._paused = False
-        self._waiting_replies = 0
+        self._settings: tuple[float, int] = 0.0, 0  # since when, how many
         self._frames: dict[int, Callable[[int, int, bytes | bytearray], None]] = {
             DATA: self._on_data,
             HEADERS: self._on_headers,
+            PRIORITY: self._on_priority,
             RST_STREAM: self._on_reset,
             SETTINGS: self._on_settings,
             PING: self._on_ping,
+            GOAWAY: self._on_go_away,
             WINDOW_UPDATE: self._on_window_update,
             CONTINUATION: self._on_continuation,
             PUSH_PROMISE: self._on_push_promise,
@@ -103,9 +108,13 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client has connected."""
         self._transport = cast(asyncio.Transport, transport)
+        self._sender = Sender(self._transport, self.calls)
+        self.send = self._sender.send
         self._server.connections.add(self)
-        settings = struct.pack(">HIHI", INITIAL_WINDOW, _LARGEST_WINDOW, MAX_FRAME_SIZE, _FRAME_LIMIT)
-        opened = struct.pack(">I", _LARGEST_WINDOW - _DEFAULT_WINDOW)
+        settings = struct.pack(
+            ">HIHIHI", MAX_CONCURRENT_STREAMS, _MOST_CALLS, INITIAL_WINDOW, LARGEST_WINDOW, MAX_FRAME_SIZE, _FRAME_LIMIT
+        )
+        opened = struct.pack(">I", LARGEST_WINDOW - DEFAULT_WINDOW)
         self._transport.write(frame(SETTINGS, 0, 0, settings) + frame(WINDOW_UPDATE, 0, 0, opened))
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -114,17 +123,19 @@ class Connection(asyncio.Protocol):
         for call in list(self.calls.values()):
             call.cancelled()
         self.calls.clear()
-        self._blocked.clear()
 
     def pause_writing(self) -> None:
-        """The client reads too slowly."""
-        self._paused = True
+        """The client reads too slowly: it is not listened to until it does."""
+        self._sender.paused = True
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
 
     def resume_writing(self) -> None:
         """It has caught up."""
-        self._paused = False
-        self._waiting_replies = 0
-        self._pump_blocked()
+        self._sender.paused = False
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+            self._sender.resume()
 
     def data_received(self, data: bytes) -> None:
         """Bytes have come."""
@@ -136,11 +147,9 @@ class Connection(asyncio.Protocol):
             else:
                 buffer += data[self._read(data) :]
         except BrokenConnection as error:
-            self.go_away(error.code)
-            self._transport.close()
+            self._give_up(error.code)
         except HPACKError:
-            self.go_away(COMPRESSION_ERROR)
-            self._transport.close()
+            self._give_up(COMPRESSION_ERROR)
 
     # --- what comes -----------------------------------------------------------------------------
 
@@ -150,8 +159,10 @@ class Connection(asyncio.Protocol):
         if self._in_preface:
             if not PREFACE.startswith(bytes(data[: len(PREFACE)])):
                 raise BrokenConnection(PROTOCOL_ERROR)
-            if end < len(PREFACE):
+            if end < len(PREFACE) + 9:
                 return 0
+            if data[len(PREFACE) + 3] != SETTINGS or data[len(PREFACE) + 4] & ACK:
+                raise BrokenConnection(PROTOCOL_ERROR)
             self._in_preface = False
             at = len(PREFACE)
         while end - at >= 9:
@@ -162,11 +173,11 @@ class Connection(asyncio.Protocol):
             if stop > end:
                 break
             kind, flags = data[at + 3], data[at + 4]
-            stream = int.from_bytes(data[at + 5 : start], "big") & _LARGEST_WINDOW
+            stream = int.from_bytes(data[at + 5 : start], "big") & LARGEST_WINDOW
             if self._block is not None and (kind != CONTINUATION or stream != self._block_stream):
                 raise BrokenConnection(PROTOCOL_ERROR)
             handle = self._frames.get(kind)
-            if handle is not None:  # others, and those that nobody knows, are ignored
+            if handle is not None:  # those that nobody knows are ignored
                 handle(flags, stream, data[start:stop])
             at = stop
         return at
@@ -182,6 +193,9 @@ class Connection(asyncio.Protocol):
         if call is None:
             if stream > self._last_stream:
                 raise BrokenConnection(PROTOCOL_ERROR)
+            return
+        if call.half_closed:
+            self._end(call, STREAM_CLOSED)
             return
         call.received += len(payload)
         if call.received > _REPLENISH_AFTER:
@@ -200,39 +214,59 @@ class Connection(asyncio.Protocol):
         if flags & PADDED:
             payload = unpadded(payload)
         if flags & HAS_PRIORITY:
+            if len(payload) < 5:
+                raise BrokenConnection(FRAME_SIZE_ERROR)
             payload = payload[5:]
         if flags & END_HEADERS:
             self._open(flags, stream, payload)
         else:
             self._block, self._block_stream, self._block_flags = bytearray(payload), stream, flags
+            self._continuations = 0
 
     def _on_continuation(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
         if self._block is None:
             raise BrokenConnection(PROTOCOL_ERROR)
         self._block += payload
-        if len(self._block) > _MOST_HEADER_BYTES:
+        self._continuations += 1
+        if len(self._block) > _MOST_HEADER_BYTES or self._continuations > _MOST_CONTINUATIONS:
             raise BrokenConnection(ENHANCE_YOUR_CALM)
         if flags & END_HEADERS:
             block, self._block = self._block, None
             self._open(self._block_flags, stream, block)
 
     def _open(self, flags: int, stream: int, block: bytes | bytearray) -> None:
-        headers = self._blocks.read(bytes(block))  # also of a stream that is refused: the table must keep in step
         call = self.calls.get(stream)
-        if call is not None:  # trailers, which mean nothing here
-            if flags & END_STREAM:
-                self._half_close(call)
+        try:
+            headers = self._blocks.read(bytes(block))  # also of a stream that is refused: the table must keep in step
+        except MalformedHeadersError:
+            headers = {}
+        if call is not None:
+            self._take_trailers(call, flags)
             return
         if stream <= self._last_stream:
-            return
+            if ":method" in headers:
+                raise BrokenConnection(PROTOCOL_ERROR)
+            return  # trailers of a call that is over
         self._last_stream = stream
-        if self._server.stopping:
-            self._reply(frame(RST_STREAM, 0, stream, struct.pack(">I", REFUSED_STREAM)))
+        if ":method" not in headers or ":path" not in headers or ":scheme" not in headers:
+            self._reset(stream, PROTOCOL_ERROR)
+            return
+        if self._server.stopping or len(self.calls) >= _MOST_CALLS:
+            self._reset(stream, REFUSED_STREAM)
             return
         call = self.calls[stream] = self._server.call(self, stream, headers)
-        call.window = self._initial_window
+        call.window = self._sender.initial_window
         call.begin()
         if flags & END_STREAM:
+            self._half_close(call)
+
+    def _take_trailers(self, call: Call, flags: int) -> None:
+        """Trailers mean nothing here, but that nothing follows."""
+        if call.half_closed:
+            self._end(call, STREAM_CLOSED)
+        elif not flags & END_STREAM:
+            self._end(call, PROTOCOL_ERROR)
+        else:
             self._half_close(call)
 
     def _half_close(self, call: Call) -> None:
@@ -240,13 +274,24 @@ class Connection(asyncio.Protocol):
             call.half_closed = True
             call.end()
 
+    def _on_priority(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
+        if not stream:
+            raise BrokenConnection(PROTOCOL_ERROR)
+        if len(payload) != 5:
+            raise BrokenConnection(FRAME_SIZE_ERROR)
+
     def _on_reset(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
         if len(payload) != 4:
             raise BrokenConnection(FRAME_SIZE_ERROR)
+        self._check_begun(stream)
         call = self.calls.pop(stream, None)
         if call is not None:
-            self._blocked.pop(stream, None)
+            self._sender.forget(stream)
             call.cancelled()
+
+    def _check_begun(self, stream: int) -> None:
+        if not stream or stream > self._last_stream:
+            raise BrokenConnection(PROTOCOL_ERROR)
 
     def _on_settings(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
         if stream:
@@ -255,136 +300,78 @@ class Connection(asyncio.Protocol):
             raise BrokenConnection(FRAME_SIZE_ERROR)
         if flags & ACK:
             return
+        self._count_settings()
         for setting, value in struct.iter_unpack(">HI", payload):
             if setting == INITIAL_WINDOW:
-                if value > _LARGEST_WINDOW:
-                    raise BrokenConnection(FLOW_CONTROL_ERROR)
-                for call in self.calls.values():
-                    call.window += value - self._initial_window
-                self._initial_window = value
+                self._sender.set_initial_window(value)
             elif setting == MAX_FRAME_SIZE:
-                if not _SMALLEST_FRAME_LIMIT <= value < 2**24:
+                if not DEFAULT_FRAME_LIMIT <= value < 2**24:
                     raise BrokenConnection(PROTOCOL_ERROR)
-                self._frame_limit = value
-        self._reply(frame(SETTINGS, ACK, 0, b""))
-        self._pump_blocked()
+                self._sender.frame_limit = value
+        self._transport.write(frame(SETTINGS, ACK, 0, b""))
+
+    def _count_settings(self) -> None:
+        now, (since, count) = time.monotonic(), self._settings
+        if now - since > 1:
+            since, count = now, 0
+        if count == _MOST_SETTINGS:
+            raise BrokenConnection(ENHANCE_YOUR_CALM)
+        self._settings = since, count + 1
 
     def _on_ping(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
+        if stream:
+            raise BrokenConnection(PROTOCOL_ERROR)
         if len(payload) != 8:
             raise BrokenConnection(FRAME_SIZE_ERROR)
         if not flags & ACK:
-            self._reply(frame(PING, ACK, 0, payload))
+            self._transport.write(frame(PING, ACK, 0, payload))
 
     def _on_window_update(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
         if len(payload) != 4:
             raise BrokenConnection(FRAME_SIZE_ERROR)
-        more = int.from_bytes(payload, "big") & _LARGEST_WINDOW
-        if not more:
-            raise BrokenConnection(PROTOCOL_ERROR)
+        more = int.from_bytes(payload, "big") & LARGEST_WINDOW
         if not stream:
-            self._window += more
-            if self._window > _LARGEST_WINDOW:
-                raise BrokenConnection(FLOW_CONTROL_ERROR)
-            self._pump_blocked()
+            if not more:
+                raise BrokenConnection(PROTOCOL_ERROR)
+            self._sender.open_window(more)
             return
+        self._check_begun(stream)
         call = self.calls.get(stream)
-        if call is not None:
-            call.window += more
-            if call.window > _LARGEST_WINDOW:
-                raise BrokenConnection(FLOW_CONTROL_ERROR)
-            if stream in self._blocked:
-                self._pump(call)
+        if call is None:
+            return
+        call.window += more
+        if not more or call.window > LARGEST_WINDOW:
+            self._end(call, FLOW_CONTROL_ERROR if more else PROTOCOL_ERROR)
+        elif call.outgoing:
+            self._sender.pump(call)
+
+    def _on_go_away(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
+        if stream:
+            raise BrokenConnection(PROTOCOL_ERROR)
 
     def _on_push_promise(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
         raise BrokenConnection(PROTOCOL_ERROR)
 
     # --- what goes ------------------------------------------------------------------------------
 
-    def send(self, call: Call, head: bytes, body: bytes, trailers: bytes | None) -> None:
-        """Send something of a call.
-
-        Parameters
-        ----------
-        call : Call
-        head : bytes
-            A header block that comes first; may be empty.
-        body : bytes
-            May be empty.
-        trailers : bytes or None
-            The header block that ends the stream.
-        """
-        if self._transport.is_closing() or self.calls.get(call.stream) is not call:
-            return
-        size = len(body)
-        parts = [frame(HEADERS, END_HEADERS, call.stream, head)] if head else []
-        ready = not call.outgoing and not self._paused
-        if ready and size <= self._frame_limit and size <= self._window and size <= call.window:
-            if size:
-                self._window -= size
-                call.window -= size
-                parts += (frame_head(size, DATA, 0, call.stream), body)
-            if trailers is not None:
-                parts += self._last(call, trailers)
-            self._transport.write(b"".join(parts))
-            return
-        if parts:
-            self._transport.write(parts[0])
-        if size:
-            call.outgoing.append(memoryview(body))
-        call.trailers = trailers
-        self._pump(call)
-
-    def _pump(self, call: Call) -> None:
-        """Send what waits, as far as the windows allow."""
-        while call.outgoing and not self._paused:
-            waiting = call.outgoing[0]
-            size = min(len(waiting), self._frame_limit, self._window, call.window)
-            if size <= 0:
-                break
-            self._window -= size
-            call.window -= size
-            self._transport.write(frame_head(size, DATA, 0, call.stream))
-            self._transport.write(waiting[:size])
-            if size == len(waiting):
-                call.outgoing.popleft()
-            else:
-                call.outgoing[0] = waiting[size:]
-        if call.outgoing:
-            self._blocked[call.stream] = call
-            return
-        self._blocked.pop(call.stream, None)
-        if call.trailers is not None:
-            self._transport.write(b"".join(self._last(call, call.trailers)))
-        else:
-            call.drained()
-
-    def _pump_blocked(self) -> None:
-        for call in list(self._blocked.values()):
-            self._pump(call)
-
-    def _last(self, call: Call, trailers: bytes) -> list[bytes]:
-        """The end of a stream; the client need not send what it still wants to."""
-        del self.calls[call.stream]
-        limit = self._frame_limit
-        pieces = [trailers[at : at + limit] for at in range(0, len(trailers), limit)]
-        flags = END_STREAM | (0 if len(pieces) > 1 else END_HEADERS)
-        parts = [frame(HEADERS, flags, call.stream, pieces[0])]
-        for number, piece in enumerate(pieces[1:], 2):
-            parts.append(frame(CONTINUATION, END_HEADERS * (number == len(pieces)), call.stream, piece))
-        if not call.half_closed:
-            parts.append(frame(RST_STREAM, 0, call.stream, struct.pack(">I", NO_ERROR)))
-        return parts
-
     def _open_window(self, stream: int, size: int) -> None:
-        self._reply(frame(WINDOW_UPDATE, 0, stream, struct.pack(">I", size)))
+        self._transport.write(frame(WINDOW_UPDATE, 0, stream, struct.pack(">I", size)))
 
-    def _reply(self, reply: bytes) -> None:
-        if self._paused:
-            self._waiting_replies += 1
-            if self._waiting_replies > _MOST_WAITING_REPLIES:
-                self._transport.abort()
-                return
-        self._transport.write(reply)
+    def _reset(self, stream: int, code: int) -> None:
+        self._transport.write(frame(RST_STREAM, 0, stream, struct.pack(">I", code)))
+
+    def _end(self, call: Call, code: int) -> None:
+        """Give up a call whose client does what it may not."""
+        del self.calls[call.stream]
+        self._sender.forget(call.stream)
+        self._reset(call.stream, code)
+        call.cancelled()
+
+    def _give_up(self, code: int) -> None:
+        """End the connection of a client that does what it may not."""
+        self.go_away(code)
+        self._transport.close()
+        asyncio.get_running_loop().call_later(_LINGER, self._transport.abort)
 
     def go_away(self, code: int = NO_ERROR) -> None:
         """Take no more calls."""

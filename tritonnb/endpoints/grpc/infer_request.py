@@ -106,7 +106,7 @@ def _read_inputs(
                     f"unexpected 'content' provided when using shared memory for input tensor '{name}' for model "
                     f"'{request.model_name}'"
                 )
-            inputs[name] = _from_bytes(name, datatype, shape, shared_memory.part(*where))
+            inputs[name] = _from_bytes(name, datatype, shape, shared_memory.part(*where).read())
         elif given.HasField("contents"):
             if raw:
                 raise InvalidArgumentError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnsupportedError
@@ -54,7 +54,14 @@ class Inference:
 
     @classmethod
     def begin(
-        cls, engine: Engine, given: Any, take: Take, *, streaming: bool, headers: dict[str, str] | None = None
+        cls,
+        engine: Engine,
+        given: Any,
+        take: Take,
+        *,
+        streaming: bool,
+        metadata: Mapping[str, str],
+        headers: dict[str, str] | None = None,
     ) -> Inference:
         """Read a request and give it to its model.
 
@@ -66,6 +73,8 @@ class Inference:
             ``take(inference, response)`` is called on the loop, once for each response.
         streaming : bool
             Whether the answer may be any number of responses.
+        metadata : mapping of str to str
+            May bring the client's trace context.
         headers : dict of str to str, optional
             Forwarded as request parameters.
 
@@ -85,7 +94,7 @@ class Inference:
         )
         if headers:
             self.request.parameters.update(headers)
-        self._trace = engine.tracer.sample(served.name) if engine.tracer.active else None
+        self._trace = engine.tracer.sample(served.name, metadata) if engine.tracer.active else None
         if self._trace is None:
             served.submit(self.request)
         else:
@@ -175,6 +184,7 @@ class Inference:
 
     def cancel(self) -> None:
         """The client went away."""
+        logger.debug("Cancellation notification received for ModelInfer of '%s'", self._served.name)
         self._served.cancel(self.request)
 
     def _responded(self, request: InferRequest, response: InferResponse) -> None:

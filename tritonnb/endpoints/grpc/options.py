@@ -37,9 +37,11 @@ class GrpcOptions:
     max_connection_age, max_connection_age_grace : int
         Milliseconds; 0 for no limit.
     header_forward_pattern : str
-        Metadata whose whole key matches becomes request parameters.
+        Metadata in whose keys it is found become request parameters.
     restricted_protocol : tuple of (protocol, key, value)
         RPCs of a protocol are answered only to requests with this metadata.
+    reuse_port : bool
+        ``--reuse-grpc-port``: share the port with servers that say the same.
     transport : str
         ``"fast"``, ``"grpcio"``, or ``"auto"``: fast, unless an option asks for what only grpcio does. No flag.
     """
@@ -60,12 +62,13 @@ class GrpcOptions:
     max_connection_age_grace: int = 0
     header_forward_pattern: str = ""
     restricted_protocol: tuple[tuple[str, str, str], ...] = ()
+    reuse_port: bool = False
     transport: str = "auto"
 
     def channel_arguments(self) -> list[tuple[str, Any]]:
         """The options as gRPC names them."""
         arguments: list[tuple[str, Any]] = [
-            ("grpc.so_reuseport", 0),
+            ("grpc.so_reuseport", int(self.reuse_port)),
             ("grpc.max_send_message_length", LARGEST_MESSAGE),
             ("grpc.max_receive_message_length", LARGEST_MESSAGE),
             ("grpc.keepalive_time_ms", self.keepalive_time),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,7 @@ from google.protobuf.message_factory import GetMessageClass
 from tritonclient.grpc import service_pb2 as pb
 
 from tritonnb.core.errors import InternalError, Status, TritonError
+from tritonnb.endpoints.forwarding import forward_pattern
 from tritonnb.endpoints.grpc.inference import Inference, Take
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.grpc.service import Service
@@ -75,7 +75,7 @@ class Rpcs:
         self._engine = engine
         self._service = Service(engine)
         self._templates = MessageTemplates(engine)
-        self._forwarded = re.compile(options.header_forward_pattern) if options.header_forward_pattern else None
+        self._forwarded = forward_pattern(options.header_forward_pattern)
         self._restrictions = {
             rpc: (f"{_RESTRICTED_PREFIX}{key}".lower(), value)
             for protocol, key, value in options.restricted_protocol
@@ -108,7 +108,9 @@ class Rpcs:
         """
         if self._restrictions:
             self._admit(INFER, metadata)
-        return Inference.begin(self._engine, given, take, streaming=False, headers=self._headers(metadata))
+        return Inference.begin(
+            self._engine, given, take, streaming=False, metadata=metadata, headers=self._headers(metadata)
+        )
 
     def infer_bytes(self, message: bytes | bytearray, metadata: Mapping[str, str], take: Take) -> Inference:
         """Begin a ``ModelInfer`` whose message is not parsed yet.
@@ -137,7 +139,7 @@ class Rpcs:
         """
         self._admit(STREAM_INFER, metadata)
         errors_end_it = metadata.get(_END_STREAM_ON_ERROR) == "true"
-        return Stream(self._engine, requests, self._headers(metadata), errors_end_it)
+        return Stream(self._engine, requests, metadata, self._headers(metadata), errors_end_it)
 
     def _admit(self, name: str, metadata: Mapping[str, str]) -> None:
         if name not in self._restrictions:
@@ -149,7 +151,7 @@ class Rpcs:
     def _headers(self, metadata: Mapping[str, str]) -> dict[str, str]:
         if self._forwarded is None:
             return {}
-        return {key: value for key, value in metadata.items() if self._forwarded.fullmatch(key)}
+        return {key: value for key, value in metadata.items() if self._forwarded.search(key)}
 
 
 def as_triton_error(error: Exception) -> TritonError:

@@ -9,7 +9,9 @@ from tritonclient.grpc import service_pb2 as pb
 
 from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
 from tritonnb.endpoints.grpc.inference import version_number
+from tritonnb.runtime.cuda_memory import CudaRegion
 from tritonnb.runtime.engine import Engine
+from tritonnb.runtime.shared_memory import SystemRegion
 from tritonnb.telemetry.log_settings import FORMATS
 from tritonnb.telemetry.trace_settings import levels_of, number_of
 
@@ -82,7 +84,7 @@ class Service:
     async def SystemSharedMemoryStatus(self, given: Any) -> Any:
         """Registered regions."""
         response = pb.SystemSharedMemoryStatusResponse()
-        for region in self._engine.shared_memory.system_status(given.name):
+        for region in self._engine.shared_memory.status(SystemRegion, given.name):
             entry = response.regions[region.name]
             entry.name, entry.key = region.name, region.key
             entry.offset, entry.byte_size = region.offset, region.byte_size
@@ -95,21 +97,25 @@ class Service:
 
     async def SystemSharedMemoryUnregister(self, given: Any) -> Any:
         """Forget a region, or all."""
-        self._engine.shared_memory.unregister_system(given.name)
+        self._engine.shared_memory.unregister(SystemRegion, given.name)
         return pb.SystemSharedMemoryUnregisterResponse()
 
     async def CudaSharedMemoryStatus(self, given: Any) -> Any:
-        """There are none."""
-        self._engine.shared_memory.check_cuda(given.name)
-        return pb.CudaSharedMemoryStatusResponse()
+        """Registered regions."""
+        response = pb.CudaSharedMemoryStatusResponse()
+        for region in self._engine.shared_memory.status(CudaRegion, given.name):
+            entry = response.regions[region.name]
+            entry.name, entry.device_id, entry.byte_size = region.name, region.device_id, region.byte_size
+        return response
 
     async def CudaSharedMemoryRegister(self, given: Any) -> Any:
-        """Refuse a region."""
-        # Over gRPC, Triton does not look at the size of the handle.
-        raise InvalidArgumentError("failed to register shared memory region: invalid args")
+        """Register a region; Triton does not look at the size of the handle here."""
+        self._engine.shared_memory.register_cuda(given.name, given.raw_handle, given.device_id, given.byte_size)
+        return pb.CudaSharedMemoryRegisterResponse()
 
     async def CudaSharedMemoryUnregister(self, given: Any) -> Any:
-        """There is none to forget."""
+        """Forget a region, or all."""
+        self._engine.shared_memory.unregister(CudaRegion, given.name)
         return pb.CudaSharedMemoryUnregisterResponse()
 
     # --- settings -------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any
 
 from tritonclient.grpc import service_pb2 as pb
@@ -38,6 +38,8 @@ class Stream:
     ----------
     engine : Engine
     requests : async iterator of inference.ModelInferRequest
+    metadata : mapping of str to str
+        Of the call.
     headers : dict of str to str
         Forwarded as parameters of every request.
     errors_end_it : bool
@@ -45,10 +47,16 @@ class Stream:
     """
 
     def __init__(
-        self, engine: Engine, requests: AsyncIterator[Any], headers: dict[str, str], errors_end_it: bool
+        self,
+        engine: Engine,
+        requests: AsyncIterator[Any],
+        metadata: Mapping[str, str],
+        headers: dict[str, str],
+        errors_end_it: bool,
     ) -> None:
         self._engine = engine
         self._requests = requests
+        self._metadata = metadata
         self._headers = headers
         self._errors_end_it = errors_end_it
         self._outgoing: asyncio.Queue[Any] = asyncio.Queue()
@@ -73,7 +81,7 @@ class Stream:
                 yield message
         finally:
             self._reading.cancel()
-            for inference in self._unanswered:
+            for inference in list(self._unanswered):
                 inference.cancel()
 
     def finish(self) -> None:
@@ -97,7 +105,9 @@ class Stream:
             self._take(place, inference, response)
 
         try:
-            inference = Inference.begin(self._engine, given, take, streaming=True, headers=self._headers)
+            inference = Inference.begin(
+                self._engine, given, take, streaming=True, metadata=self._metadata, headers=self._headers
+            )
         except TritonError as error:
             message = pb.ModelStreamInferResponse(error_message=error.message)
             message.infer_response.id = given.id

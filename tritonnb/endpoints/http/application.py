@@ -57,14 +57,27 @@ def make_application(engine: Engine, max_input_size: int) -> web.Application:
     )
 
 
+def routed_path(target: str) -> str:
+    """A target as routes see it: as it came, if it is ASCII; else its path, read as UTF-8.
+
+    A path that is no UTF-8 has no route.
+    """
+    if target.isascii():
+        return target
+    try:
+        return target.partition("?")[0].encode("latin-1").decode()
+    except UnicodeDecodeError:
+        return ""
+
+
 class _RawPath(routing.Matcher):
     """Matches the path as it came; Tornado's own matcher would percent-decode what it captures."""
 
     def __init__(self, pattern: str) -> None:
-        self._pattern = re.compile(pattern)
+        self._pattern = re.compile(pattern, re.ASCII)
 
     def match(self, request: httputil.HTTPServerRequest) -> dict[str, Any] | None:
-        found = self._pattern.fullmatch(request.path)
+        found = self._pattern.fullmatch(routed_path(request.path))
         if found is None:
             return None
         return {"path_kwargs": {key: each for key, each in found.groupdict().items() if each is not None}}

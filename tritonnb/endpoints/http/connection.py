@@ -1,12 +1,11 @@
-"""One client's HTTP/1.1 connection: httptools parses, Tornado's interfaces are spoken above it.
+"""One client's HTTP/1.1 connection, which speaks Tornado's interfaces to what is above it.
 
 A connection (`Connection`) is an asyncio protocol. Each request on it is an `Exchange`, which is what
 Tornado calls an ``HTTPConnection``: the request's delegate is fed the body and answers through it.
 
 - Pipelined requests are taken as they come and answered in order; when many wait, or the client does
   not read its answers, reading pauses.
-- A request line, header or length that cannot be parsed closes the connection without an answer, as
-  Triton does. A method nobody knows is none of these: it is handed on, for the route to refuse.
+- A stream that cannot be parsed is closed without an answer, as Triton does, once those that are due are given.
 - A client that stops sending still gets the answers to what it sent whole; one that goes away has its
   requests cancelled.
 """
@@ -15,45 +14,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import socket
 from collections import deque
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 from tornado import httputil
 from tornado.iostream import StreamClosedError
 
-from tritonnb.endpoints.http.exchange import Context, Exchange, LightHeaders
+from tritonnb.endpoints.http.exchange import Context, Exchange
 from tritonnb.endpoints.http.heads import Head, KnownHeads
-
-try:
-    import httptools
-except ImportError:  # no wheel for this platform
-    httptools = None  # type: ignore[assignment]
-
-#: Whether connections of this kind can be had here.
-AVAILABLE = httptools is not None
+from tritonnb.endpoints.http.request_parser import BrokenDelegate, BrokenStream, RequestParser
 
 #: Requests of one connection that may wait for their answers before reading pauses.
 _PIPELINED = 32
-#: Bytes of a request line and headers.
-_MAX_HEAD = 65_536
-#: Letters of a method.
-_LONGEST_METHOD = 64
-#: Triton's limit on the parts of a chunked body.
-_MAX_CHUNKS = 65_536
 #: Seconds that a client is given to read why its request was refused before the end of its body.
 _LINGER = 2.0
 #: Seconds between looks whether a client that sends no more is still there.
 _PROBE = 0.05
-#: What stands for methods that the parser does not know: no route has it.
-_NO_ROUTES_METHOD = b"OPTIONS"
 
 _log = logging.getLogger(__name__)
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_ORIGIN = re.compile(rb"^https?://[^/?#]*")
-_UNKNOWN_METHOD = re.compile(rb"[A-Z]+(?= )")
 
 
 def _refusal(line: bytes, reason: bytes) -> bytes:
@@ -86,20 +67,13 @@ class Connection(asyncio.Protocol):
         self.context = Context("")
         self._server = server
         self._exchanges: deque[Exchange] = deque()
-        self._parser: Any = httptools.HttpRequestParser(self)
+        self._parser = RequestParser(self)
         self._transport: asyncio.Transport
         self._writable: asyncio.Future[None] | None = None
         self._reading = True
         self._closing = False  # nothing more is read
-        self._in_head = self._in_message = False
-        self._heads = 0  # that came whole
-        self._head: Head | None = None  # the last of them, if its connection stays open
-        self._head_size = 0
+        self._repeatable = False  # the last head may come again on this connection
         self._body_size = 0
-        self._chunks = 0
-        self._held = b""  # a part of a method
-        self._url = b""
-        self._headers: dict[bytes, bytes] = {}
 
     # --- asyncio ------------------------------------------------------------------------------
 
@@ -116,44 +90,21 @@ class Connection(asyncio.Protocol):
         self._active_since = self._server.loop.time()
         if self._closing:
             return
-        in_head, between = self._in_head, not self._in_message and not self._exchanges
-        heads = self._heads
-        alone = between and not self._held
+        parser = self._parser
+        alone = parser.between and not self._exchanges
         if alone and (known := self._server.heads.find(data)) is not None:
             self._take(*known)
             return
-        if between:
-            data, self._held = self._held + data, b""
-            if len(data) < _LONGEST_METHOD and b" " not in data and b"\n" not in data:
-                self._held = data
-                return
+        heads = parser.heads
         try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade as upgrade:
-            # No other protocol is spoken here, so the connection goes on as it was.
-            self._parser = httptools.HttpRequestParser(self)
-            (offset,) = upgrade.args
-            if offset < len(data):
-                self.data_received(data[offset:])
-        except httptools.HttpParserInvalidMethodError:
-            method = _UNKNOWN_METHOD.match(data)
-            if between and heads == self._heads and method is not None:
-                self._parser = httptools.HttpRequestParser(self)
-                self._in_head = self._in_message = False
-                self.data_received(_NO_ROUTES_METHOD + data[method.end() :])
-            else:
-                self._stop_reading()
-        except httptools.HttpParserCallbackError as error:
-            _log.error("a request's delegate failed", exc_info=error.__context__ or error)
-            self.close()
-        except httptools.HttpParserError:
+            parser.feed(data)
+        except BrokenStream:
             self._stop_reading()
-        if alone and heads + 1 == self._heads and not self._in_message and self._head is not None:
-            self._server.heads.learn(data, self._head)
-        if in_head and self._in_head and heads == self._heads:
-            self._head_size += len(data)
-            if self._head_size > _MAX_HEAD:
-                self._stop_reading()
+        except BrokenDelegate as error:
+            _log.error("a request's delegate failed", exc_info=error.__cause__)
+            self.close()
+        if alone and heads + 1 == parser.heads and parser.between and self._repeatable:
+            self._server.heads.learn(data, parser.head)
         self._balance()
 
     def _take(self, head: Head, body: bytes) -> None:
@@ -207,55 +158,30 @@ class Connection(asyncio.Protocol):
             if not self._closing:
                 self._balance()
 
-    # --- httptools ----------------------------------------------------------------------------
+    # --- the parser -----------------------------------------------------------------------------
 
-    def on_message_begin(self) -> None:
-        """A request begins."""
-        self._url = b""
-        self._headers = {}
-        self._body_size = self._chunks = 0
-        self._in_head = self._in_message = True
-        self._head_size = 0
-
-    def on_url(self, url: bytes) -> None:
-        """A part of the request's target."""
-        self._url += url
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """A header; one that is repeated is a list."""
-        if not self._in_head:
-            return  # what follows a chunked body changes nothing that was said before it
-        key = name.lower()
-        known = self._headers.get(key)
-        self._headers[key] = value if known is None else known + b"," + value
-
-    def on_headers_complete(self) -> None:
+    def begin(self, head: Head, keep_alive: bool) -> None:
         """The head of a request is here."""
-        parser, headers = self._parser, self._headers
-        self._in_head = False
-        self._heads += 1
-        http_1_0 = parser.get_http_version() == "1.0"
-        exchange = Exchange(self, http_1_0, parser.should_keep_alive())
+        if self._closing:
+            return
+        exchange = Exchange(self, head.line.version == "HTTP/1.0", keep_alive)
         self._exchanges.append(exchange)
-        length = headers.get(b"content-length")
-        if length is not None and int(length) > self._server.max_body_size:
+        self._body_size = 0
+        length = head.headers.get("content-length")
+        chunked = head.headers.get("transfer-encoding") is not None
+        if length is not None and not chunked and int(length) > self._server.max_body_size:
             self._refuse(exchange, _TOO_LARGE)
             return
-        if b"expect" in headers and headers[b"expect"].lower() == b"100-continue":
+        expected = head.headers.get("expect")
+        if expected is not None and expected.lower() == "100-continue":
             exchange.expects_continue = True
             if len(self._exchanges) == 1:
                 self._transport.write(_CONTINUE)
+        self._repeatable = keep_alive
         exchange.delegate = self._server.delegate.start_request(self, exchange)
-        line = httputil.RequestStartLine(
-            parser.get_method().decode("latin-1"),
-            (self._url if self._url[:1] == b"/" else _ORIGIN.sub(b"", self._url)).decode("latin-1"),
-            "HTTP/1.0" if http_1_0 else "HTTP/1.1",
-        )
-        light = LightHeaders(headers)
-        self._head = Head(line, light) if exchange.keep_alive else None
-        exchange.delegate.headers_received(line, light)  # type: ignore[arg-type]
+        exchange.delegate.headers_received(head.line, head.headers)  # type: ignore[arg-type]
 
-    def on_body(self, chunk: bytes) -> None:
+    def body(self, chunk: bytes) -> None:
         """A part of a request's body."""
         if self._closing:
             return
@@ -266,19 +192,18 @@ class Connection(asyncio.Protocol):
         elif exchange.delegate is not None:
             exchange.delegate.data_received(chunk)
 
-    def on_chunk_header(self) -> None:
-        """A part of a chunked body begins."""
-        self._chunks += 1
-        if self._chunks > _MAX_CHUNKS + 1 and not self._closing:  # the empty one that ends it does not count
+    def too_many_chunks(self) -> None:
+        """A body has more parts than may be."""
+        if not self._closing:
             self._refuse(self._exchanges[-1], _TOO_MANY_CHUNKS)
 
-    def on_message_complete(self) -> None:
+    def complete(self) -> None:
         """A request is here whole."""
-        self._in_message = False
         if self._closing or not self._exchanges:
             return
         exchange = self._exchanges[-1]
         exchange.received = True
+        self._closing = not exchange.keep_alive
         if exchange.delegate is not None:
             exchange.delegate.finish()
 

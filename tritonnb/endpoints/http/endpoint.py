@@ -18,7 +18,9 @@ from tornado import httputil, web
 from tritonnb.core.errors import InternalError, TritonError, UnsupportedError
 from tritonnb.core.messages import InferRequest, InferResponse, Respond
 from tritonnb.endpoints.client_errors import client_text
-from tritonnb.endpoints.http.application import make_application
+from tritonnb.endpoints.endpoint import Endpoint, Transport
+from tritonnb.endpoints.forwarding import forward_pattern
+from tritonnb.endpoints.http.application import make_application, routed_path
 from tritonnb.endpoints.http.compression import choose_encoding, compress, decompress
 from tritonnb.endpoints.http.exchange import Exchange, LightHeaders
 from tritonnb.endpoints.http.guard import Guard
@@ -41,7 +43,8 @@ from tritonnb.telemetry.tracing import Trace
 
 logger = logging.getLogger(__name__)
 
-_INFER = re.compile(r"/v2/models/([^/]+)(?:/versions/(\d+))?/infer(?:\?.*)?")
+_INFER = re.compile(r"/v2/models/([^/]+)(?:/versions/(\d+))?/infer(?:\?.*)?", re.ASCII)
+_TRACE_CONTEXT = ("traceparent", "tracestate")  # W3C Trace Context
 _STATUS_LINES = {
     200: b"HTTP/1.1 200 OK\r\n",
     400: b"HTTP/1.1 400 Bad Request\r\n",
@@ -77,8 +80,10 @@ class HttpOptions:
         ``"fast"`` (httptools), ``"tornado"``, or ``"auto"``.
     restricted_api : tuple of (api, header, value)
         ``--http-restricted-api``: an API is answered only to requests with this header.
+    reuse_port : bool
+        ``--reuse-http-port``: share the port with servers that say the same.
     header_forward_pattern : str
-        ``--http-header-forward-pattern``: headers whose whole name matches, in any case, become parameters of
+        ``--http-header-forward-pattern``: headers in whose names it is found become parameters of
         inference requests, under their names in lower case.
     """
 
@@ -89,9 +94,10 @@ class HttpOptions:
     transport: str = "auto"
     restricted_api: tuple[tuple[str, str, str], ...] = ()
     header_forward_pattern: str = ""
+    reuse_port: bool = False
 
 
-class HttpEndpoint(httputil.HTTPServerConnectionDelegate):
+class HttpEndpoint(Endpoint, httputil.HTTPServerConnectionDelegate):
     """Serves an engine over HTTP, on the running event loop.
 
     Parameters
@@ -104,31 +110,20 @@ class HttpEndpoint(httputil.HTTPServerConnectionDelegate):
     """
 
     def __init__(self, engine: Engine, *, host: str, port: int, options: HttpOptions) -> None:
+        super().__init__(host, port)
         self.engine = engine
-        self.host = host
-        self.port = port
         self.options = options
         self.reader = RequestReader(options.max_input_size, engine.shared_memory)
         self.restrictions = Restrictions(options.restricted_api)
-        self.forwarded = re.compile(options.header_forward_pattern, re.I) if options.header_forward_pattern else None
+        self.forwarded = forward_pattern(options.header_forward_pattern)
         self.guard = None if options.allow_foreign else Guard(host, options.allowed_hosts)
         self._templates: WeakKeyDictionary[Served, RequestTemplates] = WeakKeyDictionary()
         self.application = make_application(engine, options.max_input_size)
 
-    async def start(self) -> None:
-        """Listen.
-
-        Raises
-        ------
-        OSError
-            If the port is taken.
-        """
-        self._server = make_server(self.options.transport, self, max_body_size=self.options.max_body_size)
-        self.port = await self._server.start(self.host, self.port)
-
-    async def stop(self, drain: float) -> None:
-        """Accept no more requests; those in progress have ``drain`` seconds."""
-        await self._server.stop(drain)
+    def make_transport(self) -> Transport:
+        """The HTTP server of the kind that the options want."""
+        options = self.options
+        return make_server(options.transport, self, max_body_size=options.max_body_size, reuse_port=options.reuse_port)
 
     @property
     def url(self) -> str:
@@ -170,6 +165,7 @@ class _Inference:
     json_length: str | None
     accepted: str | None
     forwarded: dict[str, str] | None
+    trace_context: dict[str, str]
 
 
 class _Message(httputil.HTTPMessageDelegate):
@@ -205,7 +201,7 @@ class _Message(httputil.HTTPMessageDelegate):
         if restriction is not None:
             self._other = _Refused(self, restriction, TEXT)
             return
-        found = _INFER.fullmatch(start_line.path) if start_line.method == "POST" else None
+        found = _INFER.fullmatch(routed_path(start_line.path)) if start_line.method == "POST" else None
         if found is not None:
             model, version = found.groups()
             route = _Inference(
@@ -215,6 +211,7 @@ class _Message(httputil.HTTPMessageDelegate):
                 headers.get("Inference-Header-Content-Length"),
                 headers.get("Accept-Encoding"),
                 _matching(headers, endpoint.forwarded),
+                {name: value for name in _TRACE_CONTEXT if (value := headers.get(name)) is not None},
             )
             if isinstance(headers, LightHeaders):
                 headers.route = route
@@ -332,7 +329,7 @@ class _Message(httputil.HTTPMessageDelegate):
         self._end_trace()
 
     def _start_trace(self) -> None:
-        self._trace = self._endpoint.engine.tracer.sample(self._route.model)
+        self._trace = self._endpoint.engine.tracer.sample(self._route.model, self._route.trace_context)
         if self._trace is not None:
             now = time.monotonic_ns()
             self._trace.stamp("HTTP_RECV_START", getattr(self, "_begun_ns", now))
@@ -354,7 +351,7 @@ def _matching(headers: Any, pattern: re.Pattern[str] | None) -> dict[str, str] |
     if pattern is None:
         return None
     full = headers.full() if isinstance(headers, LightHeaders) else headers
-    return {name.lower(): value for name, value in full.items() if pattern.fullmatch(name)}
+    return {name.lower(): value for name, value in full.items() if pattern.search(name)}
 
 
 def _unexpected(error: Exception) -> InternalError:

@@ -88,13 +88,13 @@ def _write_output(tensor: Tensor) -> bytes:
 
 
 def _read_nested(value: Any, request: InferRequest, spec: ModelSpec, max_input_size: int) -> None:
-    if type(value) is not dict:
+    if not isinstance(value, dict):
         raise InternalError(
             f"Expected JSON object for keyword: '{_NESTED}': attempt to access JSON non-object as object"
         )
     try:
-        for name, each in value.items():
-            _read_member(name, each, request, spec, max_input_size)
+        for name in members.names(value):
+            _read_member(name, value[name], request, spec, max_input_size)
     except TritonError as error:
         raise TritonError(f"Converting keyword: '{_NESTED}': {error.message}", error.status) from None
 

@@ -44,7 +44,7 @@ class Generate(Handler):
             self._served.spec, self._served.version, self.request.body, self._max_input_size, self._take
         )
         if self.engine.tracer.active:
-            self._trace = self.engine.tracer.sample(model)
+            self._trace = self.engine.tracer.sample(model, self.request.headers)
         if self._trace is None:
             self._served.submit(request)
         else:

@@ -172,7 +172,7 @@ class RepositoryIndex(Handler):
     def post(self, repository: str | None = None) -> None:
         """Every model and its state."""
         body = self.body()
-        ready = members.boolean(body["ready"]) if type(body) is dict and "ready" in body else False
+        ready = members.boolean(body["ready"]) if isinstance(body, dict) and "ready" in body else False
         self.answer(self.engine.index(ready))
 
 
@@ -201,8 +201,8 @@ class RepositoryUnload(Handler):
             body = self.body()
         except TritonError:
             return False
-        parameters = body.get("parameters") if type(body) is dict else None
-        return type(parameters) is dict and parameters.get("unload_dependents") is True
+        parameters = body.get("parameters") if isinstance(body, dict) else None
+        return isinstance(parameters, dict) and parameters.get("unload_dependents") is True
 
 
 class Infer(Handler):
@@ -227,7 +227,7 @@ def _refuse_repository(name: str | None) -> None:
 
 
 def _load_parameters(body: Any) -> dict[str, str | bytes]:
-    given = body.get("parameters", {}) if type(body) is dict else {}
+    given = body.get("parameters", {}) if isinstance(body, dict) else {}
     parameters: dict[str, str | bytes] = {}
     for name in members.names(given):
         text = members.string(given[name])

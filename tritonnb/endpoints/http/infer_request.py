@@ -25,7 +25,7 @@ from tritonnb.endpoints.http import members, rapidjson
 from tritonnb.endpoints.http.input_tensors import tensor_from_json
 from tritonnb.endpoints.tensors import AnswerFormat, OutputFormat, binary_tensor, check_overflow
 from tritonnb.model_config.schema import INVALID, ModelSpec
-from tritonnb.runtime.shared_memory import SharedMemory
+from tritonnb.runtime.shared_memory import Part, SharedMemory
 
 T = TypeVar("T")
 _LONGEST_ID = 128
@@ -104,12 +104,12 @@ class RequestReader:
         document = rapidjson.parse(body if length == len(body) else body[:length])
         request = InferRequest(spec.name, {}, respond, model_version=version)
         answer = AnswerFormat()
-        if type(document) is dict:
+        if isinstance(document, dict):
             if "id" in document:
                 request.id = members.parsed("id", members.string, document["id"])
             if "parameters" in document:
                 _read_parameters(document["parameters"], request, answer)
-        inputs = document.get("inputs") if type(document) is dict else None
+        inputs = document.get("inputs") if isinstance(document, dict) else None
         if type(inputs) is not list:
             inputs = members.parsed("inputs", _array_member, document, "inputs")
         self._inputs(inputs, request, body, length)
@@ -123,11 +123,11 @@ class RequestReader:
         at = length
         inputs: dict[str, Any] = request.inputs
         for entry in listed:
-            parameters = entry.get("parameters") if type(entry) is dict else None
-            if type(parameters) is not dict:
+            parameters = entry.get("parameters") if isinstance(entry, dict) else None
+            if not isinstance(parameters, dict):
                 parameters = {}
             given = (
-                type(entry) is dict and "data" in entry,
+                isinstance(entry, dict) and "data" in entry,
                 "binary_data_size" in parameters,
                 "shared_memory_region" in parameters,
             )
@@ -152,7 +152,7 @@ class RequestReader:
             elif given[0]:
                 inputs[name] = tensor_from_json(name, datatype, shape, entry["data"], self._max)
             else:
-                part = _region(parameters, self._shared_memory)
+                part = _region(parameters, self._shared_memory).read()
                 inputs[name] = binary_tensor(name, datatype, shape, part, 0, len(part))
         if at != len(body):
             raise InvalidArgumentError(f"unexpected additional input data for model '{request.model_name}'")
@@ -289,12 +289,12 @@ def custom_parameter(name: str, value: Any) -> ParameterValue:
 
 def _read_outputs(listed: Any, request: InferRequest, answer: AnswerFormat, shared_memory: SharedMemory) -> None:
     for entry in members.parsed("outputs", members.array, listed):
-        parameters = entry.get("parameters") if type(entry) is dict else None
-        if type(parameters) is not dict:
+        parameters = entry.get("parameters") if isinstance(entry, dict) else None
+        if not isinstance(parameters, dict):
             parameters = {}
         if "shared_memory_region" in parameters:
             _check_region_alone(parameters)
-        name = entry.get("name") if type(entry) is dict else None
+        name = entry.get("name") if isinstance(entry, dict) else None
         if type(name) is not str:
             name = members.parsed("name", _string_member, entry, "name")
         output = _output_format(parameters, shared_memory) if parameters else OutputFormat()
@@ -330,7 +330,7 @@ def _set(name: str, read: Callable[[Any], T], parameters: dict[str, Any]) -> T:
         raise InternalError(f"Unable to set '{name}': {error}") from None
 
 
-def _region(parameters: dict[str, Any], shared_memory: SharedMemory) -> memoryview:
+def _region(parameters: dict[str, Any], shared_memory: SharedMemory) -> Part:
     """The part of a region that an input or output is in."""
     region = members.parsed("shared_memory_region", members.string, parameters["shared_memory_region"])
     offset, byte_size = (

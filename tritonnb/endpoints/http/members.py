@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from tritonnb.core.errors import InternalError
+from tritonnb.endpoints.http.rapidjson import RepeatedMembers
 
 T = TypeVar("T")
 _MISSING = object()
@@ -45,17 +46,17 @@ def array(value: Any) -> list[Any]:
 
 def of_object(value: Any, name: str) -> Any:
     """A member that has to be there; also a value that is no object lacks it."""
-    found = value.get(name, _MISSING) if type(value) is dict else _MISSING
+    found = value.get(name, _MISSING) if isinstance(value, dict) else _MISSING
     if found is _MISSING:
         raise InternalError(f"attempt to access non-existing object member '{name}'")
     return found
 
 
 def names(value: Any) -> list[str]:
-    """The names of an object's members."""
-    if type(value) is not dict:
+    """The names of an object's members, in order; some may be there twice."""
+    if not isinstance(value, dict):
         raise InternalError("attempt to get members for non-object")
-    return list(value)
+    return value.names if isinstance(value, RepeatedMembers) else list(value)
 
 
 def parsed(field: str, read: Callable[..., T], *values: Any) -> T:

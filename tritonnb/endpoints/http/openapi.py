@@ -135,7 +135,7 @@ def _model_operations(model: str) -> dict[str, Schema]:
     infer["requestBody"]["content"]["application/octet-stream"] = {"schema": {"type": "string", "format": "binary"}}
     infer["responses"]["200"]["content"]["application/octet-stream"] = {"schema": {}}
     stream = _operation("Run an inference, and give each response as an event", None, _OBJECT)
-    stream["responses"]["200"]["content"] = {"text/event-stream": {"schema": _STRING}}
+    stream["responses"]["200"]["content"] = {"text/event-stream": {}}
     return {
         model: {"get": _operation("Model metadata", _reference("ModelMetadata"))},
         f"{model}/ready": {"get": _operation("Whether the model is ready")},

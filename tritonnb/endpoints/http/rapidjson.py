@@ -35,7 +35,7 @@ _MAX_EXPONENT = 308
 def parse(raw: bytes | bytearray) -> Any:
     """The value of a JSON document.
 
-    Of members with the same name the first counts.
+    Of members with the same name the first counts: `RepeatedMembers`.
 
     Parameters
     ----------
@@ -67,9 +67,19 @@ def _is_doubtful(raw: bytes | bytearray) -> bool:
     return b"\\ud" in unpaired or b"\\uD" in unpaired
 
 
+class RepeatedMembers(dict[str, Any]):
+    """An object of whose members some have the same name: the first of them, and every name in order."""
+
+    names: list[str]
+
+
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
-    return members if len(members) == len(pairs) else dict(reversed(pairs))
+    if len(members) == len(pairs):
+        return members
+    repeated = RepeatedMembers(reversed(pairs))
+    repeated.names = [name for name, _ in pairs]
+    return repeated
 
 
 _python_reader = json.JSONDecoder(object_pairs_hook=_members)
@@ -115,11 +125,11 @@ class _Reader:
         return value
 
     def _object(self) -> dict[str, Any]:
-        members: dict[str, Any] = {}
+        pairs: list[tuple[str, Any]] = []
         self._at += 1
         self._skip()
         if self._take("}"):
-            return members
+            return {}
         while True:
             if self._peek() != '"':
                 self._fail("Missing a name for object member.")
@@ -128,10 +138,10 @@ class _Reader:
             if not self._take(":"):
                 self._fail("Missing a colon after a name of object member.")
             self._skip()
-            members.setdefault(name, self._value())
+            pairs.append((name, self._value()))
             self._skip()
             if self._take("}"):
-                return members
+                return _members(pairs)
             if not self._take(","):
                 self._fail("Missing a comma or '}' after an object member.")
             self._skip()

@@ -23,7 +23,7 @@ class TraceSetting(Handler):
         """Change them."""
         self._check(model)
         given = rapidjson.parse(self.request.body)
-        self.engine.tracer.update(model, _trace_changes(given if type(given) is dict else {}))
+        self.engine.tracer.update(model, _trace_changes(given if isinstance(given, dict) else {}))
         self.get(model)
 
     def _check(self, model: str) -> None:
@@ -42,7 +42,7 @@ class Logging(Handler):
         """Change them, one after the other: those before a bad one stay changed."""
         given = rapidjson.parse(self.request.body)
         settings = self.engine.options.log
-        changes = {name: value for name, value in given.items() if value is not None} if type(given) is dict else {}
+        changes = {name: value for name, value in given.items() if value is not None} if isinstance(given, dict) else {}
         if "log_file" in changes:
             raise UnsupportedError("log file location can not be updated through network protocol")
         for name in ("log_info", "log_warning", "log_error"):

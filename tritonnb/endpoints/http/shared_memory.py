@@ -8,6 +8,10 @@ from typing import Any
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.endpoints.http import members, rapidjson
 from tritonnb.endpoints.http.handlers import Handler
+from tritonnb.runtime.cuda_memory import HANDLE_SIZE, CudaRegion
+from tritonnb.runtime.shared_memory import SystemRegion
+
+_KINDS: dict[str, type[SystemRegion | CudaRegion]] = {"system": SystemRegion, "cuda": CudaRegion}
 
 
 class SystemStatus(Handler):
@@ -15,16 +19,15 @@ class SystemStatus(Handler):
 
     def get(self, region: str = "") -> None:
         """Registered regions."""
-        self.answer([each.to_dict() for each in self.engine.shared_memory.system_status(region)])
+        self.answer([each.to_dict() for each in self.engine.shared_memory.status(SystemRegion, region)])
 
 
 class CudaStatus(Handler):
     """``/v2/cudasharedmemory[/region/N]/status``."""
 
     def get(self, region: str = "") -> None:
-        """There are none."""
-        self.engine.shared_memory.check_cuda(region)
-        self.answer([])
+        """Registered regions."""
+        self.answer([each.to_dict() for each in self.engine.shared_memory.status(CudaRegion, region)])
 
 
 class SystemRegister(Handler):
@@ -43,17 +46,19 @@ class CudaRegister(Handler):
     """``/v2/cudasharedmemory[/region/N]/register``."""
 
     def post(self, region: str = "") -> None:
-        """Refuse a region."""
+        """Register a region."""
         _check_named(region, "cuda")
         given = rapidjson.parse(self.request.body)
         handle = members.string(members.of_object(_field(given, "raw_handle"), "b64"))
-        members.unsigned(members.of_object(given, "byte_size"))
-        members.unsigned(members.of_object(given, "device_id"))
+        byte_size = members.unsigned(members.of_object(given, "byte_size"))
+        device_id = members.unsigned(members.of_object(given, "device_id"))
         try:
             decoded = base64.b64decode(handle)
         except ValueError:
             decoded = b""
-        self.engine.shared_memory.register_cuda(decoded)
+        if len(decoded) != HANDLE_SIZE:
+            raise InvalidArgumentError("'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t")
+        self.engine.shared_memory.register_cuda(region, decoded, device_id, byte_size)
 
 
 class Unregister(Handler):
@@ -61,8 +66,7 @@ class Unregister(Handler):
 
     def post(self, kind: str, region: str = "") -> None:
         """Forget a region, or all; the body is not looked at."""
-        if kind == "system":
-            self.engine.shared_memory.unregister_system(region)
+        self.engine.shared_memory.unregister(_KINDS[kind], region)
 
 
 def _check_named(region: str, kind: str) -> None:
@@ -71,7 +75,7 @@ def _check_named(region: str, kind: str) -> None:
 
 
 def _field(given: Any, name: str) -> Any:
-    if type(given) is not dict or name not in given:
+    if not isinstance(given, dict) or name not in given:
         raise InvalidArgumentError(f"Shared memory register request has no '{name}' field")
     return given[name]
 

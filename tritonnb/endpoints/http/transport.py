@@ -21,8 +21,9 @@ from tornado.httpserver import HTTPServer
 from tornado.iostream import IOStream
 from tornado.netutil import bind_sockets
 
-from tritonnb.endpoints.http.connection import AVAILABLE, Connection
+from tritonnb.endpoints.http.connection import Connection
 from tritonnb.endpoints.http.heads import KnownHeads
+from tritonnb.endpoints.http.request_parser import AVAILABLE
 
 
 class FastServer:
@@ -35,10 +36,17 @@ class FastServer:
         Bytes of a request body that are accepted.
     idle_timeout : float
         Seconds after which a connection without a request is closed.
+    reuse_port : bool
+        Others may listen on the same port.
     """
 
     def __init__(
-        self, delegate: httputil.HTTPServerConnectionDelegate, *, max_body_size: int, idle_timeout: float
+        self,
+        delegate: httputil.HTTPServerConnectionDelegate,
+        *,
+        max_body_size: int,
+        idle_timeout: float,
+        reuse_port: bool = False,
     ) -> None:
         self.delegate = delegate
         self.heads = KnownHeads()
@@ -48,6 +56,7 @@ class FastServer:
         self.written: asyncio.Future[None] = self.loop.create_future()
         self.written.set_result(None)
         self._idle_timeout = idle_timeout
+        self._reuse_port = reuse_port
         self._server: asyncio.Server
         self._sweeper: asyncio.TimerHandle | None = None
 
@@ -59,7 +68,9 @@ class FastServer:
         OSError
             If the port is taken.
         """
-        self._server = await self.loop.create_server(lambda: Connection(self), host, port, backlog=1024)
+        self._server = await self.loop.create_server(
+            lambda: Connection(self), host, port, backlog=1024, reuse_port=self._reuse_port or None
+        )
         self._sweep()
         return int(self._server.sockets[0].getsockname()[1])
 
@@ -84,9 +95,15 @@ class TornadoServer:
     """The same on Tornado's own HTTP server, for platforms without httptools."""
 
     def __init__(
-        self, delegate: httputil.HTTPServerConnectionDelegate, *, max_body_size: int, idle_timeout: float
+        self,
+        delegate: httputil.HTTPServerConnectionDelegate,
+        *,
+        max_body_size: int,
+        idle_timeout: float,
+        reuse_port: bool = False,
     ) -> None:
         self._delegate = _TornadoDelegate(delegate)
+        self._reuse_port = reuse_port
         self._server = HTTPServer(
             cast(Any, self._delegate),
             max_body_size=max_body_size,
@@ -96,7 +113,7 @@ class TornadoServer:
 
     async def start(self, host: str, port: int) -> int:
         """Listen; the port, which the system chooses if it was 0."""
-        sockets: list[socket.socket] = bind_sockets(port, host)
+        sockets: list[socket.socket] = bind_sockets(port, host, reuse_port=self._reuse_port)
         self._server.add_sockets(sockets)
         return int(sockets[0].getsockname()[1])
 
@@ -180,10 +197,11 @@ def make_server(
     *,
     max_body_size: int,
     idle_timeout: float = 3600.0,
+    reuse_port: bool = False,
 ) -> Server:
     """A transport: ``"fast"``, ``"tornado"``, or ``"auto"`` for the best there is."""
     if kind not in ("auto", "fast", "tornado"):
         raise ValueError(f"transport must be 'auto', 'fast' or 'tornado', not {kind!r}")
     use_fast = kind == "fast" or (kind == "auto" and AVAILABLE)
     chosen = FastServer if use_fast else TornadoServer
-    return chosen(delegate, max_body_size=max_body_size, idle_timeout=idle_timeout)
+    return chosen(delegate, max_body_size=max_body_size, idle_timeout=idle_timeout, reuse_port=reuse_port)

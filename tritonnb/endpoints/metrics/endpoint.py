@@ -6,6 +6,7 @@ from typing import Any
 
 from tornado import httputil, web
 
+from tritonnb.endpoints.endpoint import Endpoint, Transport
 from tritonnb.endpoints.http.handlers import TEXT, Handler
 from tritonnb.endpoints.http.transport import TornadoServer
 from tritonnb.endpoints.metrics.exposition import CONTENT_TYPE, write_metrics
@@ -15,7 +16,7 @@ from tritonnb.runtime.engine import Engine
 _MAX_BODY = 1 << 20
 
 
-class MetricsEndpoint:
+class MetricsEndpoint(Endpoint):
     """Serves an engine's metrics over HTTP, on the running event loop.
 
     Parameters
@@ -28,32 +29,23 @@ class MetricsEndpoint:
     """
 
     def __init__(self, engine: Engine, *, host: str, port: int, options: MetricsOptions) -> None:
-        self.host = host
-        self.port = port
+        super().__init__(host, port)
         self.families = Families(engine, options)
-        application = web.Application(
+        self._application = web.Application(
             default_handler_class=_Metrics,
             default_handler_args={"engine": engine, "families": self.families},
             log_function=lambda handler: None,
         )
-        self._application = application
 
-    async def start(self) -> None:
-        """Listen.
-
-        Raises
-        ------
-        OSError
-            If the port is taken.
-        """
+    def make_transport(self) -> Transport:
+        """Tornado's HTTP server: nobody scrapes often."""
         delegate: httputil.HTTPServerConnectionDelegate = self._application
-        self._server = TornadoServer(delegate, max_body_size=_MAX_BODY, idle_timeout=3600.0)
-        self.port = await self._server.start(self.host, self.port)
+        return TornadoServer(delegate, max_body_size=_MAX_BODY, idle_timeout=3600.0)
 
     async def stop(self, drain: float) -> None:
         """Accept no more requests; those in progress have ``drain`` seconds."""
         self.families.close()
-        await self._server.stop(drain)
+        await super().stop(drain)
 
 
 class _Metrics(Handler):

@@ -26,9 +26,15 @@ def write_metrics(metrics: Iterable[Metric]) -> bytes:
 
 
 def _sample(sample: Sample) -> str:
-    labels = ",".join(f'{name}="{_escaped(value)}"' for name, value in sample.labels.items())
+    named = sorted(sample.labels.items(), key=_place)
+    labels = ",".join(f'{name}="{_escaped(value)}"' for name, value in named)
     value = number_text(sample.value)
     return f"{sample.name}{{{labels}}} {value}" if labels else f"{sample.name} {value}"
+
+
+def _place(label: tuple[str, str]) -> tuple[bool, str]:
+    """By name, as Triton has them, but for what tells the samples of one metric apart."""
+    return label[0] in ("le", "quantile"), label[0]
 
 
 def _escaped(value: str) -> str:

@@ -1,0 +1,39 @@
+"""What is measured at load."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from tritonnb.backends import memory
+from tritonnb.backends.memory import taken
+
+
+class NoDriver(Exception):
+    """The driver is not there."""
+
+
+def test_the_process_grows_by_what_it_takes():
+    (before,) = taken([("CPU", 0)]).values()
+    array = np.ones(4_000_000)
+    (after,) = taken([("CPU", 0)]).values()
+    assert after - before >= array.nbytes // 2
+
+
+def test_a_gpu_is_asked_through_its_driver(monkeypatch: pytest.MonkeyPatch):
+    driver = SimpleNamespace(
+        NVMLError=NoDriver,
+        nvmlInit=lambda: None,
+        nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetMemoryInfo=lambda handle: SimpleNamespace(used=1000 + handle),
+    )
+    monkeypatch.setattr(memory, "pynvml", driver)
+    assert taken([("GPU", 3)]) == {("GPU", 3): 1003}
+
+    def refuse() -> None:
+        raise NoDriver
+
+    monkeypatch.setattr(driver, "nvmlInit", refuse)
+    assert taken([("GPU", 3)]) == {("GPU", 3): 0}

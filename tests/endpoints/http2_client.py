@@ -1,0 +1,163 @@
+"""A client that speaks HTTP/2 frame by frame, and a server for it."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import numpy as np
+import pytest
+from hpack import Decoder, Encoder
+from tritonclient.grpc import service_pb2 as pb
+
+from tests.endpoints.served import OneModel
+from tritonnb.endpoints.grpc.fast_server import FastServer
+from tritonnb.endpoints.grpc.frames import (
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    GOAWAY,
+    HEADERS,
+    SETTINGS,
+    frame,
+)  # fmt: skip
+from tritonnb.endpoints.grpc.http2 import PREFACE
+from tritonnb.endpoints.grpc.options import GrpcOptions
+from tritonnb.endpoints.grpc.rpcs import Rpcs
+
+INFER = "/inference.GRPCInferenceService/ModelInfer"
+STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
+HELLO = PREFACE + frame(SETTINGS, 0, 0, b"")
+
+
+def message(*values: int, id: str = "") -> bytes:
+    """A request for the echo model, as gRPC frames it."""
+    request = pb.ModelInferRequest(model_name="echo", id=id)
+    request.inputs.add(name="X", datatype="INT32", shape=[1, len(values)])
+    request.raw_input_contents.append(np.array(values, "<i4").tobytes())
+    data = request.SerializeToString()
+    return struct.pack(">BI", 0, len(data)) + data
+
+
+class Client:
+    """Speaks frames over a socket."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+        self.encoder, self.decoder = Encoder(), Decoder()
+        self.bodies: dict[int, bytes] = {}
+
+    def headers(self, stream: int, *, path: str = INFER, flags: int = END_HEADERS, **more: str) -> bytes:
+        return frame(HEADERS, flags, stream, self.block(path, **more))
+
+    def block(self, path: str = INFER, **more: str) -> bytes:
+        fields = {":method": "POST", ":scheme": "http", ":path": path, ":authority": "x"}
+        fields |= {"content-type": "application/grpc", "te": "trailers"}
+        return self.encoder.encode({**fields, **{name.replace("_", "-"): each for name, each in more.items()}})
+
+    def request(self, stream: int, *values: int, **more: str) -> bytes:
+        return self.headers(stream, **more) + frame(DATA, END_STREAM, stream, message(*values))
+
+    def send(self, *frames: bytes) -> None:
+        self.writer.write(b"".join(frames))
+
+    async def next(self) -> tuple[int, int, int, bytes]:
+        """The next frame: kind, flags, stream, payload."""
+        async with asyncio.timeout(10):
+            head = await self.reader.readexactly(9)
+            payload = await self.reader.readexactly(int.from_bytes(head[:3], "big"))
+        return head[3], head[4], int.from_bytes(head[5:], "big"), payload
+
+    async def until(self, kind: int, flags: int = 0) -> tuple[int, bytes]:
+        """The next frame of a kind that has some flags; bodies on the way are kept."""
+        while True:
+            found, given, stream, payload = await self.next()
+            if found == DATA:
+                self.bodies[stream] = self.bodies.get(stream, b"") + payload
+            if found == HEADERS and (kind, flags) != (HEADERS, 0):
+                fields = dict(self.decoder.decode(payload)) if given & END_HEADERS else {}
+                if found == kind and given & flags == flags:
+                    return stream, repr(fields).encode()
+                continue
+            if found == kind and given & flags == flags:
+                return stream, payload
+
+    async def answer(self) -> tuple[int, list[int]]:
+        """The next complete answer: its stream, and the values echoed."""
+        stream, fields = await self.until(HEADERS, END_STREAM)
+        assert b"'grpc-status': '0'" in fields, fields
+        return stream, values(self.bodies[stream])
+
+    async def closed(self, code: int) -> None:
+        """The server says goodbye with a code, and closes."""
+        _, payload = await self.until(GOAWAY)
+        assert struct.unpack(">II", payload[:8])[1] == code
+        async with asyncio.timeout(10):
+            with suppress(ConnectionResetError):
+                assert await self.reader.read() == b""
+
+
+def values(body: bytes) -> list[int]:
+    response = pb.ModelInferResponse.FromString(body[5:])
+    return np.frombuffer(response.raw_output_contents[0], "<i4").tolist()
+
+
+class Running:
+    """A server and the model behind it."""
+
+    def __init__(self, server: FastServer, engine: OneModel, port: int) -> None:
+        self.server, self.echo, self._port = server, engine.echo, port
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def connect(self, *hello: bytes) -> Client:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        self._writers.append(writer)
+        writer.write(b"".join(hello or (HELLO,)))
+        return Client(reader, writer)
+
+    def disconnect(self) -> None:
+        for writer in self._writers:
+            writer.close()
+
+
+@asynccontextmanager
+async def running() -> AsyncIterator[Running]:
+    engine: Any = OneModel()
+    server = FastServer(Rpcs(engine, GrpcOptions()), GrpcOptions())
+    found = Running(server, engine, await server.start("127.0.0.1", 0))
+    try:
+        yield found
+    finally:
+        found.disconnect()
+        await server.stop(0)
+
+
+def with_server(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run a test on a loop with a server; pytest sees its other arguments."""
+
+    def run(**arguments: Any) -> None:
+        async def main() -> None:
+            async with running() as server:
+                await test(server, **arguments)
+
+        asyncio.run(main())
+
+    run.__name__, run.__doc__ = test.__name__, test.__doc__
+    return run
+
+
+def cases(*names: str, of: list[Any]) -> Callable[..., Any]:
+    """Parametrize a test that `with_server` runs."""
+
+    def decorate(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+        inner = with_server(test)
+        scope: dict[str, Any] = {"inner": inner}
+        listed = ", ".join(names)
+        passed = ", ".join(f"{each}={each}" for each in names)
+        exec(f"def {test.__name__}({listed}):\n    inner({passed})\n", scope)
+        return pytest.mark.parametrize(names if len(names) > 1 else names[0], of)(scope[test.__name__])
+
+    return decorate

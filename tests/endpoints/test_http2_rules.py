@@ -1,0 +1,243 @@
+"""What RFC 9113 forbids clients of HTTP/2, and floods: a call ends, or the connection, and the server goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from contextlib import suppress
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.endpoints.http2_client import INFER, Running, cases, message, running, with_server
+from tritonnb.endpoints.grpc.frames import (
+    ACK,
+    CONTINUATION,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    GOAWAY,
+    HAS_PRIORITY,
+    HEADERS,
+    INITIAL_WINDOW,
+    PADDED,
+    PING,
+    PRIORITY,
+    RST_STREAM,
+    SETTINGS,
+    WINDOW_UPDATE,
+    frame,
+)  # fmt: skip
+from tritonnb.endpoints.grpc.header_blocks import literal
+from tritonnb.endpoints.grpc.http2 import PREFACE
+
+
+def plain(*fields: tuple[str, str]) -> bytes:
+    """A header block as a client of no good will writes it."""
+    return b"".join(literal(name, value.encode("latin-1")) for name, value in fields)
+
+
+GOOD = ((":method", "POST"), (":scheme", "http"), (":path", INFER), ("content-type", "application/grpc"))
+
+
+@cases(
+    "fields", of=[
+        (*GOOD, ("UPPER", "x")),
+        (*GOOD, ("", "x")),
+        (*GOOD, ("a b", "x")),
+        (*GOOD, ("x", "a\nb")),
+        (*GOOD, ("x", "a\0b")),
+        (*GOOD, (":authority", "x")),
+        (*GOOD[:3], (":path", "/twice"), GOOD[3]),
+        (*GOOD[:3], (":status", "200"), GOOD[3]),
+        (*GOOD, ("connection", "close")),
+        (*GOOD, ("transfer-encoding", "chunked")),
+        (*GOOD, ("te", "gzip")),
+        GOOD[1:],
+        (GOOD[0], GOOD[2], GOOD[3]),
+        (GOOD[0], GOOD[1], GOOD[3]),
+        (),
+    ],
+)  # fmt: skip
+async def test_headers_that_make_no_request_end_the_call(server: Running, fields: Any):
+    client = await server.connect()
+    for stream in (1, 3):  # the second time the block is known
+        client.send(frame(HEADERS, END_HEADERS | END_STREAM, stream, plain(*fields)))
+        assert await client.until(RST_STREAM) == (stream, struct.pack(">I", 1))
+    client.send(client.request(5, 7))
+    assert await client.answer() == (5, [7])
+
+
+@cases(
+    "frames", "code", of=[
+        (frame(DATA, 0, 1, message(1)), 5),
+        (frame(HEADERS, END_HEADERS | END_STREAM, 1, plain(("x", "y"))), 5),
+        (frame(WINDOW_UPDATE, 0, 1, bytes(4)), 1),
+        (frame(WINDOW_UPDATE, 0, 1, struct.pack(">I", 2**31 - 1)), 3),
+    ],
+)  # fmt: skip
+async def test_what_no_client_may_do_in_a_call_ends_the_call(server: Running, frames: bytes, code: int):
+    server.echo.hold = True
+    client = await server.connect()
+    client.send(client.request(1, 1))
+    held = await server.echo.held.get()
+    client.send(frames)
+    assert await client.until(RST_STREAM) == (1, struct.pack(">I", code))
+    assert await server.echo.cancelled.get() is held
+    server.echo.hold = False
+    client.send(client.request(3, 3))
+    assert await client.answer() == (3, [3])
+
+
+@with_server
+async def test_trailers_of_a_client_end_its_side(server: Running):
+    client = await server.connect()
+    client.send(client.headers(1), frame(DATA, 0, 1, message(4)))
+    client.send(frame(HEADERS, END_HEADERS | END_STREAM, 1, plain(("x", "y"))))
+    assert await client.answer() == (1, [4])
+    assert (await client.until(RST_STREAM))[0] == 1  # it was answered before
+    client.send(client.headers(3), frame(HEADERS, END_HEADERS, 3, plain(("x", "y"))))
+    assert await client.until(RST_STREAM) == (3, struct.pack(">I", 1))
+
+
+@with_server
+async def test_trailers_of_a_call_that_is_over_are_ignored(server: Running):
+    client = await server.connect()
+    client.send(client.headers(1, path="/no/such"))
+    await client.until(RST_STREAM)
+    client.send(frame(HEADERS, END_HEADERS | END_STREAM, 1, plain(("x", "y"))), client.request(3, 3))
+    assert await client.answer() == (3, [3])
+
+
+@cases(
+    "frames", "code", of=[
+        (frame(RST_STREAM, 0, 0, bytes(4)), 1),
+        (frame(RST_STREAM, 0, 3, bytes(4)), 1),
+        (frame(WINDOW_UPDATE, 0, 3, struct.pack(">I", 1)), 1),
+        (frame(PING, 0, 1, bytes(8)), 1),
+        (frame(GOAWAY, 0, 1, bytes(8)), 1),
+        (frame(PRIORITY, 0, 0, bytes(5)), 1),
+        (frame(PRIORITY, 0, 1, bytes(4)), 6),
+        (frame(HEADERS, END_HEADERS | HAS_PRIORITY, 3, bytes(4)), 6),
+        (frame(HEADERS, END_HEADERS, 1, plain(*GOOD)), 1),
+        (frame(HEADERS, 0, 3, b"") + frame(CONTINUATION, 0, 3, b"") * 100, 11),
+        (frame(HEADERS, END_HEADERS, 3, b"\x3f\xe2\x1f"), 9),
+        (frame(HEADERS, END_HEADERS, 3, plain(*GOOD, ("x", "a" * 70_000))), 9),
+        (frame(SETTINGS, 0, 0, struct.pack(">HI", INITIAL_WINDOW, 1)) * 101, 11),
+        (frame(SETTINGS, ACK, 0, b"123456"), 6),
+        (frame(SETTINGS, 0, 0, struct.pack(">HI", 5, 100)), 1),
+        (frame(DATA, PADDED, 3, b""), 1),
+    ],
+)  # fmt: skip
+async def test_what_no_client_may_do_after_a_call_ends_the_connection(server: Running, frames: bytes, code: int):
+    client = await server.connect()
+    client.send(client.request(1, 1))
+    await client.answer()
+    client.send(frames)
+    await client.closed(code)
+
+
+@with_server
+async def test_a_window_that_settings_make_too_large_ends_the_connection(server: Running):
+    client = await server.connect(PREFACE, frame(SETTINGS, 0, 0, struct.pack(">HI", INITIAL_WINDOW, 0)))
+    client.send(client.request(1, 1), frame(WINDOW_UPDATE, 0, 1, struct.pack(">I", 2**31 - 100)))
+    server.echo.hold = True
+    client.send(client.request(3, 1), frame(WINDOW_UPDATE, 0, 3, struct.pack(">I", 2**31 - 1)))
+    client.send(frame(SETTINGS, 0, 0, struct.pack(">HI", INITIAL_WINDOW, 1)))
+    await client.closed(3)
+
+
+@cases("first", of=[frame(PING, 0, 0, bytes(8)), frame(SETTINGS, ACK, 0, b"")])
+async def test_settings_come_first(server: Running, first: bytes):
+    client = await server.connect(PREFACE, first)
+    await client.closed(1)
+
+
+@with_server
+async def test_streams_that_are_blocked_by_the_connection_take_turns(server: Running):
+    client = await server.connect(PREFACE, frame(SETTINGS, 0, 0, struct.pack(">HI", INITIAL_WINDOW, 1 << 20)))
+    count, numbers = 4, tuple(range(10_000))
+    client.send(*(client.request(2 * each + 1, *numbers) for each in range(count)))
+    for _ in range(400):
+        client.send(frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", 1000)))
+    assert sorted([await client.answer() for _ in range(count)]) == [
+        (2 * each + 1, list(numbers)) for each in range(count)
+    ]
+
+
+@with_server
+async def test_a_thousand_calls_on_one_connection_are_in_progress_at_once(server: Running):
+    server.echo.hold = True
+    client = await server.connect()
+    client.send(*(client.request(2 * each + 1, each) for each in range(1000)))
+    held = [await server.echo.held.get() for _ in range(1000)]
+    for request in held:
+        server.echo.answer(request)
+    assert sorted([await client.answer() for _ in range(1000)]) == [(2 * each + 1, [each]) for each in range(1000)]
+
+
+@with_server
+async def test_more_calls_than_may_be_are_refused(server: Running):
+    server.echo.hold = True
+    client = await server.connect()
+    client.send(*(client.headers(2 * each + 1) for each in range(4097)))
+    assert await client.until(RST_STREAM) == (8193, struct.pack(">I", 7))
+
+
+@with_server
+async def test_calls_that_are_begun_and_reset_leave_nothing(server: Running):
+    server.echo.hold = True
+    client = await server.connect(PREFACE, frame(SETTINGS, 0, 0, struct.pack(">HI", INITIAL_WINDOW, 0)))
+    for each in range(3000):
+        stream = 2 * each + 1
+        client.send(client.request(stream, 1), frame(RST_STREAM, 0, stream, struct.pack(">I", 8)))
+    server.echo.hold = False
+    client.send(
+        client.request(6001, 1), frame(RST_STREAM, 0, 6001, struct.pack(">I", 8)), frame(PING, 0, 0, b"that all")
+    )
+    await client.until(PING, ACK)
+    (connection,) = server.server.connections
+    assert not connection.calls
+
+
+@with_server
+async def test_a_client_that_does_not_read_is_not_listened_to(server: Running):
+    client = await server.connect()
+    client.send(frame(PING, 0, 0, bytes(8)))
+    await client.until(PING, ACK)
+    (connection,) = server.server.connections
+    connection.pause_writing()
+    assert not connection._transport.is_reading()
+    client.send(client.request(1, 1))
+    connection.resume_writing()
+    assert await client.answer() == (1, [1])
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_no_stream_of_frames_breaks_the_server(data: st.DataObject):
+    kinds, flags = st.sampled_from(range(11)), st.sampled_from([0, 1, 4, 5, 8, 32, 37, 44])
+    frames = st.tuples(kinds, flags, st.sampled_from([0, 1, 3, 5]), st.binary(max_size=30))
+    pieces = data.draw(st.lists(frames, max_size=12))
+    cut = data.draw(st.integers(0, 400))
+
+    async def main() -> None:
+        problems: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: problems.append(context))
+        async with running() as server:
+            client = await server.connect()
+            stream = client.request(1, 1) + b"".join(frame(*each) for each in pieces) + client.request(7, 2)
+            client.send(stream[:cut])
+            await asyncio.sleep(0)
+            client.send(stream[cut:])
+            client.writer.write_eof()
+            async with asyncio.timeout(10):
+                with suppress(ConnectionResetError):
+                    await client.reader.read()
+            other = await server.connect()
+            other.send(other.request(1, 7))
+            assert await other.answer() == (1, [7])
+        assert not problems, problems
+
+    asyncio.run(main())

@@ -1,0 +1,143 @@
+"""Regions of GPU memory, with a CUDA that keeps its memory on the CPU."""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+from multiprocessing.shared_memory import SharedMemory as Object
+from types import SimpleNamespace
+
+import pytest
+
+from tritonnb.core.errors import InternalError, TritonError
+from tritonnb.runtime import cuda_memory
+from tritonnb.runtime.cuda_memory import HANDLE_SIZE, CudaRegion
+from tritonnb.runtime.shared_memory import SharedMemory, SystemRegion
+
+HANDLE = bytes(range(HANDLE_SIZE))
+
+
+class Status(enum.IntEnum):
+    cudaSuccess = 0
+    cudaErrorInvalidValue = 1
+    cudaErrorIllegalAddress = 700
+
+
+class FakeCuda:
+    """What `cuda_memory` calls of CUDA's runtime and driver, over one allocation."""
+
+    cudaIpcMemLazyEnablePeerAccess = 1
+    cudaMemcpyKind = SimpleNamespace(cudaMemcpyHostToDevice=1, cudaMemcpyDeviceToHost=2)
+
+    class cudaIpcMemHandle_t:
+        def __init__(self) -> None:
+            self.reserved = ctypes.create_string_buffer(HANDLE_SIZE)
+
+        def getPtr(self) -> int:
+            return ctypes.addressof(self.reserved)
+
+    def __init__(self, size: int) -> None:
+        self.memory = ctypes.create_string_buffer(size)
+        self.open = 0
+        self.copies = Status.cudaSuccess
+
+    def cudaSetDevice(self, device: int):
+        return (Status.cudaSuccess if device == 0 else Status.cudaErrorInvalidValue,)
+
+    def cudaIpcOpenMemHandle(self, handle, flags: int):
+        if bytes(handle.reserved) != HANDLE:
+            return Status.cudaErrorInvalidValue, None
+        self.open += 1
+        return Status.cudaSuccess, ctypes.addressof(self.memory)
+
+    def cuMemGetAddressRange(self, address: int):
+        return Status.cudaSuccess, address, len(self.memory)
+
+    def cudaMemcpy(self, target: int, source: int, size: int, kind: int):
+        ctypes.memmove(target, source, size)
+        return (self.copies,)
+
+    def cudaIpcCloseMemHandle(self, address: int):
+        self.open -= 1
+        return (Status.cudaSuccess,)
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
+    fake = FakeCuda(64)
+    monkeypatch.setattr(cuda_memory, "_bindings", lambda: (fake, fake))
+    return fake
+
+
+@pytest.fixture
+def regions(cuda: FakeCuda) -> SharedMemory:
+    regions = SharedMemory()
+    regions.register_cuda("g", HANDLE, 0, 32)
+    return regions
+
+
+def test_tensors_are_copied_from_the_gpu_and_to_it(regions: SharedMemory, cuda: FakeCuda):
+    cuda.memory[4:7] = b"abc"
+    assert bytes(regions.part("g", 4, 3).read()) == b"abc"
+    regions.part("g", 1, 2).write(b"xy")
+    assert cuda.memory[1:3] == b"xy"
+    assert [each.to_dict() for each in regions.status(CudaRegion)] == [{"name": "g", "device_id": 0, "byte_size": 32}]
+
+
+def test_a_part_beyond_the_region_is_refused(regions: SharedMemory):
+    with pytest.raises(TritonError, match="Invalid offset \\+ byte size for shared memory region: 'g'"):
+        regions.part("g", 30, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "handle", "device", "size", "message"),
+    [
+        ("g", HANDLE, 0, 1, "shared memory region 'g' already in manager"),
+        ("h", b"other", 0, 1, "failed to register shared memory region: invalid args"),
+        ("h", HANDLE, 7, 1, "failed to register shared memory region: invalid args"),
+        ("h", HANDLE, 0, 65, "failed to register shared memory region 'h': invalid args"),
+    ],
+)
+def test_what_cannot_be_opened_is_refused(
+    regions: SharedMemory, cuda: FakeCuda, name: str, handle: bytes, device: int, size: int, message: str
+):
+    with pytest.raises(TritonError) as raised:
+        regions.register_cuda(name, handle, device, size)
+    assert raised.value.message == message
+    assert cuda.open == 1
+
+
+def test_the_two_kinds_are_told_apart(regions: SharedMemory):
+    created = Object(create=True, size=8)
+    try:
+        regions.register_system("s", created.name, 0, 8)
+        for kind, name, message in (
+            (CudaRegion, "s", "The region named 's' is registered as system shared memory, not CUDA shared memory"),
+            (SystemRegion, "g", "The region named 'g' is registered as CUDA shared memory, not system shared memory"),
+            (CudaRegion, "x", "Unable to find cuda shared memory region: 'x'"),
+        ):
+            with pytest.raises(TritonError) as raised:
+                regions.status(kind, name)
+            assert raised.value.message == message
+        regions.unregister(SystemRegion, "g")
+        assert [each.name for each in regions.status(CudaRegion)] == ["g"]
+        regions.unregister(SystemRegion)
+    finally:
+        created.close()
+        created.unlink()
+
+
+def test_a_region_is_closed_when_nobody_sees_it_any_more(regions: SharedMemory, cuda: FakeCuda):
+    part = regions.part("g", 0, 4)
+    with pytest.raises(TritonError) as raised:
+        regions.unregister(CudaRegion)
+    assert raised.value.message == "Failed to unregister the following cuda shared memory regions: g ,"
+    del part
+    regions.unregister(CudaRegion)
+    assert cuda.open == 0
+
+
+def test_a_copy_that_fails_is_an_error_of_its_request(regions: SharedMemory, cuda: FakeCuda):
+    cuda.copies = Status.cudaErrorIllegalAddress
+    with pytest.raises(InternalError, match="cudaErrorIllegalAddress"):
+        regions.part("g", 0, 4).read()

@@ -1,0 +1,95 @@
+"""An ONNX Runtime session whose tensors are bound to a device.
+
+Inputs are copied to the device and outputs back, once each. Implicit states stay there: PyTorch gathers and
+divides them, and the session reads them where they lie. Strings cannot be bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime as ort
+
+from tritonnb.backends.contract import Execution
+from tritonnb.core.errors import UnsupportedError
+
+
+class BoundSession:
+    """Runs a session by its binding.
+
+    Parameters
+    ----------
+    session : onnxruntime.InferenceSession
+    run_options : onnxruntime.RunOptions
+    config : inference.ModelConfig
+        Its states stay on the device.
+    device : str
+        ``"cuda"``; anything that both ONNX Runtime and PyTorch call so.
+    device_id : int
+
+    Raises
+    ------
+    UnsupportedError
+        If the model has states and PyTorch is missing.
+    """
+
+    def __init__(self, session: Any, run_options: Any, config: Any, device: str, device_id: int) -> None:
+        self._session = session
+        self._run_options = run_options
+        self._device = device
+        self._device_id = device_id
+        self._states: Any = _device_states(config, device, device_id) if config.sequence_batching.state else None
+
+    @property
+    def states(self) -> Mapping[str, str]:
+        """The states that stay on the device: the input's name for each output's."""
+        return {} if self._states is None else self._states.by_output
+
+    def run(
+        self, execution: Execution, feeds: Mapping[str, npt.NDArray[Any]], outputs: Sequence[str]
+    ) -> list[npt.NDArray[Any]]:
+        """Run a batch and keep its states.
+
+        Parameters
+        ----------
+        execution : Execution
+        feeds : mapping of str to array
+            The inputs, but for the states that stay on the device.
+        outputs : sequence of str
+            What is wanted on the CPU.
+
+        Returns
+        -------
+        list of array
+            In the order of ``outputs``.
+        """
+        binding, states = self._session.io_binding(), self._states
+        for name, array in feeds.items():
+            value = ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array), self._device, self._device_id)
+            binding.bind_ortvalue_input(name, value)
+        kept = states.gather(execution) if states is not None else {}
+        for name, tensor in kept.items():
+            dtype = states.inputs[name].numpy
+            binding.bind_input(name, self._device, self._device_id, dtype, tuple(tensor.shape), tensor.data_ptr())
+        names = list(dict.fromkeys((*outputs, *self.states)))
+        for name in names:
+            binding.bind_output(name, self._device, self._device_id)
+        self._session.run_with_iobinding(binding, self._run_options)
+        values = dict(zip(names, binding.get_outputs(), strict=True))
+        if states is not None:
+            states.publish(execution, {name: states.adopt(values[name]) for name in states.by_output})
+        return [values[name].numpy() for name in outputs]
+
+
+def _device_states(config: Any, device: str, device_id: int) -> Any:
+    try:
+        from tritonnb.backends.device_states import DeviceStates
+    except ImportError as error:
+        raise UnsupportedError(
+            f"model '{config.name}' keeps its states on the GPU with PyTorch, which is missing: "
+            'pip install "tritonnb[gpu]"'
+        ) from error
+    return DeviceStates(config, device, device_id)

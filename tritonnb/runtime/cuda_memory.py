@@ -1,0 +1,180 @@
+"""Regions in the memory of a GPU that another process shares (``cudaIpcMemHandle_t``).
+
+Tensors of this server come and go by way of the process's memory, so an input is copied from the GPU when its
+request is read, and an output to it when its answer is written. Needs NVIDIA's ``cuda-bindings``.
+
+Implements the CUDA shared memory extension.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import weakref
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tritonnb.core.errors import InternalError, InvalidArgumentError
+
+logger = logging.getLogger(__name__)
+
+HANDLE_SIZE = 64  # sizeof(cudaIpcMemHandle_t)
+
+
+class CudaError(Exception):
+    """What CUDA said."""
+
+
+class CudaMemory:
+    """An allocation of another process, open as long as this object is not released.
+
+    Parameters
+    ----------
+    handle : bytes
+        A ``cudaIpcMemHandle_t``.
+    device_id : int
+
+    Attributes
+    ----------
+    size : int
+        Bytes of the whole allocation.
+
+    Raises
+    ------
+    CudaError
+        If it cannot be opened.
+    """
+
+    def __init__(self, handle: bytes, device_id: int) -> None:
+        self._runtime, self._driver = _bindings()
+        self._device_id = device_id
+        self._parts: weakref.WeakSet[CudaPart] = weakref.WeakSet()
+        opened = self._runtime.cudaIpcMemHandle_t()
+        ctypes.memmove(opened.getPtr(), handle[:HANDLE_SIZE].ljust(HANDLE_SIZE, b"\0"), HANDLE_SIZE)
+        self._call(self._runtime.cudaSetDevice, device_id)
+        flags = self._runtime.cudaIpcMemLazyEnablePeerAccess
+        (self._address,) = self._call(self._runtime.cudaIpcOpenMemHandle, opened, flags)
+        _, self.size = self._call(self._driver.cuMemGetAddressRange, self._address)
+
+    def part(self, offset: int, byte_size: int) -> CudaPart:
+        """A part of it."""
+        part = CudaPart(self, offset, byte_size)
+        self._parts.add(part)
+        return part
+
+    def release(self) -> bool:
+        """Close it, unless a request still sees a part."""
+        if self._parts:
+            return False
+        self._call(self._runtime.cudaIpcCloseMemHandle, self._address)
+        return True
+
+    def copy_from(self, offset: int, target: np.ndarray[Any, Any]) -> None:
+        """Fill an array with the bytes that begin at ``offset``."""
+        kind = self._runtime.cudaMemcpyKind.cudaMemcpyDeviceToHost
+        self._copy(target.ctypes.data, self._address + offset, target.nbytes, kind)
+
+    def copy_to(self, offset: int, source: np.ndarray[Any, Any]) -> None:
+        """Write an array's bytes to ``offset``."""
+        kind = self._runtime.cudaMemcpyKind.cudaMemcpyHostToDevice
+        self._copy(self._address + offset, source.ctypes.data, source.nbytes, kind)
+
+    def _copy(self, target: int, source: int, byte_size: int, kind: Any) -> None:
+        try:
+            self._call(self._runtime.cudaSetDevice, self._device_id)
+            self._call(self._runtime.cudaMemcpy, target, source, byte_size, kind)
+        except CudaError as error:
+            raise InternalError(f"failed to copy to or from CUDA shared memory: {error}") from error
+
+    def _call(self, function: Any, *arguments: Any) -> tuple[Any, ...]:
+        error, *results = function(*arguments)
+        if int(error):
+            raise CudaError(f"{error.name}")
+        return tuple(int(each) for each in results)
+
+
+class CudaPart:
+    """A part of a region that a tensor is in."""
+
+    __slots__ = ("__weakref__", "_byte_size", "_memory", "_offset")
+
+    def __init__(self, memory: CudaMemory, offset: int, byte_size: int) -> None:
+        self._memory = memory
+        self._offset = offset
+        self._byte_size = byte_size
+
+    def __len__(self) -> int:
+        return self._byte_size
+
+    def read(self) -> memoryview:
+        """A copy of the bytes."""
+        copied = np.empty(self._byte_size, np.uint8)
+        self._memory.copy_from(self._offset, copied)
+        return copied.data
+
+    def write(self, contents: bytes | memoryview) -> None:
+        """Overwrite the first bytes."""
+        self._memory.copy_to(self._offset, np.frombuffer(contents, np.uint8))
+
+
+@dataclass(frozen=True, slots=True)
+class CudaRegion:
+    """A registered region.
+
+    Attributes
+    ----------
+    name : str
+        What clients call it.
+    device_id : int
+    byte_size : int
+    memory : CudaMemory
+    """
+
+    kind: ClassVar[str] = "CUDA"
+
+    name: str
+    device_id: int
+    byte_size: int
+    memory: CudaMemory
+
+    @classmethod
+    def open(cls, name: str, handle: bytes, device_id: int, byte_size: int) -> CudaRegion:
+        """Open what another process shares.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If it cannot be opened or is smaller.
+        """
+        try:
+            memory = CudaMemory(handle, device_id)
+        except CudaError as error:
+            logger.error("failed to open CUDA IPC handle: %s", error)
+            raise InvalidArgumentError("failed to register shared memory region: invalid args") from None
+        if byte_size > memory.size:
+            memory.release()
+            raise InvalidArgumentError(f"failed to register shared memory region '{name}': invalid args")
+        return cls(name, device_id, byte_size, memory)
+
+    def part(self, offset: int, byte_size: int) -> CudaPart:
+        """A part of it, which is within its bounds."""
+        return self.memory.part(offset, byte_size)
+
+    def release(self) -> bool:
+        """Close it, unless a request still sees it."""
+        return self.memory.release()
+
+    def to_dict(self) -> dict[str, Any]:
+        """As the extension describes it."""
+        return {"name": self.name, "device_id": self.device_id, "byte_size": self.byte_size}
+
+
+def _bindings() -> tuple[Any, Any]:
+    """CUDA's runtime and driver."""
+    try:
+        from cuda.bindings import driver, runtime
+    except ImportError as error:
+        raise CudaError('cuda-bindings is missing: pip install "tritonnb[gpu]"') from error
+    return runtime, driver
