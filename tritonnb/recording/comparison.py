@@ -106,9 +106,10 @@ class Comparison:
             f"<tr><td>{_words(name)}</td><td>{_show(name, a)}</td><td>{_show(name, b)}</td></tr>"
             for name, a, b in self.table()
         )
+        head = "<tr><th></th><th>before</th><th>after</th></tr>"
         return (
-            f"<p><b>{html.escape(self.verdict())}</b></p><table><thead><tr><th></th><th>before</th><th>after</th></tr>"
-            f"</thead><tbody>{rows}</tbody></table>"
+            f"<p><b>{html.escape(self.verdict())}</b></p>"
+            f"<table style='margin-left:0'><thead>{head}</thead><tbody>{rows}</tbody></table>"
         )
 
 

@@ -273,7 +273,9 @@ class View {
     pause.textContent = this.follow && live ? "❚❚ pause" : live ? "● live" : "reset";
     pause.title = `${live ? "pause, or follow again" : "show everything again"} (space)`;
     const { begin, end } = story;
-    this.part("scrub").value = this.cursor === null ? 1 : (this.cursor - begin) / Math.max(1e-9, end - begin);
+    const share = this.cursor === null ? 1 : (this.cursor - begin) / Math.max(1e-9, end - begin);
+    this.part("scrub").value = share;
+    this.part("scrub").style.setProperty("--tnb-at", share);
     this.canvas.setAttribute("aria-label", story.describe());
     this.part("head").replaceChildren(...headline(story, live, live ? this.rate : null));
     const step = this.cursor === null ? null : story.events[this.at]?.[0] === this.cursor ? story.events[this.at][1] : null;
