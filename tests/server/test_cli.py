@@ -124,6 +124,8 @@ def test_a_failing_model_ends_it_unless_told_otherwise(write_model: Callable[...
         assert process.exit_status() == 1
     assert "not today" in process.log
     assert "failed to load all models" in process.log
+    assert re.search(r"^\| broken +\| 1 +\| UNAVAILABLE: .*not today", process.log, re.MULTILINE)
+    assert re.search(r"^\| good +\| 1 +\| READY +\|$", process.log, re.MULTILINE)
     with serving("--model-repository", str(repository), "--exit-on-error=false") as process:
         assert process.client().infer("good", [x_input()]).as_numpy("Y").tolist() == [[1.0]]
 
