@@ -108,7 +108,7 @@ class RequestParser:
                 raise BrokenStream
 
     def _parse(self, data: bytes, from_line: bool) -> None:
-        before = self.heads, self._parts
+        heads, before = self.heads, self.heads + self._parts
         self._size = len(data)
         try:
             self._parser.feed_data(data)
@@ -119,9 +119,9 @@ class RequestParser:
             if offset < len(data):
                 self.feed(data[offset:])
         except httptools.HttpParserInvalidMethodError:
-            self._retry(data, from_line and before[0] == self.heads, method=_NO_ROUTES_METHOD)
+            self._retry(data, from_line and heads == self.heads, method=_NO_ROUTES_METHOD)
         except httptools.HttpParserInvalidURLError:
-            self._retry(data, from_line and before[0] == self.heads, target=b"/")
+            self._retry(data, from_line and heads == self.heads, target=b"/")
         except httptools.HttpParserCallbackError as error:
             if isinstance(error.__context__, BrokenStream):
                 raise BrokenStream from error
@@ -129,7 +129,7 @@ class RequestParser:
         except httptools.HttpParserError as error:
             raise BrokenStream from error
         if not self.between:
-            self._unanswered = self._unanswered + len(data) if before == (self.heads, self._parts) else 0
+            self._unanswered = self._unanswered + len(data) if before == self.heads + self._parts else 0
             if self._unanswered > _MAX_HEAD:
                 raise BrokenStream
 
