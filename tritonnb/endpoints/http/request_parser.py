@@ -194,8 +194,11 @@ class RequestParser:
             "HTTP/1.0" if parser.get_http_version() == "1.0" else "HTTP/1.1",
         )
         self.head = Head(line, LightHeaders(headers))
+        encoding = headers.get(b"transfer-encoding")
+        if encoding is not None and not encoding.lower().endswith(b"chunked"):
+            raise BrokenStream  # where would its body end?
         # Who sends both may mean to smuggle a request past a proxy: nothing is read after this one (RFC 9112, 6.3).
-        ambiguous = b"transfer-encoding" in headers and b"content-length" in headers
+        ambiguous = encoding is not None and b"content-length" in headers
         self._requests.begin(self.head, parser.should_keep_alive() and not ambiguous)
 
     def on_body(self, chunk: bytes) -> None:
