@@ -6,6 +6,7 @@ import argparse
 import json
 import logging
 import signal
+import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = FlagParser(prog="tritonnb", description=__doc__)
     parser.add_argument("--version", action="version", version=VERSION)
     commands = parser.add_subparsers(dest="command", required=True)
-    add_flags(commands.add_parser("serve", help="serve model repositories", allow_abbrev=False))
+    add_flags(commands.add_parser("serve", help="serve model repositories"))
     models = commands.add_parser("models", help="put the example models into a repository")
     models.add_argument("directory", nargs="?", default="model_repository", type=Path)
     trace = commands.add_parser("trace", help="turn trace files into a timeline for https://ui.perfetto.dev")
@@ -58,7 +59,12 @@ def _serve(options: argparse.Namespace) -> int:
     for text in warnings(options):
         logger.warning("Warning: %s", text)
     try:
-        server = Server(**server_options(options), log=log, exit_on_error=options.exit_on_error)
+        arguments = server_options(options)
+    except TritonError as error:
+        print(error, file=sys.stderr)
+        return 1
+    try:
+        server = Server(**arguments, log=log, exit_on_error=options.exit_on_error)
     except PortTakenError as error:
         logger.error("failed to start %s service: %s - %s", error.service, error.status.label, error)
         return 1
@@ -74,7 +80,7 @@ def _serve(options: argparse.Namespace) -> int:
         metrics = server.endpoints.metrics
         logger.info("Started Metrics Service at %s:%d", metrics.host, metrics.port)
     stopped.wait()
-    logger.info("Signal received: draining")
+    logger.info("Waiting for in-flight requests to complete.")
     try:
         server.stop()
     except TritonError as error:

@@ -198,7 +198,7 @@ def server_options(options: argparse.Namespace) -> dict[str, Any]:
     _check(options)
     return {
         "model_repository": list(dict.fromkeys(options.model_repository)),
-        "host": options.http_address,
+        "host": options.http_address if options.allow_http else "127.0.0.1",
         "port": options.http_port,
         "allow_http": options.allow_http,
         "http": _http_options(options),
@@ -273,7 +273,7 @@ def _trace_options(options: argparse.Namespace) -> TraceOptions:
     chosen: dict[str, Any] = {}
     levels: list[str] = []
     exporting: list[tuple[str, str]] = []
-    batching = {name: os.environ.get(f"OTEL_{name.upper()}", default) for name, default in BATCHING.items()}
+    batching: dict[str, str] = {}
     for setting, value in given:
         try:
             if setting == "level":
@@ -296,11 +296,20 @@ def _trace_options(options: argparse.Namespace) -> TraceOptions:
             raise InvalidArgumentError(f'Bad option: "--trace-config {setting}".\n{error}') from None
     off = "OFF" in levels
     if chosen.get("mode") == OPENTELEMETRY:
-        chosen["exporting"] = (*exporting, *batching.items())
+        defaults = {name: _batching_default(name) for name in BATCHING if name not in batching}
+        chosen["exporting"] = (*exporting, *batching.items(), *defaults.items())
     trace = TraceOptions(levels=frozenset() if off else levels_of(levels) or frozenset(), **chosen)
     if trace.rate or trace.mode != OPENTELEMETRY:  # with a rate of 0, what clients want to have traced is traced
         trace.check()
     return trace
+
+
+def _batching_default(name: str) -> str:
+    variable = f"OTEL_{name.upper()}"
+    try:
+        return str(values.integer(os.environ.get(variable, BATCHING[name])))
+    except argparse.ArgumentTypeError as error:
+        raise InvalidArgumentError(f'Bad option: "{variable}".\n{error}') from None
 
 
 def _http_options(options: argparse.Namespace) -> HttpOptions:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.backends.models import Loaded, config_of, request, rows, write_identity
+from tests.backends.models import TENSORS, Loaded, config_of, request, rows, write_identity
 from tritonnb.core.datatypes import FP32
 from tritonnb.core.errors import InternalError, InvalidArgumentError
 from tritonnb.core.messages import InferRequest, Tensor
@@ -166,6 +166,23 @@ STRINGS = """
     output { name: "loud" data_type: TYPE_STRING dims: 1 reshape { shape: [ ] } }
     output { name: "same" data_type: TYPE_INT64 dims: 1 }
 """
+
+
+def test_a_correlation_id_has_a_type_that_torch_has(tmp_path: Path):
+    write_identity("pytorch", tmp_path)
+    control = "control { kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_UINT32 }"
+    sequence = f'sequence_batching {{ control_input {{ name: "CORRID__1" {control} }} }}'
+    with pytest.raises(InternalError, match=r"^input 'CORRID__1' type 'TYPE_UINT32' is not supported by PyTorch\.$"):
+        Loaded(config_of("pytorch", TENSORS, sequence), tmp_path)
+
+
+def test_the_modes_of_a_model_are_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    write_identity("pytorch", tmp_path)
+    caplog.set_level("INFO", "tritonnb")
+    parameters = 'parameters { key: "INFERENCE_MODE" value { string_value: "false" } }'
+    Loaded(config_of("pytorch", TENSORS, parameters), tmp_path)
+    assert "Inference Mode is disabled for model instance 'm'" in caplog.messages
+    assert "Optimized execution is enabled for model instance 'm'" in caplog.messages
 
 
 def test_strings_are_lists_with_one_for_each_row(tmp_path: Path):

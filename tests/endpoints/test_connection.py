@@ -473,3 +473,29 @@ def test_no_stream_breaks_a_connection(parts: list[bytes], noise: bytes, data: s
         assert not peer.server.connections
     finally:
         loop.close()
+
+
+@pytest.mark.parametrize("first", [b"POST /\xc3\xa9", b"BREW /"])
+def test_a_line_that_is_read_again_may_begin_what_is_not_understood(
+    peer: Peer, first: bytes, caplog: pytest.LogCaptureFixture
+):
+    peer.feed(first + b" HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n")
+    assert (peer.messages, peer.wire.state, caplog.records) == ([], "closed", [])
+
+
+UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
+
+
+@pytest.mark.parametrize("request_", [REQUEST, CHUNKED], ids=["length", "chunked"])
+def test_an_offer_of_another_protocol_may_have_a_body(loop: Loop, request_: bytes):
+    stream = request_.replace(b"Host: h\r\n", UPGRADE) + REQUEST
+    for cut in range(len(stream) + 1):
+        peer = Peer(loop)
+        peer.feed(stream[:cut], stream[cut:])
+        assert [each.body for each in peer.messages] == [b"abc", b"abc"]
+        assert [each.line.path for each in peer.messages] == [request_.split()[1].decode(), "/one"]
+
+
+def test_many_offers_of_another_protocol_may_come_at_once(peer: Peer):
+    peer.feed(REQUEST.replace(b"Host: h\r\n", UPGRADE) * 1500)
+    assert peer.wire.sent.count(ANSWER) == 1500

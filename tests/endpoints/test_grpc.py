@@ -283,13 +283,15 @@ def test_a_taken_port_is_refused(start: Start):
         start(grpc_port=taken)
 
 
-def test_stopping_does_not_wait_for_an_idle_stream(start: Start):
+def test_stopping_does_not_wait_for_an_idle_stream_and_tells_its_client(start: Start):
     server = start(exit_timeout=60)
     with client_of(server) as client:
         answers = Answers(client)
         client.async_stream_infer("addsub", both(1, 1, 1, 1))
         answers.next()
         server.stop()
+        end = answers.next()
+    assert (end.status(), end.message()) == ("StatusCode.UNAVAILABLE", "Server is stopping")
 
 
 @pytest.fixture(scope="module")

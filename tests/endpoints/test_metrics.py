@@ -8,10 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from tritonnb.core.events import BatchExecuted, pack
 from tritonnb.endpoints.metrics import system
+from tritonnb.endpoints.metrics.exposition import write_metrics
 from tritonnb.endpoints.metrics.families import MetricsOptions
 from tritonnb.server import Server
 from tritonnb.telemetry.latencies import Histogram, Latencies, Summary
@@ -199,3 +201,12 @@ def test_failed_requests_are_in_no_summary():
     summary = latencies.of("m", 1)
     assert (summary.request.sum, summary.queue.sum, summary.request.count) == (9, 2, 1)
     assert (summary.compute_input.sum, summary.compute_infer.sum, summary.compute_output.sum) == (1, 2, 3)
+
+
+def test_labels_are_in_the_order_of_their_names_and_what_divides_a_distribution_last():
+    failures, latencies = Metric("f", "Failures", "counter"), Metric("l", "Latencies", "histogram")
+    failures.add_sample("f", {"model": "m", "version": "1", "reason": "OTHER"}, 2)
+    latencies.add_sample("l_bucket", {"le": "1", "model": "m"}, 3)
+    lines = write_metrics([failures, latencies]).decode().splitlines()
+    assert lines[2] == 'f{model="m",reason="OTHER",version="1"} 2'
+    assert lines[5] == 'l_bucket{model="m",le="1"} 3'

@@ -280,3 +280,25 @@ def test_a_query_may_be_of_any_bytes(transport: str):
             assert answer[0] == 200
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        b"Content-Length:",
+        b"Transfer-Encoding: gzip",
+        b"X : a",
+        b"X: a\x00b",
+    ],
+)
+def test_heads_that_two_servers_may_read_differently_are_not_answered(transport: str, headers: bytes):
+    async def scenario() -> None:
+        async with running(transport=transport) as server:
+            client = await server.connect()
+            client.send(
+                b"POST /v2/health/live HTTP/1.1\r\nHost: localhost\r\n" + headers + b"\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
+            )
+            async with asyncio.timeout(10):
+                assert b" 405 " not in await client.reader.read()
+
+    asyncio.run(scenario())

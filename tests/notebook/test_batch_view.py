@@ -141,3 +141,5 @@ def test_a_comparison_shows_both_runs_over_the_same_time():
     assert "batch 1 differs" in said.value
     assert before.history["now"] == after.history["now"] == 109.0
     assert len(before.history["batches"]) == len(changed.before.batches)
+    for view, numbers in zip((before, after), changed.regrouped(), strict=True):
+        assert {each["n"] for each in view.history["batches"] if each["differs"]} == numbers != set()

@@ -183,7 +183,7 @@ def test_a_stateful_model_shows_its_slots_and_its_backlog_live(page: NotebookPag
     for name in "abcd":
         cell = view.root.locator(".tnb-held", has=page.browser_page.get_by_text(name, exact=True))
         cell.get_by_text("3 run").wait_for()
-        assert cell.locator(".tnb-bar").get_attribute("title").startswith("idle in")
+        cell.get_by_text("idle in").wait_for()
     page.screenshots("batch-view-stateful", view.root)
     page.execute("server['remembers'](X=[[1.0]], sequence_id='b', sequence_end=True)")
     view.says("backlog: empty")

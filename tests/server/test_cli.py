@@ -133,6 +133,8 @@ def test_a_failing_model_ends_it_unless_told_otherwise(write_model: Callable[...
         assert process.exit_status() == 1
     assert "not today" in process.log
     assert "failed to load all models" in process.log
+    assert re.search(r"^\| broken +\| 1 +\| UNAVAILABLE: .*not today", process.log, re.MULTILINE)
+    assert re.search(r"^\| good +\| 1 +\| READY +\|$", process.log, re.MULTILINE)
     with serving("--model-repository", str(repository), "--exit-on-error=false") as process:
         assert process.client().infer("good", [x_input()]).as_numpy("Y").tolist() == [[1.0]]
 
@@ -171,6 +173,7 @@ def test_every_endpoint_and_its_flags(write_model: Callable[..., Path], tmp_path
         f"--trace-config=triton,file={trace}",
         "--log-format=ISO8601",
         "--reuse-http-port=true",
+        "--log-warn=false",  # as with getopt_long, a flag may be cut short
         "--reuse-grpc-port=true",
     ]
     with serving(*arguments) as process:
@@ -197,6 +200,7 @@ def test_every_endpoint_and_its_flags(write_model: Callable[..., Path], tmp_path
         ("--metrics-config=oops=1", "Invalid metrics configuration key 'oops' specified"),
         ("--trace-config=level=TIMESTAMPS", "trace file name is not given"),
         ("--trace-config=mode=zipkin", "invalid value for trace mode option: zipkin"),
+        ("--trace-config=triton,log-frequency=x", 'Bad option: "--trace-config triton,log-frequency".'),
         ("--trace-config=opentelemetry,oops=1", "trace setting 'opentelemetry,oops=1' is not supported"),
         ("--grpc-restricted-protocol=oops:a=b", "unknown restricted protocol 'oops'"),
         ("--grpc-use-ssl=true", "cannot read the files for TLS"),

@@ -74,6 +74,13 @@ def test_a_sample_runs_as_one_execution_as_often_as_it_says_and_is_counted(serve
     assert seen(server) == [[[[0.0, 0.0]]] * 3] * 2
 
 
+def test_each_run_of_a_sample_is_in_the_verbose_log(server: Server, caplog: pytest.LogCaptureFixture):
+    caplog.set_level("DEBUG", "tritonnb")
+    load(server, sample("zero_data: true", "batch_size: 1 count: 2"))
+    head = "model 'm' instance m_0 is running warmup sample 'w' for iteration "
+    assert [text.removeprefix(head) for text in caplog.messages if text.startswith(head)] == ["1", "2"]
+
+
 def test_every_instance_is_warmed_up_before_the_model_is_ready(server: Server):
     load(server, sample("zero_data: true"), "instance_group { count: 2 }")
     assert server.stats("m")["model_stats"][0]["execution_count"] == 2

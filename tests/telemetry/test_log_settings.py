@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tritonnb.telemetry.log_settings import LogHandler, LogSettings
+from tritonnb.telemetry.log_table import LogTable
 
 
 @pytest.fixture
@@ -40,6 +41,20 @@ def test_a_line_is_written_as_triton_writes_it(log: logging.Logger, settings: Lo
     head, message = line.split("] ", 1)
     assert re.fullmatch(rf"E\d{{4}} \d\d:\d\d:\d\d\.\d{{6}} {os.getpid()} test_log_settings\.py:\d+", head)
     assert message == r'"a \"quoted\" word\nand a line"'
+
+
+def test_a_table_stands_below_its_head_as_it_is(log: logging.Logger, settings: LogSettings):
+    log.info(LogTable(("Model", "Status"), [("a", "READY"), ("long name", 'a "quoted" word\nand a line')]))
+    assert lines(settings)[1:] == [
+        "+-----------+-----------------+",
+        "| Model     | Status          |",
+        "+-----------+-----------------+",
+        "| a         | READY           |",
+        '| long name | a "quoted" word |',
+        "|           | and a line      |",
+        "+-----------+-----------------+",
+        "",
+    ]
 
 
 def test_the_other_format_has_the_whole_date(log: logging.Logger, settings: LogSettings):

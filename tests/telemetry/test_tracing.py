@@ -125,7 +125,7 @@ def test_what_an_ensemble_sends_to_its_steps_is_traced_below_it(path: Path):
 
     trace = server.tracer.sample("e", {})
     assert trace is not None
-    request = InferRequest("e", {}, lambda request, response: None)
+    request = InferRequest("e", {}, lambda request, response: None, id="r")
     trace.submit(Ensemble(), request)
     server.stream.emit(BatchExecuted(160, "first", 1, 1, "f_0", 1, 130, 140, 150, 160, ((11, 1, 120, 120, ""),)))
     trace.responded(InferResponse([]), 200)
@@ -133,7 +133,7 @@ def test_what_an_ensemble_sends_to_its_steps_is_traced_below_it(path: Path):
     server.tracer.close()
     entries = read(path)
     assert [each for each in entries if "model_name" in each][1] == (
-        {"id": 2, "model_name": "first", "model_version": 1, "parent_id": 1}
+        {"id": 2, "model_name": "first", "model_version": 1, "request_id": "r", "parent_id": 1}
     )
     below = [each["timestamps"][0] for each in entries if each["id"] == 2 and "timestamps" in each]
     assert [(each["name"], each["ns"]) for each in below] == [
@@ -146,6 +146,23 @@ def test_what_an_ensemble_sends_to_its_steps_is_traced_below_it(path: Path):
         ("REQUEST_END", 160),
     ]
     assert not any("COMPUTE_START" in str(each) for each in entries if each["id"] == 1)
+
+
+def test_an_ensemble_that_is_a_step_may_have_sent_steps_before(path: Path):
+    server = Server(file=str(path), levels=STAMPS, rate=1)
+
+    class Ensemble:
+        def submit(self, request: InferRequest) -> None:
+            server.stream.emit(StepSent(120, "inner", 1, 11, 0, "first", 1, 12, 0, "inputs_ready"))
+            server.stream.emit(StepSent(120, "e", 1, 10, 0, "inner", 1, 11, 0, "inputs_ready"))
+
+    trace = server.tracer.sample("e", {})
+    assert trace is not None
+    trace.submit(Ensemble(), InferRequest("e", {}, lambda request, response: None))
+    trace.finish()
+    server.tracer.close()
+    named = {each["id"]: (each["model_name"], each.get("parent_id")) for each in read(path) if "model_name" in each}
+    assert named == {1: ("e", None), 2: ("inner", 1), 3: ("first", 2)}
 
 
 def test_every_rate_th_request_is_traced(path: Path):

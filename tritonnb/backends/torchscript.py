@@ -97,8 +97,18 @@ class TorchModel(BackendModel):
         self.optimized = not _flag(context, "DISABLE_OPTIMIZED_EXECUTION", False)
         self.clean_cache = _flag(context, "ENABLE_CACHE_CLEANING", False)
         self.share_weights = _flag(context, "ENABLE_WEIGHT_SHARING", False)
-        if _flag(context, "DISABLE_CUDNN", False):
+        cudnn = not _flag(context, "DISABLE_CUDNN", False)
+        if not cudnn:
             torch.backends.cudnn.enabled = False
+        modes = {
+            "Optimized execution": self.optimized,
+            "Cache Cleaning": self.clean_cache,
+            "Inference Mode": self.inference_mode,
+            "cuDNN": cudnn,
+        }
+        for mode, enabled in modes.items():
+            state = "enabled" if enabled else "disabled"
+            logger.info("%s is %s for model instance '%s'", mode, state, context.name)
         for name, setter in _JIT_SETTINGS.items():
             if name in context.parameters:
                 setter(_flag(context, name, True))
@@ -350,4 +360,10 @@ def _datatypes(config: Any) -> dict[str, str]:
                 raise InternalError(f"unsupported datatype {datatype} for {kind} '{name}' for model '{config.name}'")
             if kind != "input":
                 datatypes[name] = datatype
+    for tensor in config.sequence_batching.control_input:
+        for control in tensor.control:
+            datatype = BY_NUMBER.get(control.data_type, INVALID).config_name
+            is_id = control.kind == control.CONTROL_SEQUENCE_CORRID
+            if is_id and datatype not in (_STRINGS, *_DATATYPES.values()):
+                raise InternalError(f"input '{tensor.name}' type '{datatype}' is not supported by PyTorch.")
     return datatypes

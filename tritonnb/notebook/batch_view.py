@@ -59,15 +59,20 @@ def watch(model: ModelHandle) -> LiveBatchView:
 
 
 def compare(comparison: Comparison) -> widgets.VBox:
-    """Both runs of a comparison, one below the other; what one does to one view, the other follows."""
+    """Both runs of a comparison, one below the other, what differs marked; both follow what one does to either."""
     runs = (comparison.before, comparison.after)
     until = max(each.span_ns[1] - each.span_ns[0] for each in runs) / 1e6
     views = [view(each) for each in runs]
-    for each in views:
-        each.history = {**each.history, "now": until}
+    for each, numbers in zip(views, comparison.regrouped(), strict=True):
+        batches = [{**batch, "differs": batch["n"] in numbers} for batch in each.history["batches"]]
+        each.history = {**each.history, "now": until, "batches": batches}
     widgets.jslink((views[0], "moment"), (views[1], "moment"))
-    titles = [widgets.HTML(f"<b>{words}</b>") for words in ("before", html.escape(comparison.difference()))]
-    return widgets.VBox([widgets.HTML(comparison._repr_html_()), titles[0], views[0], titles[1], views[1]])
+    difference = comparison.difference()
+    table = widgets.HTML(comparison._repr_html_())
+    table.add_class("jp-RenderedHTMLCommon")  # looks like those of other outputs
+    before = widgets.HTML("<b>Before</b>")
+    after = widgets.HTML(f"<b>After</b>: {html.escape(difference)}")
+    return widgets.VBox([table, before, views[0], after, views[1]])
 
 
 def view(recording: Recording) -> BatchView:

@@ -1,9 +1,10 @@
 """What a live view draws, folded from events: small enough to send ten times a second.
 
-Counts are exact. What is drawn may be a part of it: of more batches than `MOST_BATCHES` in one delivery, or more
-requests than `MOST_MEMBERS`, every k-th is sent, and the view says so. At full load there are tens of thousands of
-events a second, and the server waits for whoever holds the interpreter: so events come packed, and of a batch that is
-not drawn little more is looked at than its size. Times are milliseconds from the feed's beginning.
+Counts are exact. What is drawn may be a part of it: where more batches than `MOST_BATCHES` come in each delivery, or
+more requests than `MOST_MEMBERS`, every k-th is sent, and the view says so; `BURST` times as many may come at once.
+At full load there are tens of thousands of events a second, and the server waits for whoever holds the interpreter:
+so events come packed, and of a batch that is not drawn little more is looked at than its size. Times are milliseconds
+from the feed's beginning.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from tritonnb.scheduling.decisions import Reason
 from tritonnb.scheduling.reasons import explain
 
 #: Requests drawn of one delivery, and batches. Jupyter passes on 1 MB a second; ten of the largest are 0.1 MB.
-MOST_MEMBERS, MOST_BATCHES = 80, 20
+MOST_MEMBERS, MOST_BATCHES, BURST = 80, 20, 5
 #: Waiting requests drawn at once, and moments of the queue's depth in one delivery.
 _MOST_PENDING, _MOST_DEPTHS = 100, 50
 #: Where packed events have these fields.
@@ -95,6 +96,7 @@ class Feed:
         self._running: dict[int, Packed | None] = {}  # batches by number, packed if they are drawn
         self._arrived: dict[int, Packed] = {}
         self._every = 1  # of the batches one is drawn
+        self._members_left, self._batches_left = BURST * MOST_MEMBERS, BURST * MOST_BATCHES
         self._batches_before = 0  # how many there were at the last delivery
         self._rows = _Rows()
         self._pending: dict[int, int] = {}  # serials and their lines
@@ -211,7 +213,7 @@ class Feed:
         new, self._new = self._new, _new()
         shown = self._chosen(new["batches"])
         if self._sample:
-            self._every = max(1, -(-(self.counts.batches - self._batches_before) // MOST_BATCHES))
+            self._every = max(1, -(-(self.counts.batches - self._batches_before) // self._batches_left))
             self._batches_before = self.counts.batches
         for done in new["done"]:
             known = self._by_number.get(done["n"])
@@ -275,10 +277,14 @@ class Feed:
 
     def _chosen(self, sent: list[tuple[Packed, list[_Member]]]) -> list[Json]:
         """The batches to draw, with words for why, and of each as many members as there is room for."""
-        every = max(1, -(-len(sent) // MOST_BATCHES)) if self._sample else 1
+        if not self._sample:
+            return [self._keep(self._batch(packed, members, 1, 1)) for packed, members in sent]
+        every = max(1, -(-len(sent) // self._batches_left))
         chosen = sent[::every]
         count = sum(len(members) for _, members in chosen)
-        part = max(1, -(-count // MOST_MEMBERS)) if self._sample else 1
+        part = max(1, -(-count // self._members_left))
+        self._batches_left = _refilled(self._batches_left - len(chosen), MOST_BATCHES)
+        self._members_left = _refilled(self._members_left - count // part, MOST_MEMBERS)
         every *= 1 if self._stateful else self._every
         return [self._keep(self._batch(packed, members, every, part)) for packed, members in chosen]
 
@@ -395,6 +401,11 @@ class _Rows:
     def give_back(self, rows: Iterable[int]) -> None:
         for row in rows:
             heapq.heappush(self._free, row)
+
+
+def _refilled(left: int, most: int) -> int:
+    """What may be drawn of the next delivery."""
+    return min(BURST * most, max(0, left) + most)
 
 
 def _new() -> dict[str, list[Any]]:

@@ -68,6 +68,12 @@ class Comparison:
                 return f"batch {number} differs. Before: {_told(one, begin)}. After: {_told(other, begin)}."
         return "the batches are the same"
 
+    def regrouped(self) -> tuple[set[int], set[int]]:
+        """The numbers of the batches, before and after, whose requests are not together in the other run."""
+        made = [{each.requests: each.number for each in run.batches} for run in (self.before, self.after)]
+        before, after = ({made[one][key] for key in made[one].keys() - made[1 - one].keys()} for one in (0, 1))
+        return before, after
+
     def view(self) -> widgets.VBox:
         """Both runs in the view of `Recording.view`, one below the other, over the same time.
 
@@ -100,9 +106,10 @@ class Comparison:
             f"<tr><td>{_words(name)}</td><td>{_show(name, a)}</td><td>{_show(name, b)}</td></tr>"
             for name, a, b in self.table()
         )
+        head = "<tr><th></th><th>before</th><th>after</th></tr>"
         return (
-            f"<p><b>{html.escape(self.verdict())}</b></p><table><thead><tr><th></th><th>before</th><th>after</th></tr>"
-            f"</thead><tbody>{rows}</tbody></table>"
+            f"<p><b>{html.escape(self.verdict())}</b></p>"
+            f"<table style='margin-left:0'><thead>{head}</thead><tbody>{rows}</tbody></table>"
         )
 
 

@@ -31,6 +31,7 @@ from tritonnb.runtime.response_cache import ResponseCache
 from tritonnb.runtime.served import Served
 from tritonnb.runtime.shared_memory import SharedMemory
 from tritonnb.scheduling.rate_limiter import RateLimiter
+from tritonnb.telemetry.log_table import LogTable
 from tritonnb.telemetry.stream import EventStream
 from tritonnb.telemetry.tracing import Tracer
 
@@ -118,6 +119,7 @@ class Engine:
                 self.load_errors[name] = outcome
             elif isinstance(outcome, BaseException):
                 raise outcome
+        logger.info(LogTable(("Model", "Version", "Status"), self._table.statuses()))
         if self.load_errors and self.options.exit_on_error:
             raise InternalError("failed to load all models")
         self._started = True

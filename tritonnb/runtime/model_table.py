@@ -198,3 +198,14 @@ class ModelTable:
                 failed = {"state": State.UNAVAILABLE.value, "reason": cause}
                 rows.append({"name": name, **(failed if cause else {})})
         return rows
+
+    def statuses(self) -> list[tuple[str, str, str]]:
+        """Name, version and status of everything that was to be loaded, as Triton lists it once it has started."""
+        rows: list[tuple[str, str, str]] = []
+        for name, model in sorted(self.models.items()):
+            for version, entry in sorted(model.versions.items()):
+                reason = f": {entry.reason}" if entry.reason else ""
+                rows.append((name, str(version), f"{entry.state.value}{reason}"))
+            if not model.versions and (cause := model.poll_failure or model.failure):
+                rows.append((name, "-", f"Not loaded: {cause}"))
+        return rows

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import itertools
+import logging
 import os
 import time
 from collections import Counter
@@ -39,6 +40,8 @@ from tritonnb.scheduling.from_config import make_scheduler, reconfigure_schedule
 from tritonnb.scheduling.rate_limiter import RateLimiter
 from tritonnb.scheduling.response_order import ResponseOrder
 from tritonnb.telemetry.stream import EventStream
+
+logger = logging.getLogger(__name__)
 
 _batch_numbers = itertools.count(1)
 
@@ -128,7 +131,11 @@ class ServedModel(Served):
             If one of them fails.
         """
         for sample in samples:
-            for _ in range(sample.count):
+            for iteration in range(1, sample.count + 1):
+                logger.debug(
+                    "model '%s' instance %s is running warmup sample '%s' for iteration %d",
+                    self.name, instance.spec.name, sample.name, iteration,
+                )  # fmt: skip
                 warm_up = WarmUp(sample, instance, self.spec.max_batch_size, next(_batch_numbers))
                 if self._sequences is not None:
                     for request in warm_up.execution.requests:

@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from tritonnb.telemetry.log_table import LogTable
+
 FORMATS = ("default", "ISO8601")
 
 
@@ -103,6 +105,7 @@ class _Formatter(logging.Formatter):
             head = f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', when)} {letter}"
         else:
             head = f"{letter}{time.strftime('%m%d %H:%M:%S', when)}.{int(record.created % 1 * 1e6):06d}"
-        message = json.dumps(record.getMessage(), ensure_ascii=False)
+        table = isinstance(record.msg, LogTable)
+        message = f"\n{record.msg}" if table else json.dumps(record.getMessage(), ensure_ascii=False)
         line = f"{head} {os.getpid()} {record.filename}:{record.lineno}] {message}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line

@@ -15,6 +15,7 @@ import itertools
 import json
 import logging
 import time
+from collections import deque
 from collections.abc import Mapping
 from itertools import chain
 from pathlib import Path
@@ -30,6 +31,8 @@ from tritonnb.telemetry.stream import EventStream
 from tritonnb.telemetry.trace_settings import OPENTELEMETRY, TraceOptions, TraceSetting, TraceSettings
 
 logger = logging.getLogger(__name__)
+
+_EARLY_STEPS = 256
 
 
 class Submit(Protocol):
@@ -67,6 +70,7 @@ class Trace:
         self.serials: set[int] = set()
         self._below: list[Trace] = []
         self._is_step = False
+        self._request_id = ""
         self._above: dict[str, int] = {}
         self._tracer = tracer
         self._entries: list[dict[str, Any]] = []
@@ -86,6 +90,7 @@ class Trace:
         TritonError
             As ``served.submit``.
         """
+        self._request_id = request.id
         at = len(self._entries)
         self._tracer.submitting = self
         try:
@@ -93,8 +98,7 @@ class Trace:
         finally:
             self._tracer.submitting = None
         later, self._entries = self._entries[at:], self._entries[:at]
-        identity: dict[str, Any] = {"model_name": request.model_name, "model_version": request.model_version}
-        self._add(**identity, **({"request_id": request.id} if request.id else {}), **self._above)
+        self._identify(request.model_name, request.model_version)
         self.stamp("REQUEST_START", request.received_ns)
         self.stamp("QUEUE_START", request.queued_ns or request.received_ns)
         for tensor in request.inputs.values():
@@ -114,7 +118,8 @@ class Trace:
         """The trace of a request that an ensemble sent to the model of a step."""
         below = self._begin_below(event.step_model, identifier)
         below._is_step = True
-        below._add(model_name=event.step_model, model_version=event.step_version, **below._above)
+        below._request_id = self._request_id
+        below._identify(event.step_model, event.step_version)
         below.stamp("REQUEST_START", event.time_ns)
         below.stamp("QUEUE_START", event.time_ns)
         return below
@@ -144,6 +149,10 @@ class Trace:
     def finish(self) -> None:
         """Nothing follows."""
         self._tracer.finished(self, [*self._entries, *chain.from_iterable(each._entries for each in self._below)])
+
+    def _identify(self, model: str, version: int) -> None:
+        named = {"request_id": self._request_id} if self._request_id else {}
+        self._add(model_name=model, model_version=version, **named, **self._above)
 
     def _begin_below(self, model: str, identifier: int) -> Trace:
         below = Trace(self._tracer, identifier, model, self.setting)
@@ -188,6 +197,7 @@ class Tracer:
         self._ids = itertools.count(1)
         #: by number in the event stream
         self._followed: dict[int, Trace] = {}
+        self._early: deque[StepSent] = deque(maxlen=_EARLY_STEPS)
         self._open = 0
         self._files: dict[str, _TraceFile] = {}
         self.spans = SpanExporter(options.exporting) if options.mode == OPENTELEMETRY else None
@@ -249,13 +259,21 @@ class Tracer:
             if trace is not None and event.model == trace.model:
                 self._follow(event.serial, trace)
             if event.serial in self._followed:
-                self._follow(event.step_serial, self._followed[event.serial].step(event, next(self._ids)))
+                self._follow_step(event)
+            else:  # an ensemble that is a step sends its first steps before it is known to be one
+                self._early.append(event)
         elif kind == BatchExecuted.__name__ and self._followed:
             executed = unpack(packed)
             assert isinstance(executed, BatchExecuted)
             for serial, *_ in executed.requests:
                 if serial in self._followed:
                     self._followed[serial].executed(executed)
+
+    def _follow_step(self, event: StepSent) -> None:
+        self._follow(event.step_serial, self._followed[event.serial].step(event, next(self._ids)))
+        for each in [early for early in self._early if early.serial == event.step_serial]:
+            self._early.remove(each)
+            self._follow_step(each)
 
     def _follow(self, serial: int, trace: Trace) -> None:
         self._followed[serial] = trace

@@ -50,6 +50,8 @@ class HeaderBlocks:
             name, value = bytes(raw_name).decode("latin-1"), bytes(raw_value).decode("latin-1")
             well_formed = well_formed and _belongs(name, value, headers)
             headers[name] = f"{headers[name]},{value}" if name in headers else value
+        if ":method" in headers and not (":scheme" in headers and ":path" in headers):
+            well_formed = False
         if before != (len(entries), table.maxsize, entries[0] if entries else None):
             self._known.clear()
         elif len(self._known) < _MOST_KNOWN and well_formed:

@@ -248,7 +248,7 @@ class Connection(asyncio.Protocol):
                 raise BrokenConnection(PROTOCOL_ERROR)
             return  # trailers of a call that is over
         self._last_stream = stream
-        if ":method" not in headers or ":path" not in headers or ":scheme" not in headers:
+        if ":method" not in headers:
             self._reset(stream, PROTOCOL_ERROR)
             return
         if self._server.stopping or len(self.calls) >= _MOST_CALLS:

@@ -14,7 +14,7 @@ from typing import Any
 
 from tritonclient.grpc import service_pb2 as pb
 
-from tritonnb.core.errors import TritonError
+from tritonnb.core.errors import TritonError, UnavailableError
 from tritonnb.core.messages import InferResponse
 from tritonnb.endpoints.grpc.inference import Inference
 from tritonnb.runtime.engine import Engine
@@ -64,6 +64,7 @@ class Stream:
         self._unanswered: set[Inference] = set()
         self._reading: asyncio.Task[None] | None = None
         self._all_read = False
+        self._finishing = False
 
     async def responses(self) -> AsyncGenerator[Any, None]:
         """The messages to be sent, as they come; ends when everything is answered.
@@ -85,9 +86,9 @@ class Stream:
                 inference.cancel()
 
     def finish(self) -> None:
-        """Read no more requests; the stream ends when what was accepted is answered."""
-        if self._reading is not None:
-            self._reading.cancel()
+        """The server stops: the stream ends, for its client to know, when what was accepted is answered."""
+        self._finishing = True
+        self._end_if_done()
 
     async def _read(self) -> None:
         try:
@@ -163,8 +164,12 @@ class Stream:
         self._end_if_done()
 
     def _end_if_done(self) -> None:
-        if self._all_read and not self._unanswered and not self._places:
+        if self._unanswered or self._places:
+            return
+        if self._all_read:
             self._outgoing.put_nowait(None)
+        elif self._finishing:
+            self._outgoing.put_nowait(UnavailableError("Server is stopping"))
 
 
 def _identify(response: Any, given: Any) -> None:

@@ -5,6 +5,7 @@ Paths are matched whole and not percent-decoded, as Triton matches them.
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import Any
 
@@ -13,6 +14,8 @@ from tornado import httputil, routing, web
 from tritonnb.endpoints.http import handlers, openapi, settings, shared_memory
 from tritonnb.endpoints.http.generate_handler import Generate
 from tritonnb.runtime.engine import Engine
+
+logger = logging.getLogger(__name__)
 
 _MODEL = r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>\d+))?"
 _REPOSITORY = r"/v2/repository(?:/(?P<repository>[^/]+))?"
@@ -53,7 +56,7 @@ def make_application(engine: Engine, max_input_size: int) -> web.Application:
         rules,
         default_handler_class=handlers.Unknown,
         default_handler_args={"engine": engine},
-        log_function=lambda handler: None,
+        log_function=_log,
     )
 
 
@@ -68,6 +71,10 @@ def routed_path(target: str) -> str:
         return target.partition("?")[0].encode("latin-1").decode()
     except UnicodeDecodeError:
         return ""
+
+
+def _log(handler: web.RequestHandler) -> None:
+    logger.debug("HTTP request: %s %s", handler.request.method, handler.request.path)
 
 
 class _RawPath(routing.Matcher):

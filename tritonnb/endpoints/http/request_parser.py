@@ -80,6 +80,7 @@ class RequestParser:
         self._in_head = False
         self._line = bytearray()  # as far as it is here
         self._target = b""  # that the parser was not shown
+        self._framing = b""  # of a body that httptools does not expect
         self._size = 0  # bytes of this call
         self._unanswered = 0  # bytes since the last that meant something
         self._chunks = self._parts = self._repeated = 0
@@ -94,58 +95,68 @@ class RequestParser:
         BrokenStream
         BrokenDelegate
         """
-        if not (self.between or self._line):
-            self._parse(data, False)
-        elif b"\n" in data or not (self._line or data)[:1].isupper():  # which no request line begins with
-            if self._line:
-                data = bytes(self._line) + data
-                self._line.clear()
-            self._parse(data, True)
-        else:
-            self._line += data
-            self.between = not self._line
-            if len(self._line) > _MAX_HEAD:
-                raise BrokenStream
+        rest: bytes | None = data
+        while rest is not None:
+            if not (self.between or self._line):
+                rest = self._parse(rest, False)
+            elif b"\n" in rest or not (self._line or rest)[:1].isupper():  # which no request line begins with
+                if self._line:
+                    rest = bytes(self._line) + rest
+                    self._line.clear()
+                rest = self._parse(rest, True)
+            else:
+                self._line += rest
+                self.between = not self._line
+                if len(self._line) > _MAX_HEAD:
+                    raise BrokenStream
+                rest = None
 
-    def _parse(self, data: bytes, from_line: bool) -> None:
-        before = self.heads, self._parts
+    def _parse(self, data: bytes, from_line: bool) -> bytes | None:
+        """Show the parser some bytes; those that it has to be shown afterwards, if there are any."""
+        heads, before = self.heads, self.heads + self._parts
         self._size = len(data)
+        again: bytes | None = None
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             # No other protocol is spoken here, so the connection goes on as it was.
-            self._restart()
-            (offset,) = upgrade.args
-            if offset < len(data):
-                self.feed(data[offset:])
+            again = data[upgrade.args[0] :]
+            if self._framing:
+                return self._into_body(again)
         except httptools.HttpParserInvalidMethodError:
-            self._retry(data, from_line and before[0] == self.heads, method=_NO_ROUTES_METHOD)
+            again = self._reworded(data, from_line and heads == self.heads, method=_NO_ROUTES_METHOD)
         except httptools.HttpParserInvalidURLError:
-            self._retry(data, from_line and before[0] == self.heads, target=b"/")
+            again = self._reworded(data, from_line and heads == self.heads, target=b"/")
         except httptools.HttpParserCallbackError as error:
             if isinstance(error.__context__, BrokenStream):
                 raise BrokenStream from error
             raise BrokenDelegate from (error.__context__ or error)
         except httptools.HttpParserError as error:
             raise BrokenStream from error
-        if not self.between:
-            self._unanswered = self._unanswered + len(data) if before == (self.heads, self._parts) else 0
+        if again is not None:
+            self._parser = self._new_parser()
+            self.between, self._in_head = True, False
+        elif not self.between:
+            self._unanswered = self._unanswered + len(data) if before == self.heads + self._parts else 0
             if self._unanswered > _MAX_HEAD:
                 raise BrokenStream
+        return again
 
-    def _retry(self, data: bytes, possible: bool, method: bytes = b"", target: bytes = b"") -> None:
-        """Read a request line again, with another method or target in it."""
+    def _reworded(self, data: bytes, possible: bool, method: bytes = b"", target: bytes = b"") -> bytes:
+        """A request line with another method or target in it, and what follows."""
         said = _LINE.match(data) if possible else None
         if said is None or target == said.group(2):
             raise BrokenStream
         if target:
             self._target = said.group(2)
-        self._restart()
-        self._parse(b"%s %s%s" % (method or said.group(1), target or said.group(2), data[said.end() :]), True)
+        return b"%s %s%s" % (method or said.group(1), target or said.group(2), data[said.end() :])
 
-    def _restart(self) -> None:
+    def _into_body(self, rest: bytes) -> bytes:
+        """Have a request's body read: after a head that offers another protocol httptools does not expect one."""
         self._parser = self._new_parser()
-        self.between, self._in_head = True, False
+        self._parser.feed_data(b"POST / HTTP/1.1\r\n%s\r\n\r\n" % self._framing)
+        self._framing = b""
+        return rest
 
     def _new_parser(self) -> Any:
         """A parser that takes a chunked body also where a length is announced, as Triton does."""
@@ -157,6 +168,8 @@ class RequestParser:
 
     def on_message_begin(self) -> None:
         """A request begins."""
+        if self._framing:
+            return
         self._url = b""
         self._headers = {}
         self._chunks = self._repeated = 0
@@ -181,6 +194,8 @@ class RequestParser:
 
     def on_headers_complete(self) -> None:
         """The head of a request is here."""
+        if self._framing:
+            return
         parser, headers = self._parser, self._headers
         self._in_head = False
         self.heads += 1
@@ -194,8 +209,16 @@ class RequestParser:
             "HTTP/1.0" if parser.get_http_version() == "1.0" else "HTTP/1.1",
         )
         self.head = Head(line, LightHeaders(headers))
+        encoding = headers.get(b"transfer-encoding")
+        if encoding is not None and not encoding.lower().endswith(b"chunked"):
+            raise BrokenStream  # where would its body end?
         # Who sends both may mean to smuggle a request past a proxy: nothing is read after this one (RFC 9112, 6.3).
-        ambiguous = b"transfer-encoding" in headers and b"content-length" in headers
+        ambiguous = encoding is not None and b"content-length" in headers
+        if b"upgrade" in headers and parser.should_upgrade():
+            if encoding is not None:
+                self._framing = b"Transfer-Encoding: chunked"
+            elif headers.get(b"content-length", b"0").strip(b"0"):
+                self._framing = b"Content-Length: " + headers[b"content-length"]
         self._requests.begin(self.head, parser.should_keep_alive() and not ambiguous)
 
     def on_body(self, chunk: bytes) -> None:
@@ -212,6 +235,8 @@ class RequestParser:
 
     def on_message_complete(self) -> None:
         """A request is here whole."""
+        if self._framing:
+            return
         self.between = True
         self._unanswered = 0
         self._requests.complete()

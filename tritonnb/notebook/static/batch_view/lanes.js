@@ -132,6 +132,7 @@ function drawBatches(frame, queueTop) {
       surface.rect(left, bottom - height, right - left, height, { stroke: chosen ? theme.accent : PALETTE[0], line: chosen ? 3 : 1 });
       drawParts(frame, batch, left, right, bottom);
       drawBatchLabel(surface, batch, left, right - left, bottom - height);
+      if (batch.differs && right - left > 16 && height > 14) surface.text("≠", right - 4, bottom - height + 9, { size: 15, align: "right", bold: true });
       targets.push([left - 2, top - LABELS, right - left + 4, sizes.lane + LABELS, batch.n]);
     }
   });

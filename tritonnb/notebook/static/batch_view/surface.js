@@ -3,6 +3,9 @@
 const PALETTE = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442"];
 const colourOf = (number) => PALETTE[((number % PALETTE.length) + PALETTE.length) % PALETTE.length];
 
+// On dark paper the dark ones are hard to tell from it.
+const ON_DARK = { "#0072B2": "#3D9BD9", "#009E73": "#2BBE93", "#D55E00": "#F07A28" };
+
 // The largest of what may be too many to be arguments of Math.max.
 function largest(items, of, least) {
   let found = least;
@@ -18,6 +21,7 @@ class CanvasSurface {
       canvas.height = Math.round(height * scale);
     }
     Object.assign(this, { width, height, theme, pen: canvas.getContext("2d") });
+    this.paint = (colour) => (theme.dark && ON_DARK[colour]) || colour;
     this.pen.setTransform(scale, 0, 0, scale, 0, 0);
     this.pen.fillStyle = theme.paper;
     this.pen.fillRect(0, 0, width, height);
@@ -35,14 +39,14 @@ class CanvasSurface {
   rect(x, y, width, height, { fill, stroke, alpha = 1, line = 1, hatch = false } = {}) {
     const pen = this.pen;
     pen.globalAlpha = alpha;
-    if (fill) { pen.fillStyle = fill; pen.fillRect(x, y, width, height); }
+    if (fill) { pen.fillStyle = this.paint(fill); pen.fillRect(x, y, width, height); }
     pen.globalAlpha = 1;
     if (hatch) {
       this.clip(x, y, width, height, () => {
         for (let at = x - height; at < x + width; at += 6) this.line(at, y + height, at + height, y, { stroke, line: 1 });
       });
     }
-    if (stroke) { pen.strokeStyle = stroke; pen.lineWidth = line; pen.strokeRect(x, y, width, height); }
+    if (stroke) { pen.strokeStyle = this.paint(stroke); pen.lineWidth = line; pen.strokeRect(x, y, width, height); }
   }
 
   line(x1, y1, x2, y2, { stroke, line = 1, dash = [], alpha = 1 }) {
@@ -55,8 +59,8 @@ class CanvasSurface {
     pen.setLineDash(dash);
     pen.beginPath();
     points.forEach(([x, y], at) => (at ? pen.lineTo(x, y) : pen.moveTo(x, y)));
-    if (fill) { pen.fillStyle = fill; pen.fill(); }
-    if (stroke) { pen.strokeStyle = stroke; pen.lineWidth = line; pen.stroke(); }
+    if (fill) { pen.fillStyle = this.paint(fill); pen.fill(); }
+    if (stroke) { pen.strokeStyle = this.paint(stroke); pen.lineWidth = line; pen.stroke(); }
     pen.setLineDash([]);
     pen.globalAlpha = 1;
   }
@@ -67,7 +71,7 @@ class CanvasSurface {
     pen.globalAlpha = alpha;
     pen.beginPath();
     for (const [x1, y1, x2, y2] of places) { pen.moveTo(x1, y1); pen.lineTo(x2, y2); }
-    pen.strokeStyle = stroke;
+    pen.strokeStyle = this.paint(stroke);
     pen.lineWidth = line;
     pen.stroke();
     pen.globalAlpha = 1;
@@ -75,14 +79,14 @@ class CanvasSurface {
 
   dots(places, radius, fill) {
     if (radius >= 2.5) { for (const [x, y] of places) this.dot(x, y, radius, fill); return; }
-    this.pen.fillStyle = fill;
+    this.pen.fillStyle = this.paint(fill);
     for (const [x, y] of places) this.pen.fillRect(x - radius, y - radius, 2 * radius, 2 * radius);
   }
 
   dot(x, y, radius, fill) {
     this.pen.beginPath();
     this.pen.arc(x, y, radius, 0, 2 * Math.PI);
-    this.pen.fillStyle = fill;
+    this.pen.fillStyle = this.paint(fill);
     this.pen.fill();
   }
 
@@ -92,7 +96,7 @@ class CanvasSurface {
     pen.textAlign = align;
     pen.textBaseline = "middle";
     if (halo) { pen.strokeStyle = this.theme.paper; pen.lineWidth = 3; pen.lineJoin = "round"; pen.strokeText(words, x, y); }
-    pen.fillStyle = fill;
+    pen.fillStyle = this.paint(fill);
     pen.fillText(words, x, y);
   }
 

@@ -1,6 +1,6 @@
 // The view: what one sees and does. Everything here works without the kernel.
 
-const LIVE_SPAN = 2000, LAG = 130, REST = 700, READABLE = 30;
+const LIVE_SPAN = 2000, LAG = 130, REST = 700, READABLE = 30, SILENCE = 1000;
 
 const TOOLS = `
   <div class="tnb-tools" role="toolbar" aria-label="time">
@@ -38,6 +38,7 @@ class View {
     const before = { counts: this.story.counts, now: this.story.now };
     this.story.merge(told);
     this.told = performance.now();
+    clearTimeout(this.quiet);
     const passed = this.story.now - before.now;
     if (passed > 50 && passed < 1500) {
       const rate = ((this.story.counts.requests - before.counts.requests) / passed) * 1000;
@@ -71,6 +72,7 @@ class View {
       this.draw();
       const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
       if (this.follow && !calm && performance.now() - this.told < REST) this.frame = requestAnimationFrame(turn);
+      else if (this.follow && this.rate) this.quiet = setTimeout(() => { this.rate = 0; this.wake(); }, SILENCE);
     };
     this.frame = requestAnimationFrame(turn);
   }
@@ -160,7 +162,7 @@ class View {
   // What one stops to read: the newest batches, large enough, unless one has chosen how much time to see.
   holdNewest() {
     this.hold();
-    const newest = [...this.story.batches.values()].slice(-READABLE);
+    const newest = afterSilence([...this.story.batches.values()].slice(-READABLE));
     if (this.zoomed || !newest.length) return;
     const end = Math.max(...newest.map((each) => each.end ?? this.story.now));
     this.span = Math.max(1, (end - Math.min(...newest.map((each) => each.oldest))) * 1.04);
@@ -235,7 +237,7 @@ class View {
   theme() {
     const style = getComputedStyle(this.root);
     const of = (name, fallback) => style.getPropertyValue(`--tnb-${name}`).trim() || fallback;
-    return { ink: of("ink", "#222"), faint: of("faint", "#666"), paper: of("paper", "#fff"), panel: of("panel", "#f5f5f5"), line: of("line", "#ccc"), accent: of("accent", "#D55E00"), font: style.fontFamily || "sans-serif" };
+    return { ink: of("ink", "#222"), faint: of("faint", "#666"), paper: of("paper", "#fff"), panel: of("panel", "#f5f5f5"), line: of("line", "#ccc"), accent: of("accent", "#D55E00"), font: style.fontFamily || "sans-serif", dark: document.body.dataset.jpThemeLight === "false" };
   }
 
   window() {
@@ -271,7 +273,9 @@ class View {
     pause.textContent = this.follow && live ? "❚❚ pause" : live ? "● live" : "reset";
     pause.title = `${live ? "pause, or follow again" : "show everything again"} (space)`;
     const { begin, end } = story;
-    this.part("scrub").value = this.cursor === null ? 1 : (this.cursor - begin) / Math.max(1e-9, end - begin);
+    const share = this.cursor === null ? 1 : (this.cursor - begin) / Math.max(1e-9, end - begin);
+    this.part("scrub").value = share;
+    this.part("scrub").style.setProperty("--tnb-at", share);
     this.canvas.setAttribute("aria-label", story.describe());
     this.part("head").replaceChildren(...headline(story, live, live ? this.rate : null));
     const step = this.cursor === null ? null : story.events[this.at]?.[0] === this.cursor ? story.events[this.at][1] : null;
@@ -292,8 +296,15 @@ class View {
     this.sight.disconnect();
     document.removeEventListener("visibilitychange", this.look);
     this.themes.disconnect();
+    clearTimeout(this.quiet);
     if (this.frame) cancelAnimationFrame(this.frame);
   }
+}
+
+// The batches since nothing happened for long.
+function afterSilence(batches) {
+  const last = batches.findLastIndex((each, at) => at > 0 && each.oldest - (batches[at - 1].end ?? each.oldest) > SILENCE);
+  return last > 0 ? batches.slice(last) : batches;
 }
 
 function render({ model, el }) {

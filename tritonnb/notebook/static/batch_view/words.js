@@ -36,8 +36,10 @@ function legend(story) {
   if (story.sequences) {
     return [make("span", "", "box: a request of the sequence runs, thick left edge START, right edge END; hatched: null request; pale: holds the slot, dotted: silent")];
   }
-  const words = [make("span", "", `box: a batch, as high as its share of max_batch_size ${meta.max_batch_size || 1}${meta.preferred.length ? `, dashed: preferred ${meta.preferred.join(", ")}` : ""}; below it`)];
+  const words = [make("span", "", `box: a batch, as high as its share of max_batch_size ${meta.max_batch_size || 1}${meta.preferred.length ? `, dashed: preferred ${meta.preferred.join(", ")}` : ""}; the line below it:`)];
   words.push(key(PALETTE[4], "input"), key(PALETTE[0], "infer"), key(PALETTE[1], "output"));
+  if ([...story.batches.values()].some((each) => each.differs)) words.push(make("span", "", "≠: not a batch of the other run"));
+  if (meta.priorities) words.push(make("span", "", "requests:"));
   for (let level = 1; level <= Math.min(7, meta.priorities); level += 1) words.push(key(colourOf(level - 1), `priority ${level}`));
   return words;
 }
@@ -57,6 +59,7 @@ function batchDetails(story, batch) {
   const times = batch.end === null ? "still running" : `in ${ms(batch.input - batch.start)} + infer ${ms(batch.output - batch.input)} + out ${ms(batch.end - batch.output)} = ${ms(batch.end - batch.start)} ms`;
   const title = `Batch ${batch.n} on ${batch.instance}: ${batch.rows} of at most ${story.meta.max_batch_size || 1} rows; waited ${ms(wait)} ms, ran ${times}; ${batch.depth} left waiting.`;
   const parts = [make("p", "", make("b", "", title)), make("p", "tnb-why", `Why now? ${batch.why}.`)];
+  if (batch.differs) parts.push(make("p", "", "≠ In the other run these requests are not a batch."));
   if (batch.slots) {
     const flag = (bit) => batch.members.map((each) => (each.length && each[FLAGS] & bit ? 1 : 0));
     parts.push(table(["", ...batch.slots.map((each) => `slot ${each}`)], [
@@ -72,6 +75,8 @@ function batchDetails(story, batch) {
   }
   return parts;
 }
+
+const seconds = (time) => (time >= 10_000 ? `${(time / 1000).toFixed(0)} s` : time >= 1000 ? `${(time / 1000).toFixed(1)} s` : `${time.toFixed(0)} ms`);
 
 // Instances x slots: the sequence in each, how many of its requests ran, and how long it may stay silent.
 function slotGrid(story, time, live) {
@@ -90,10 +95,10 @@ function slotGrid(story, time, live) {
     if (held) {
       cell.style.borderColor = sequenceColour(story, held.sequence);
       const left = Math.max(0, held.left);
-      cell.append(make("b", "", String(held.sequence)), make("span", "", `${held.ran} run`));
+      cell.append(make("b", "", String(held.sequence)), make("span", "", `${held.ran} run`), make("span", "tnb-note", `idle in ${seconds(left)}`));
       const bar = make("span", "tnb-bar");
       bar.style.width = `${Math.min(100, (100 * left) / (story.meta.idle || 1))}%`;
-      bar.title = `idle in ${ms(left)} ms`;
+      bar.title = `loses the slot if it is silent for ${seconds(left)} more`;
       cell.append(bar);
     } else cell.append(make("span", "tnb-note", "free"));
     grid.append(cell);
