@@ -211,6 +211,8 @@ def test_a_port_that_is_taken_is_said_to_be(transport: str):
         ("Host: [::1]:8000\r\n", 200),
         ("Host: evil.example\r\n", 403),
         ("Host: localhost.evil.example\r\n", 403),
+        ("Host: evil.example@localhost\r\n", 403),
+        ("Host: localhost?evil.example\r\n", 403),
         ("Host: localhost\r\nOrigin: http://localhost:8888\r\n", 200),
         ("Host: localhost\r\nOrigin: https://evil.example\r\n", 403),
         ("Host: localhost\r\nOrigin: null\r\n", 403),
@@ -302,3 +304,17 @@ def test_heads_that_two_servers_may_read_differently_are_not_answered(transport:
                 assert b" 405 " not in await client.reader.read()
 
     asyncio.run(scenario())
+
+
+def test_a_head_that_the_application_does_not_take_closes_the_connection(
+    transport: str, caplog: pytest.LogCaptureFixture
+):
+    async def scenario() -> None:
+        async with running(transport=transport, allow_foreign=True) as server:
+            client = await server.connect()
+            client.send(b"GET /v2/health/live HTTP/1.1\r\nHost: a?b\r\n\r\n")
+            async with asyncio.timeout(10):
+                assert b" 200 " not in await client.reader.read()
+
+    asyncio.run(scenario())
+    assert not [each for each in caplog.records if each.exc_info]

@@ -7,12 +7,14 @@ this machine; otherwise a page could reach the server across origins or by DNS r
 from __future__ import annotations
 
 import ipaddress
+import re
 import socket
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 _ANY = ("", "0.0.0.0", "::")
+_NO_HOST = re.compile(r"[^\w.:\[\]%-]", re.ASCII)
 
 
 class Guard:
@@ -37,7 +39,7 @@ class Guard:
     def refusal(self, host: str | None, origin: str | None) -> str | None:
         """Why a request is refused, or None."""
         if host is not None and host not in self._good:
-            if not self._is_ours(_hostname("//" + host)):
+            if _NO_HOST.search(host) or not self._is_ours(_hostname("//" + host)):
                 return f"host '{host}' is not allowed: this server answers to names of its own machine only"
             if len(self._good) < 64:
                 self._good.add(host)

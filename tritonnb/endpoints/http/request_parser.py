@@ -128,7 +128,7 @@ class RequestParser:
         except httptools.HttpParserInvalidURLError:
             again = self._reworded(data, from_line and heads == self.heads, target=b"/")
         except httptools.HttpParserCallbackError as error:
-            if isinstance(error.__context__, BrokenStream):
+            if isinstance(error.__context__, (BrokenStream, httputil.HTTPInputError)):
                 raise BrokenStream from error
             raise BrokenDelegate from (error.__context__ or error)
         except httptools.HttpParserError as error:
