@@ -21,6 +21,7 @@ from typing import Protocol, cast
 from tornado import httputil
 from tornado.iostream import StreamClosedError
 
+from tritonnb.endpoints.http.awake import Awake
 from tritonnb.endpoints.http.exchange import Context, Exchange
 from tritonnb.endpoints.http.heads import Head, KnownHeads
 from tritonnb.endpoints.http.request_parser import BrokenDelegate, BrokenStream, RequestParser
@@ -58,6 +59,7 @@ class ConnectionOwner(Protocol):
     connections: set[Connection]
     loop: asyncio.AbstractEventLoop
     written: asyncio.Future[None]
+    awake: Awake
 
 
 class Connection(asyncio.Protocol):
@@ -90,6 +92,7 @@ class Connection(asyncio.Protocol):
         self._active_since = self._server.loop.time()
         if self._closing:
             return
+        self._stay_awake()
         parser = self._parser
         alone = parser.between and not self._exchanges
         if alone and (known := self._server.heads.find(data)) is not None:
@@ -219,9 +222,15 @@ class Connection(asyncio.Protocol):
         if data:
             exchange.begun = True
             self._transport.write(data)
+            self._stay_awake()
         if exchange.done:
             self._next(exchange)
         return self._writable or self._server.written
+
+    def _stay_awake(self) -> None:
+        """What comes next is not far off; where there are others, they keep the loop busy."""
+        if len(self._server.connections) == 1:
+            self._server.awake.stay()
 
     def _next(self, exchange: Exchange) -> None:
         exchanges = self._exchanges

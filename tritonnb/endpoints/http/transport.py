@@ -21,6 +21,7 @@ from tornado.httpserver import HTTPServer
 from tornado.iostream import IOStream
 from tornado.netutil import bind_sockets
 
+from tritonnb.endpoints.http.awake import Awake
 from tritonnb.endpoints.http.connection import Connection
 from tritonnb.endpoints.http.heads import KnownHeads
 from tritonnb.endpoints.http.request_parser import AVAILABLE
@@ -55,6 +56,7 @@ class FastServer:
         self.loop = asyncio.get_running_loop()
         self.written: asyncio.Future[None] = self.loop.create_future()
         self.written.set_result(None)
+        self.awake = Awake(self.loop)
         self._idle_timeout = idle_timeout
         self._reuse_port = reuse_port
         self._server: asyncio.Server
