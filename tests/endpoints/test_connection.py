@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tornado import httputil
 
 from tritonnb.endpoints.http import connection, request_parser
+from tritonnb.endpoints.http.awake import Awake
 from tritonnb.endpoints.http.heads import KnownHeads
 
 pytestmark = pytest.mark.skipif(not request_parser.AVAILABLE, reason="httptools is not installed")
@@ -60,6 +61,7 @@ class Server(httputil.HTTPServerConnectionDelegate):
         self.loop = loop
         self.written = loop.create_future()
         self.written.set_result(None)
+        self.awake = Awake(loop)
         self.hold = False
         self.messages: list[Message] = []
 
