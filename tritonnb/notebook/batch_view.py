@@ -40,7 +40,7 @@ _STATIC = Path(__file__).parent / "static"
 _PARTS = ("story", "surface", "lanes", "export", "words", "view")
 #: How often a view is told, in sight and out of sight.
 _TICK_S, _UNSEEN_S = 0.1, 1.0
-_IDLE_NS, _REST_NS, _HISTORY_NS = 500_000_000, 1_000_000_000, 4_000_000_000
+_IDLE_NS, _REST_NS, _HISTORY_NS = 500_000_000, 1_000_000_000, 10_000_000_000
 #: Events folded before other threads have their turn: a few tenths of a millisecond.
 _AT_ONCE = 200
 #: Batches of a recording that are shown at most.
