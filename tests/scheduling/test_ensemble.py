@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tritonnb.core.errors import InvalidArgumentError, Status, TritonError
-from tritonnb.scheduling.ensemble import Answer, EnsembleGraph, EnsembleScheduler, Finish, RunStep, Step
+from tritonnb.scheduling.ensemble import Answer, EnsembleGraph, EnsembleRun, EnsembleScheduler, Finish, RunStep, Step
 from tritonnb.scheduling.reasons import explain
 
 
@@ -35,7 +35,8 @@ class Play:
 
     def begin(self, requested=None, **inputs) -> list[str]:
         request = SimpleNamespace(id_prefix="[request id: r] ")
-        return self._take(self.scheduler.begin(self.scheduler.admit(request, requested), inputs))
+        run = EnsembleRun(request, self.scheduler.graph.plan(requested))
+        return self._take(self.scheduler.begin(run, inputs))
 
     def respond(self, name: str, outputs: dict | None = None, final: bool = True, **named) -> list[str]:
         sent = self._sent(name, final)

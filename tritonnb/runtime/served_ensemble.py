@@ -26,6 +26,7 @@ from tritonnb.scheduling.ensemble import (
     EnsembleRun,
     EnsembleScheduler,
     Finish,
+    Plan,
     RunStep,
     Step,
 )
@@ -69,14 +70,13 @@ class ServedEnsemble(Served):
             raise UnavailableError(f"{request.id_prefix}{STOPPING}")
         if self._answer_from_cache(request):
             return
-        flight = _Flight(request, self._step_models())
-        run = flight.run = self._scheduler.admit(flight, request.requested_outputs)
+        flight = _Flight(request, self._scheduler.graph.plan(request.requested_outputs), self._step_models())
         self._in_flight += 1
         self._flights[request] = flight
         sequence = Sequence.of(request)
         rows = request.batch_size if self.spec.max_batch_size > 0 else 0
         inputs = {name: EnsembleTensor(tensor, rows, sequence) for name, tensor in request.inputs.items()}
-        self._carry_out(self._scheduler.begin(run, inputs))
+        self._carry_out(self._scheduler.begin(flight, inputs))
 
     def needed_models(self) -> list[Served]:
         """The models of the steps."""
@@ -89,7 +89,7 @@ class ServedEnsemble(Served):
         if flight is None:
             return
         flight.unlimit()
-        self._carry_out(self._scheduler.cancel(flight.run))
+        self._carry_out(self._scheduler.cancel(flight))
         for step_request, model in list(flight.open.items()):
             model.cancel(step_request)
 
@@ -116,7 +116,7 @@ class ServedEnsemble(Served):
 
     def _carry_out(self, decisions: Iterable[EnsembleDecision]) -> None:
         for decision in decisions:
-            flight = decision.run.request
+            flight: Any = decision.run
             if type(decision) is RunStep:
                 self._run_step(flight, decision)
             elif type(decision) is Answer:
@@ -224,13 +224,12 @@ class ServedEnsemble(Served):
             request.step.executed(0, gather, gather + infer, gather + infer + scatter)
 
 
-class _Flight:
+class _Flight(EnsembleRun):
     """One request of an ensemble and the requests that it sent to the models of its steps."""
 
-    def __init__(self, request: InferRequest, models: list[Served]) -> None:
-        self.request = request
+    def __init__(self, request: InferRequest, plan: Plan, models: list[Served]) -> None:
+        super().__init__(request, plan)
         self.models = models
-        self.run: EnsembleRun
         self.open: dict[InferRequest, Served] = {}
         self.unmeasured: set[EnsembleStepRequest | None] = set()
         self.compute_ns = (0, 0, 0)
@@ -240,11 +239,6 @@ class _Flight:
         self._owed: list[_StepRequest] = []
         for model in models:
             model.hold()
-
-    @property
-    def id_prefix(self) -> str:
-        """What stands before many of Triton's error texts."""
-        return self.request.id_prefix
 
     def request_for(self, decision: RunStep, model: Served) -> InferRequest:
         """The request of a step; whoever sends it sets ``respond``."""
@@ -316,7 +310,7 @@ class _Flight:
 
     def let_respond(self) -> None:
         """Let limited steps respond again, as far as what they led to has begun."""
-        while len(self._owed) > self.run.held:
+        while len(self._owed) > self.held:
             self._owed.pop(0).permits.release()
 
     def unlimit(self) -> None:

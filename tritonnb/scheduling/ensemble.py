@@ -170,13 +170,13 @@ class Plan:
 
 
 class EnsembleRun:
-    """One request on its way through an ensemble.
+    """One request on its way through an ensemble; whoever drives the scheduler may keep more in one of its own.
 
     Attributes
     ----------
-    request : object
-        Whatever it was begun for.
+    request : Schedulable
     plan : Plan
+        `EnsembleGraph.plan` of the outputs that it asks for.
     running : int
         Step requests that have not had their final response.
     held : int
@@ -293,12 +293,8 @@ class EnsembleScheduler:
             for rule in (INPUTS_READY, INFLIGHT_FREE)
         }
 
-    def admit(self, request: Any, requested: Sequence[str] | None) -> EnsembleRun:
-        """A request arrived; ``requested`` are the outputs it asks for, None for all. `begin` starts it."""
-        return EnsembleRun(request, self.graph.plan(requested))
-
     def begin(self, run: EnsembleRun, inputs: Mapping[str, Any]) -> list[EnsembleDecision]:
-        """Start a request; without an input that is not optional nothing can run."""
+        """A request arrived; without an input that is not optional nothing can run."""
         if not self.graph.required <= inputs.keys():
             return self._ending(run)
         return self._advance(run, run.plan.begin, inputs, 0)
