@@ -205,8 +205,10 @@ def test_an_event_loop_can_wait_for_it(server: Server):
 
 
 def test_the_best_can_be_applied(server: Server):
-    found = tnb.sweep(server["held"], max_queue_delay_microseconds=[0], max_batch_size=[4], clients=8, **FLAT).wait()
-    assert found.apply() == "reloaded"
+    best = tnb.sweep(server["held"], max_queue_delay_microseconds=[0], max_batch_size=[4], clients=8, **FLAT)
+    assert best.apply() == "reloaded"
+    assert best.best.edits == {"max_queue_delay_microseconds": 0, "max_batch_size": 4}
+    assert best.plot().get_yticklabels()
     config = server["held"].config
     assert (config.max_batch_size, list(config.dynamic_batching.preferred_batch_size)) == (4, [4])
 

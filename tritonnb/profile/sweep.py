@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import html
 import math
+import os
 import time
 from collections.abc import Callable, Generator, Iterable
 from concurrent import futures
 from concurrent.futures import Future
 from functools import partial
 from itertools import product
+from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +33,8 @@ from tritonnb.simulation.arrivals import Arrival, Arrivals, ClosedLoop
 from tritonnb.simulation.service import Service, table
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from tritonnb.model_handle import ModelHandle
 
 Way = Callable[[dict[str, Any], pb.ModelConfig], Trial]
@@ -166,7 +170,8 @@ class Sweep:
     """A sweep that is under way, or over.
 
     Use ``sweep.wait()`` in a cell, ``await sweep`` in an event loop, ``sweep.stop()`` to end it with what was tried
-    so far. `result` can be read at any time.
+    so far. `result` can be read at any time; what a `SweepResult` does (`apply`, `plot`, `export`), it does when it
+    is over.
 
     Attributes
     ----------
@@ -247,6 +252,23 @@ class Sweep:
 
     def __await__(self) -> Generator[Any, None, SweepResult]:
         return asyncio.wrap_future(self._finished).__await__()
+
+    @property
+    def best(self) -> Trial:
+        """`SweepResult.best`, when it is over."""
+        return self.wait().best
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """`SweepResult.plot`, when it is over."""
+        return self.wait().plot(ax)
+
+    def apply(self) -> str:
+        """`SweepResult.apply`, when it is over."""
+        return self.wait().apply()
+
+    def export(self, repository: str | os.PathLike[str]) -> Path:
+        """`SweepResult.export`, when it is over."""
+        return self.wait().export(repository)
 
     def stop(self) -> None:
         """Try nothing more; does not wait for what is under way. Harmless twice."""
