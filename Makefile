@@ -34,8 +34,8 @@ bench: $(MODELS)
 
 models: $(MODELS)
 
-# torch goes first and pinned: a plain `torch` would bring several GB of CUDA packages. rapidocr comes without
-# what it depends on, OpenCV among others: it is wanted for its data files.
+# torch goes first, alone: it is the largest. rapidocr comes without what it depends on, OpenCV among others: it is
+# wanted for its data files.
 $(INSTALLED): pyproject.toml binder/constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed: make PYTHON=...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
