@@ -71,7 +71,7 @@ class HttpOptions:
         ``--http-max-input-size``, in bytes: for the JSON part of a request, a tensor in JSON, a raw
         binary request, and decompressed data. Triton's default, 64 MiB.
     max_body_size : int
-        Bytes of a request body that are read at all.
+        Bytes of a request body that are read at all; Triton, too, answers up to 2 GB.
     allow_foreign : bool
         Answer whatever name the server is called by, and requests of any page.
     allowed_hosts : tuple of str
@@ -88,7 +88,7 @@ class HttpOptions:
     """
 
     max_input_size: int = 67_108_864
-    max_body_size: int = 1 << 30
+    max_body_size: int = (1 << 31) - 1
     allow_foreign: bool = False
     allowed_hosts: tuple[str, ...] = ()
     transport: str = "auto"
