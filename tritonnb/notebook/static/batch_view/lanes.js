@@ -181,7 +181,7 @@ function drawBatchLabel(surface, batch, left, width, top) {
   const requests = batch.requests === 1 ? "1 request" : `${batch.requests} requests`;
   const waited = `waited ${ms(batch.sent - batch.oldest)}`;
   const ran = batch.end === null ? "runs" : `ran ${ms(batch.end - batch.start)} ms`;
-  const words = [`${requests}, ${rows} · ${waited}, ${ran}`, `${requests}, ${rows}`, `${batch.requests}/${batch.rows}`];
+  const words = [`${requests}, ${rows} · ${waited}, ${ran}`, `${requests}, ${rows}`, rows, `${batch.rows}`];
   const fitting = words.find((each) => surface.measure(each, 10) <= width - 3);
   if (fitting) surface.text(fitting, left + 1, top - 7, { size: 10, halo: true });
 }
