@@ -39,7 +39,7 @@ class FakeCuda:
     def __init__(self, size: int) -> None:
         self.memory = ctypes.create_string_buffer(size)
         self.open = 0
-        self.copies = Status.cudaSuccess
+        self.copies = self.closes = self.ranges = Status.cudaSuccess
 
     def cudaSetDevice(self, device: int):
         return (Status.cudaSuccess if device == 0 else Status.cudaErrorInvalidValue,)
@@ -51,15 +51,15 @@ class FakeCuda:
         return Status.cudaSuccess, ctypes.addressof(self.memory)
 
     def cuMemGetAddressRange(self, address: int):
-        return Status.cudaSuccess, address, len(self.memory)
+        return self.ranges, address, len(self.memory)
 
     def cudaMemcpy(self, target: int, source: int, size: int, kind: int):
         ctypes.memmove(target, source, size)
         return (self.copies,)
 
     def cudaIpcCloseMemHandle(self, address: int):
-        self.open -= 1
-        return (Status.cudaSuccess,)
+        self.open -= self.closes is Status.cudaSuccess
+        return (self.closes,)
 
 
 @pytest.fixture
@@ -141,3 +141,22 @@ def test_a_copy_that_fails_is_an_error_of_its_request(regions: SharedMemory, cud
     cuda.copies = Status.cudaErrorIllegalAddress
     with pytest.raises(InternalError, match="cudaErrorIllegalAddress"):
         regions.part("g", 0, 4).read()
+
+
+def test_an_output_without_elements_writes_nothing(regions: SharedMemory, cuda: FakeCuda):
+    regions.part("g", 0, 4).write(b"")
+    assert cuda.memory[0:4] == bytes(4)
+
+
+def test_a_region_that_does_not_close_is_an_internal_error_and_stays(regions: SharedMemory, cuda: FakeCuda):
+    cuda.closes = Status.cudaErrorInvalidValue
+    with pytest.raises(InternalError, match="failed to close CUDA IPC handle: cudaErrorInvalidValue"):
+        regions.unregister(CudaRegion, "g")
+    assert [each.name for each in regions.status(CudaRegion)] == ["g"]
+
+
+def test_memory_whose_size_is_not_known_is_closed_again(cuda: FakeCuda):
+    cuda.ranges = Status.cudaErrorInvalidValue
+    with pytest.raises(TritonError, match="failed to register shared memory region: invalid args"):
+        SharedMemory().register_cuda("g", HANDLE, 0, 8)
+    assert cuda.open == 0

@@ -56,7 +56,11 @@ class CudaMemory:
         self._call(self._runtime.cudaSetDevice, device_id)
         flags = self._runtime.cudaIpcMemLazyEnablePeerAccess
         (self._address,) = self._call(self._runtime.cudaIpcOpenMemHandle, opened, flags)
-        _, self.size = self._call(self._driver.cuMemGetAddressRange, self._address)
+        try:
+            _, self.size = self._call(self._driver.cuMemGetAddressRange, self._address)
+        except CudaError:
+            self.release()
+            raise
 
     def part(self, offset: int, byte_size: int) -> CudaPart:
         """A part of it."""
@@ -65,10 +69,19 @@ class CudaMemory:
         return part
 
     def release(self) -> bool:
-        """Close it, unless a request still sees a part."""
+        """Close it, unless a request still sees a part.
+
+        Raises
+        ------
+        InternalError
+            If CUDA refuses.
+        """
         if self._parts:
             return False
-        self._call(self._runtime.cudaIpcCloseMemHandle, self._address)
+        try:
+            self._call(self._runtime.cudaIpcCloseMemHandle, self._address)
+        except CudaError as error:
+            raise InternalError(f"failed to close CUDA IPC handle: {error}") from error
         return True
 
     def copy_from(self, offset: int, target: np.ndarray[Any, Any]) -> None:
@@ -116,7 +129,8 @@ class CudaPart:
 
     def write(self, contents: bytes | memoryview) -> None:
         """Overwrite the first bytes."""
-        self._memory.copy_to(self._offset, np.frombuffer(contents, np.uint8))
+        if contents:
+            self._memory.copy_to(self._offset, np.frombuffer(contents, np.uint8))
 
 
 @dataclass(frozen=True, slots=True)
