@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
+from queue import SimpleQueue
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ import tritonnb as tnb
 from tests.profile.conftest import Gate
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
 from tritonnb.profile.result import INTENDED
+from tritonnb.profile.targets import OverHttp, Shot
 from tritonnb.server import Server
 
 WAYS = ["process", "http"]
@@ -179,6 +181,19 @@ def test_a_client_that_gives_up_cancels_its_request(server: Server, over: str):
     assert result.recording is not None
     if over == "process":  # over HTTP it may not even have left
         assert [each.counted_as for each in result.recording.refused] == ["CANCELED"]
+
+
+def test_a_request_that_is_given_up_before_it_has_left_is_answered(server: Server):
+    target = OverHttp(f"{server.url}/v2/models/held")
+    busy, answers = threading.Event(), SimpleQueue[str]()
+    inputs = {"X": np.ones((1, 2), np.float32)}
+    shot = Shot(tnb.Arrival(0), inputs, 0, 0, lambda shot, time_ns, error: answers.put(error))
+    target._loop.loop.call_soon_threadsafe(busy.wait)
+    target.send(shot)
+    target.cancel(shot)
+    busy.set()
+    assert answers.get(timeout=20) == "cancelled by the client"
+    target.close()
 
 
 def test_any_server_of_the_protocol_can_be_loaded_by_url(server: Server):
