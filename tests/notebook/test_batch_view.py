@@ -71,7 +71,8 @@ def test_a_view_ends_with_its_server(server, watched):
     view, _ = watched
     server["double"](X=[[1]])
     server.stop()
-    view.ended.wait(10)
+    assert view.ended.wait(20)
+    view.stop()  # waits for its thread
     assert not view.live
     assert view.history["counts"]["requests"] == 1
     assert views() == []
@@ -80,7 +81,7 @@ def test_a_view_ends_with_its_server(server, watched):
 def test_a_view_ends_with_its_model(server, watched):
     view, _ = watched
     server.unload("double")
-    view.ended.wait(10)
+    assert view.ended.wait(20)
     assert not view.live
     assert server.call(lambda: server.engine.stream._sinks) == ()
 

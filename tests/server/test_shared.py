@@ -162,7 +162,7 @@ class Crowd:
         with self._lock:
             self._now += 1
             self.most = max(self.most, self._now)
-        self.go_on.wait(10)
+        assert self.go_on.wait(20)
         with self._lock:
             self._now -= 1
 
@@ -175,9 +175,7 @@ def test_instances_that_share_a_resource_take_turns(write_model: Write, monkeypa
     for name in ("one", "two"):
         repository = write_model(name, BLOCKING.format(gate="tests_crowd"), group.replace("'", '"'))
     with Server(repository, port=0, rate_limit=limit) as server:
-        threads = [
-            threading.Thread(target=ask, args=(server, 1), kwargs={"model": name}) for name in ("one", "two")
-        ] * 1
+        threads = [threading.Thread(target=ask, args=(server, 1), kwargs={"model": name}) for name in ("one", "two")]
         for each in threads:
             each.start()
         while crowd.most < most:
