@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ SERVE = f"""
 import tritonnb as tnb
 server = tnb.serve({str(EXAMPLES)!r}, port={{port}}, model_control_mode="explicit", load_models=["add_sub"])
 """
+PORT = "print(server.port)"
 ASK = 'print(server["add_sub"](INPUT0=[[1, 2, 3, 4]], INPUT1=[[1, 1, 1, 1]])["OUTPUT0"].tolist())'
 ANSWER = "[[2.0, 3.0, 4.0, 5.0]]\n"
 # Says so only when it waits: an interrupt that came before would not be the traffic's.
@@ -64,12 +64,6 @@ def kernel() -> Iterator[Kernel]:
     kernel.close()
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def interrupted(kernel: Kernel, code: str) -> str:
     """Interrupt a cell once it has printed something; the name of its error."""
     message = kernel.client.execute(code)
@@ -98,18 +92,20 @@ def test_interrupting_a_wait_for_traffic_stops_it_and_keeps_what_was_measured(ke
 
 
 def test_running_the_cell_again_takes_the_same_port(kernel: Kernel):
-    cell = SERVE.format(port=free_port())
+    kernel.run(SERVE.format(port=0))
+    port = int(kernel.run(PORT))
     for _ in range(3):
-        kernel.run(cell)
+        kernel.run(SERVE.format(port=port))
         assert kernel.run(ASK) == ANSWER
+        assert int(kernel.run(PORT)) == port
 
 
 def test_restarting_the_kernel_frees_the_port(kernel: Kernel):
-    cell = SERVE.format(port=free_port())
-    kernel.run(cell)
+    kernel.run(SERVE.format(port=0))
+    port = int(kernel.run(PORT))
     kernel.manager.restart_kernel(now=True)
     kernel.client.wait_for_ready(timeout=60)
-    kernel.run(cell)
+    kernel.run(SERVE.format(port=port))
     assert kernel.run(ASK) == ANSWER
 
 
