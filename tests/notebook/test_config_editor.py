@@ -291,6 +291,15 @@ def test_it_ends_with_the_server_and_keeps_its_last_state(server: Server):
     editor.close()
 
 
+def test_what_is_asked_of_it_while_the_server_ends_is_refused(server: Server):
+    editor = server["add_sub"].edit()
+    server.stop()
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="closed"):
+            editor.apply()
+    editor.close()
+
+
 def test_no_thread_outlives_its_editor(server: Server, editor: ConfigEditor):
     threads = [each for each in threading.enumerate() if each.name == "tritonnb editor add_sub"]
     assert threads
