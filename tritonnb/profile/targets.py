@@ -249,7 +249,9 @@ def _parameters(arrival: Arrival) -> dict[str, Any]:
 def _spec(url: str) -> ModelSpec:
     """The model's tensors, as its server tells them."""
     if "/v2/models/" not in url:
-        raise InvalidArgumentError(f"'{url}' is no model's URL: give http://HOST:PORT/v2/models/NAME")
+        raise InvalidArgumentError(
+            f"'{url}' is no model's URL: give http://HOST:PORT/v2/models/NAME, or server['NAME']"
+        )
     try:
         with urllib.request.urlopen(f"{url}/config", timeout=30) as answer:
             text = answer.read()
