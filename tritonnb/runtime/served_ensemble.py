@@ -10,7 +10,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, cast
 
 from tritonnb.backends.contract import ModelContext
 from tritonnb.core.errors import TritonError, UnavailableError
@@ -116,7 +116,7 @@ class ServedEnsemble(Served):
 
     def _carry_out(self, decisions: Iterable[EnsembleDecision]) -> None:
         for decision in decisions:
-            flight: Any = decision.run
+            flight = cast("_Flight", decision.run)  # as it was begun here
             if type(decision) is RunStep:
                 self._run_step(flight, decision)
             elif type(decision) is Answer:

@@ -208,10 +208,8 @@ class ServedModel(Served):
             if type(decision) is Execute:
                 self._execute(decision, now)
             else:
-                request, error = decision.request, decision.error  # type: ignore[union-attr]
-                counted_as = decision.counted_as  # type: ignore[union-attr]
-                self._emit(self._refused(request, now, error.message, counted_as))
-                self._answer(request, InferResponse(error=error))
+                self._emit(self._refused(decision.request, now, decision.error.message, decision.counted_as))
+                self._answer(decision.request, InferResponse(error=decision.error))
         if self._pool.is_shrinking and (freed := self._pool.free(self.scheduler.uses)):
             self.unlimit(freed)
             self._instances_changed()
