@@ -17,11 +17,11 @@ from matplotlib.axes import Axes
 from matplotlib.colors import same_color
 from matplotlib.figure import Figure
 
-#: What is turned round in a dark notebook (JupyterLab, Visual Studio Code): white becomes the grey of its paper.
+#: What is turned round in a dark notebook (JupyterLab, Visual Studio Code): white becomes its #111111.
 _PAPER = "tnb-paper"
 _STYLE = (
     f"<style>body[data-jp-theme-light='false'] .{_PAPER}, body.vscode-dark .{_PAPER} "
-    "{ filter: invert(0.87) hue-rotate(180deg); }</style>"
+    "{ filter: invert(0.933) hue-rotate(180deg); }</style>"
 )
 
 #: Inches. Height is the figure's own affair.
