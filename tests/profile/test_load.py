@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import _thread
 import asyncio
-import signal
+import sys
 import threading
+import traceback
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from matplotlib.figure import Figure
 import tritonnb as tnb
 from tests.profile.conftest import Gate
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
+from tritonnb.profile.load import Load
 from tritonnb.profile.result import INTENDED
 from tritonnb.server import Server
 
@@ -126,17 +129,21 @@ def test_who_gives_up_awaiting_does_not_end_the_load(server: Server, gate: Gate)
     assert load.wait(20).summary()["requests"] == 5
 
 
-def test_an_interrupt_while_waiting_stops_the_traffic_and_keeps_the_results(
-    server: Server, gate: Gate, monkeypatch: pytest.MonkeyPatch
-):
+def test_an_interrupt_while_waiting_stops_the_traffic_and_keeps_the_results(server: Server, gate: Gate):
     load = tnb.load(server["held"], rate=200)
     gate.begun.wait(20)
+    waiting = threading.get_ident()
 
-    def interrupted(timeout: float | None = None) -> None:
-        monkeypatch.undo()
-        signal.raise_signal(signal.SIGINT)
+    def asleep() -> bool:
+        frames = [frame.f_code for frame, _ in traceback.walk_stack(sys._current_frames()[waiting])]
+        return frames[0] is threading.Condition.wait.__code__ and Load.wait.__code__ in frames
 
-    monkeypatch.setattr(load._finished, "result", interrupted)
+    def interrupt_who_sleeps() -> None:
+        while not asleep():
+            pass
+        _thread.interrupt_main()  # wakes nobody, as a signal does that came just before the sleep
+
+    threading.Thread(target=interrupt_who_sleeps).start()
     with pytest.raises(KeyboardInterrupt):
         load.wait()
     assert load.wait(20).requests == load.sent > 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -176,23 +175,20 @@ def test_stopped_it_keeps_what_was_tried_and_the_model_is_as_it_was(server: Serv
 
 
 def test_an_interrupt_stops_it_and_keeps_what_was_tried(server: Server, monkeypatch: pytest.MonkeyPatch):
-    interrupted = []
-
-    def interrupt(text: str) -> None:
-        if sweep.tried >= 2 and not interrupted:
-            interrupted.append(text)
-            raise KeyboardInterrupt
-
-    @contextmanager
-    def progress():
-        yield interrupt
-
-    monkeypatch.setattr("tritonnb.profile.sweep.progress", progress)
     arrivals = {"rate": 100, "service": tnb.fixed(10), "requests": 20_000}
     sweep = tnb.sweep(server["held"], count=[1, 2, 3, 4], **arrivals)
+    interrupts = []
+
+    def told() -> str:
+        if sweep.tried >= 2 and not interrupts:
+            interrupts.append(sweep.tried)
+            raise KeyboardInterrupt
+        return ""
+
+    monkeypatch.setattr(sweep, "_told", told)
     with pytest.raises(KeyboardInterrupt):
         sweep.wait()
-    assert interrupted
+    assert interrupts
     assert len(sweep.wait(60).trials) < 4
     assert sweep.result.trials
 
