@@ -64,7 +64,6 @@ class _Counts:
     refused: int = 0
     cached: int = 0
     batches: int = 0
-    rows: int = 0
     nulls: int = 0
     sizes: Counter[int] = field(default_factory=Counter)
 
@@ -167,7 +166,6 @@ class Feed:
         counts, members = self.counts, members_of(packed)
         size = packed[_BATCH_SIZE]
         counts.batches += 1
-        counts.rows += size
         counts.sizes[size] += 1
         if packed[_INSTANCE] not in self._instances:
             self._instances.append(packed[_INSTANCE])
@@ -264,7 +262,7 @@ class Feed:
                 "refused": counts.refused,
                 "cached": counts.cached,
                 "batches": counts.batches,
-                "rows": counts.rows,
+                "rows": sum(size * count for size, count in counts.sizes.items()),
                 "nulls": counts.nulls,
                 "sizes": sorted(counts.sizes.items()),
             },
