@@ -167,6 +167,10 @@ class ModelTable:
         model = self.models.get(name)
         return "" if model is None or model.ready_versions() else model.poll_failure or model.failure
 
+    def failures(self) -> dict[str, str]:
+        """Why models are not served, by name, where the last attempt to load them failed."""
+        return {name: cause for name in sorted(self.models) if (cause := self.failure(name))}
+
     def all_ready(self) -> bool:
         """Whether no version is loading, unloading, or failed, and no model has none where it should have one."""
         return all(
