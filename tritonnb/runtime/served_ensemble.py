@@ -130,8 +130,12 @@ class ServedEnsemble(Served):
         request = flight.request_for(decision, model)
         request.respond = lambda request, response: self._responded(flight, decision, request, response)
         flight.opened(request, model, self._scheduler.graph.max_inflight_requests if step.decoupled else 0)
+        trace = flight.request.trace
         try:
-            model.submit(request)
+            if trace is None:
+                model.submit(request)
+            else:
+                trace.submit_below(model, request)
         except TritonError as error:
             self._failed(flight, decision, request, error, final=True)
             return
