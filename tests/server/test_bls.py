@@ -172,6 +172,22 @@ return asyncio.run(both())
     assert ask(0) == [1, 1]
 
 
+def test_a_process_that_a_model_forks_cannot_ask_the_server(scripted):
+    ask = scripted(
+        """
+import os
+if (child := os.fork()) == 0:
+    try:
+        ask("double", x).exec()
+    except pb_utils.TritonModelException:
+        os._exit(7)
+    os._exit(0)
+return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+"""
+    )
+    assert ask(3) == [7]
+
+
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
