@@ -139,6 +139,14 @@ class SequenceBatcher:
             strategy.instance_idle(now, decisions)
         return self._finish(now, decisions)
 
+    def begin(self, instance: int, now: int) -> Sequence[Decision]:
+        """A batch that was staged may run; those of the direct strategy do not grow and are not staged."""
+        decisions: list[Decision] = []
+        strategy = self._strategies[instance]
+        if isinstance(strategy, OldestStrategy):
+            strategy.begin(now, decisions)
+        return self._finish(now, decisions)
+
     def released(self, request: Any, now: int) -> Sequence[Decision]:
         """A request has had its final response."""
         decisions: list[Decision] = []
@@ -302,7 +310,7 @@ class SequenceBatcher:
         for decision in decisions:
             if isinstance(decision, Execute):
                 self._depth -= decision.size - decision.requests.count(None)
-            else:
+            elif isinstance(decision, Refuse):
                 self._depth -= 1
                 self._sequence_of.pop(decision.request)
         wakes = [strategy.next_wake_ns for strategy in self._strategies.values()]
