@@ -157,7 +157,7 @@ return [first] + [value(each) for each in responses if each.output_tensors()]
     assert ask(3) == [0, 1, 2]
 
 
-def test_async_exec_of_a_decoupled_model_lets_others_run_until_the_first_response(
+def test_async_exec_of_a_decoupled_model_lets_others_run_before_its_first_response(
     server: Server, write_model, scripted
 ):
     write_model("pairs", IN_PAIRS, "model_transaction_policy { decoupled: true }")

@@ -172,9 +172,7 @@ class InferenceRequest:
         if host is None or host.server is None:
             raise TritonModelException("only a model that is being served can ask another one")
         if host.is_in_another_process:
-            raise TritonModelException(
-                "a process that a model started cannot ask other models: the server is not in it"
-            )
+            raise TritonModelException("a process that a model forks cannot ask other models: the server is not in it")
         return Call(self._request, host, decoupled, self._cause)
 
     # --- what it carries ----------------------------------------------------------------------
