@@ -39,6 +39,7 @@ from tritonnb.scheduling.decisions import Decision, Execute, Refuse, Scheduler, 
 from tritonnb.scheduling.from_config import make_scheduler, reconfigure_scheduler
 from tritonnb.scheduling.rate_limiter import RateLimiter
 from tritonnb.scheduling.response_order import ResponseOrder
+from tritonnb.scheduling.sequence_batcher import SequenceBatcher
 from tritonnb.telemetry.stream import EventStream
 
 logger = logging.getLogger(__name__)
@@ -109,6 +110,11 @@ class ServedModel(Served):
     def queue_depth(self) -> int:
         """Requests that wait and do not run yet."""
         return self.scheduler.queue_depth()
+
+    @property
+    def open_sequences(self) -> int:
+        """Sequences that have a slot, and neither ended nor were idle for too long."""
+        return self.scheduler.open_sequences if isinstance(self.scheduler, SequenceBatcher) else 0
 
     def limit(self, spec: InstanceSpec, limiter: RateLimiter | None) -> None:
         """From now on this instance runs only when the rate limiter says so, if there is one.

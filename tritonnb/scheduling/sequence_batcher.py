@@ -199,6 +199,11 @@ class SequenceBatcher:
                 strategy.wake(now, decisions)
         return self._finish(now, decisions)
 
+    @property
+    def open_sequences(self) -> int:
+        """Sequences that have a slot and may get more requests."""
+        return len(self.table.idle)
+
     def stop(self) -> None:
         """Begin no more sequences; those that are going on may go on."""
         self._stopping = True
