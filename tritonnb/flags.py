@@ -225,6 +225,7 @@ def server_options(options: argparse.Namespace) -> dict[str, Any]:
         "rate_limit": options.rate_limit,
         "rate_limit_resources": options.rate_limit_resource,
         "exit_timeout": options.exit_timeout_secs,
+        "wait_for_sequences": True,
         "trace": _trace_options(options),
     }
 

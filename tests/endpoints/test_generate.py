@@ -79,6 +79,11 @@ def test_elements_that_cannot_be_divided_are_refused(name: str, value: Any):
             "parameter 'other' has invalid type. It should be either 'int', 'bool', or 'string'.",
         ),
         (
+            {"prompt": [1, 2, 3]},  # said before their number is wrong
+            InternalError,
+            "Unable to parse JSON bytes array: attempt to access JSON non-string as string",
+        ),
+        (
             {"prompt": "a", "parameters": {"prompt": "b"}},
             TritonError,
             "Converting keyword: 'parameters': [request id: <id_unknown>] input 'prompt' already exists in request",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import queue
 import shutil
 import subprocess
@@ -339,3 +340,12 @@ def test_keep_alive_options_are_taken(start: Start):
     keepalive = grpcclient.KeepAliveOptions(keepalive_time_ms=1000, keepalive_permit_without_calls=True)
     with client_of(start(grpc=options), keepalive_options=keepalive) as client:
         assert client.is_server_live()
+
+
+def test_a_verbose_log_says_which_requests_were_refused(start: Start, caplog: pytest.LogCaptureFixture):
+    server = start()
+    caplog.set_level(logging.DEBUG, "tritonnb")
+    with client_of(server) as client, pytest.raises(InferenceServerException):
+        client.infer("addsub", [given("WHAT", 1)], request_id="7")
+    said = "[request id: 7] Infer failed: [request id: 7] expected 2 inputs but got 1 inputs for model 'addsub'"
+    assert [each for each in caplog.messages if each.startswith(said)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -74,9 +75,10 @@ def page(notebook) -> NotebookPage:
 
 
 @pytest.fixture
-def editor(page: NotebookPage) -> Editor:
+def editor(page: NotebookPage) -> Iterator[Editor]:
     page.run_all()
-    return Editor(page, 1)
+    yield Editor(page, 1)
+    assert page.errors == []
 
 
 def test_a_field_of_the_form_changes_the_text_and_the_running_model(editor: Editor):
@@ -89,7 +91,6 @@ def test_a_field_of_the_form_changes_the_text_and_the_running_model(editor: Edit
     editor.says("the model was not loaded again")
     delay = editor.page.execute("print(server['add_sub'].config.dynamic_batching.max_queue_delay_microseconds)")
     assert delay == "20000\n"
-    assert editor.page.errors == []
 
 
 def test_typing_changes_the_form_and_a_larger_change_reloads_the_model(editor: Editor):

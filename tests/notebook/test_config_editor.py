@@ -307,3 +307,32 @@ def test_no_thread_outlives_its_editor(server: Server, editor: ConfigEditor):
     for each in threads:
         each.join(20)
         assert not each.is_alive()
+
+
+def test_a_batcher_that_the_model_asks_for_itself_stays_and_it_says_so(tmp_path: Path):
+    folder = tmp_path / "m" / "1"
+    folder.mkdir(parents=True)
+    (folder / "model.py").write_text(ASKS)
+    (tmp_path / "m" / "config.pbtxt").write_text('backend: "python"\ndynamic_batching { }\n')
+    with Server(tmp_path, port=0) as server:
+        editor = server["m"].edit()
+        editor.text = 'backend: "python"\n'
+        assert editor.apply() == "unchanged"
+        assert "asks for dynamic_batching" in editor.status["outcome"]
+        assert server["m"].config.HasField("dynamic_batching")
+        editor.close()
+
+
+ASKS = """
+class TritonPythonModel:
+    @staticmethod
+    def auto_complete_config(config):
+        config.set_max_batch_size(8)
+        config.add_input({"name": "X", "data_type": "TYPE_FP32", "dims": [1]})
+        config.add_output({"name": "Y", "data_type": "TYPE_FP32", "dims": [1]})
+        config.set_dynamic_batching()
+        return config
+
+    def execute(self, requests):
+        return []
+"""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -95,3 +96,25 @@ def test_a_stopped_server_leaves_the_last_state(server: Server):
     until(card, "value", lambda: "has been stopped" in card.value)
     assert "max_batch_size: 8" in dashboard.last_state()
     dashboard.close()
+
+
+def test_a_model_that_failed_to_load_is_mended_there(tmp_path: Path):
+    shutil.copytree(EXAMPLES / "add_sub", tmp_path / "add_sub")
+    file = tmp_path / "add_sub" / "config.pbtxt"
+    good = file.read_text()
+    file.write_text(good.replace("max_batch_size: 8", "max_batch_size: -8"))
+    shutil.copytree(EXAMPLES / "identity_fp32", tmp_path / "identity_fp32")
+    with Server(tmp_path, port=0) as server:
+        dashboard = server.dashboard()
+        card, choice, tabs = parts(dashboard)
+        assert "must be non-negative value for add_sub" in card.value
+        assert choice.options == ("identity_fp32", "add_sub")
+        choice.value = "add_sub"
+        until(tabs, "titles", lambda: tabs.titles == ("Configuration", "Why it failed"))
+        editor, why = tabs.children
+        assert "must be non-negative value for add_sub" in why.value
+        editor.text = good
+        assert editor.apply() == "loaded"
+        until(tabs, "titles", lambda: tabs.titles == ("Live", "Configuration", "Statistics"))
+        assert server["add_sub"](INPUTS)["OUTPUT0"].tolist() == [[2.0, 3, 4, 5]]
+        dashboard.close()

@@ -116,6 +116,15 @@ def test_data_flows_from_step_to_step(driver: Driver):
     assert outputs(driver.send(1, 2, model="e")) == [12, 13]
 
 
+def test_outputs_come_in_one_order_whatever_order_they_are_asked_for_in(driver: Driver):
+    serve_function(driver, "a", plus(1))
+    tensors = TENSORS + 'output { name: "Z" data_type: TYPE_INT32 dims: 1 }'
+    serve_ensemble(driver, "a: X -> Y", "a: X -> Z", tensors=tensors)
+    for wanted in (None, ("Y", "Z"), ("Z", "Y")):
+        (answer,) = responses(driver, "e", 1, requested_outputs=wanted)
+        assert [each.name for each in answer.outputs] == ["Z", "Y"]
+
+
 def test_every_response_says_to_which_sequence_it_belongs(driver: Driver):
     serve_function(driver, "a", plus(1))
     serve_ensemble(driver, "a: X -> Y")

@@ -53,6 +53,22 @@ class TritonPythonModel:
 """
 
 
+IN_PAIRS = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    waiting = []
+
+    def execute(self, requests):
+        self.waiting += [each.get_response_sender() for each in requests]
+        if len(self.waiting) == 2:
+            for sender in self.waiting:
+                response = pb_utils.InferenceResponse([pb_utils.Tensor("Y", np.ones((1, 1), np.float32))])
+                sender.send(response, flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+
+
 @pytest.fixture
 def server(write_model: Write) -> Iterator[Server]:
     write_model("count", COUNTING, "model_transaction_policy { decoupled: true }")
@@ -127,6 +143,50 @@ return [len(each.output_tensors()) for each in asyncio.run(count())]
 """
     )
     assert ask(2) == [1, 1, 0]
+
+
+def test_iterating_again_goes_on_where_it_was_left(scripted):
+    ask = scripted(
+        """
+responses = ask("count", x).exec(decoupled=True)
+first = value(next(responses))
+return [first] + [value(each) for each in responses if each.output_tensors()]
+"""
+    )
+    assert ask(3) == [0, 1, 2]
+
+
+def test_async_exec_of_a_decoupled_model_lets_others_run_before_its_first_response(
+    server: Server, write_model, scripted
+):
+    write_model("pairs", IN_PAIRS, "model_transaction_policy { decoupled: true }")
+    server.load("pairs")
+    ask = scripted(
+        """
+async def first(number):
+    return [value(each) for each in await ask("pairs", number).async_exec(decoupled=True)]
+async def both():
+    return await asyncio.gather(first(0), first(1))
+return asyncio.run(both())
+"""
+    )
+    assert ask(0) == [1, 1]
+
+
+def test_a_process_that_a_model_forks_cannot_ask_the_server(scripted):
+    ask = scripted(
+        """
+import os
+if (child := os.fork()) == 0:
+    try:
+        ask("double", x).exec()
+    except pb_utils.TritonModelException:
+        os._exit(7)
+    os._exit(0)
+return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+"""
+    )
+    assert ask(3) == [7]
 
 
 @pytest.mark.parametrize(

@@ -322,3 +322,23 @@ def test_a_stopping_server_says_so_until_all_is_answered(write_model: Callable[.
             (repository / "gate").touch()
             assert answered.wait(30)
         assert process.exit_status() == 0
+
+
+def test_a_stopping_server_lets_sequences_go_on_to_their_end():
+    models = Path(__file__).parents[1] / "models"
+    options = ["--model-control-mode", "explicit", "--load-model", "accumulate"]
+    with serving("--model-repository", str(models), *options) as process:
+        process.wait_for("Started GRPC")
+        port = int(re.findall(r"GRPCInferenceService at 127\.0\.0\.1:(\d+)", process.log)[0])
+        given = grpcclient.InferInput("INPUT0", [1, 1], "INT32")
+        given.set_data_from_numpy(np.ones((1, 1), np.int32))
+        with grpcclient.InferenceServerClient(f"127.0.0.1:{port}") as client:
+            client.infer("accumulate", [given], sequence_id=1, sequence_start=True)
+            process.tell(signal.SIGTERM)
+            process.wait_for(r"Model 'accumulate' \(version 1\) has 1 in-flight inferences")
+            for each in (1, 2):
+                with pytest.raises(InferenceServerException, match="scheduler for model has stopped accepting"):
+                    client.infer("accumulate", [given], sequence_id=each, sequence_start=True)
+            result = client.infer("accumulate", [given], sequence_id=1, sequence_end=True)
+            assert result.as_numpy("TOTAL").tolist() == [[2]]
+        assert process.exit_status() == 0

@@ -221,3 +221,51 @@ def test_sequences_go_on_while_their_strategy_changes(write_model: Callable[...,
         asyncio.run(ask())
         assert server["m"].served is served
         assert server["m"].stats()["inference_stats"]["fail"]["count"] == 0
+
+
+ASKS = """
+    @staticmethod
+    def auto_complete_config(config):
+        if {condition}:
+            config.set_dynamic_batching()
+        return config
+"""
+
+
+def without_batcher(server: Server) -> str:
+    config = server["m"].config
+    config.ClearField("dynamic_batching")
+    return config.apply()
+
+
+def test_a_batcher_that_is_taken_away_stays_away(write_model: Callable[..., Path]):
+    repository = write_model("m", python_model("x"), "dynamic_batching { }")
+    with Server(repository, port=0, model_control_mode="explicit", load_models=["m"]) as server:
+        assert without_batcher(server) == "in place"
+        file = repository / "m" / "config.pbtxt"
+        file.write_text(file.read_text().replace("dynamic_batching { }", ""))
+        server.load("m", anew=True)
+        assert not server["m"].config.HasField("dynamic_batching")
+        assert without_batcher(server) == "unchanged"
+
+
+def test_a_batcher_that_the_model_asks_for_cannot_be_taken_away(write_model: Callable[..., Path]):
+    model = python_model("x") + ASKS.format(condition="True")
+    for fields in ("dynamic_batching { }", ""):
+        with Server(write_model("m", model, fields), port=0) as server:
+            assert without_batcher(server) == "unchanged"
+            assert server["m"].config.HasField("dynamic_batching")
+
+
+def test_a_batcher_that_was_completed_can_be_taken_away_where_the_whole_configuration_is_given(
+    write_model: Callable[..., Path],
+):
+    model = python_model("x") + ASKS.format(condition='not config.as_dict()["instance_group"]')
+    with Server(write_model("m", model, ""), port=0) as server:
+        assert server["m"].config.HasField("dynamic_batching")
+        assert without_batcher(server) == "in place"
+        assert not server["m"].config.HasField("dynamic_batching")
+        asked = server["m"].config
+        asked.ClearField("instance_group")  # which it had been completed for
+        assert asked.apply() == "in place"
+        assert server["m"].config.HasField("dynamic_batching")

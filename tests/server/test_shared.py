@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import tritonclient.http as httpclient
 
+import tritonnb as tnb
 from tests.server.conftest import python_model
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.scheduling.rate_limiter import Resource
@@ -184,6 +186,44 @@ def test_instances_that_share_a_resource_take_turns(write_model: Write, monkeypa
         for each in threads:
             each.join()
         assert crowd.most == most
+
+
+@pytest.mark.parametrize("batcher_goes", [False, True])
+def test_a_batch_that_waits_for_resources_grows_also_when_the_batcher_goes_meanwhile(batcher_goes: bool):
+    running, gate, sizes = threading.Event(), threading.Event(), []
+    group = {"kind": "KIND_CPU", "rate_limiter": {"resources": [{"name": "R", "count": 1, "global": True}]}}
+    with Server(port=0, rate_limit="execution_count") as server:
+
+        @server.model(name="hog", instance_group=[group])
+        def hog(X: tnb.FP32[1]) -> tnb.FP32[1]:
+            running.set()
+            gate.wait(20)
+            return X
+
+        @server.model(name="m", max_batch_size=4, dynamic_batching={}, instance_group=[group])
+        def m(X: tnb.FP32[1]) -> tnb.FP32[1]:
+            sizes.append(len(X))
+            return X
+
+        async def ask() -> None:
+            first = asyncio.ensure_future(server["hog"].infer_async(X=[1.0]))
+            await asyncio.to_thread(running.wait)
+            waiting = []
+            for number in range(1, 4):
+                waiting.append(asyncio.ensure_future(server["m"].infer_async(X=[[float(number)]])))
+                while server["m"].served.queue_depth() < number:
+                    await asyncio.sleep(0)
+            if batcher_goes:
+                config = server["m"].config
+                config.ClearField("dynamic_batching")
+                assert await asyncio.to_thread(config.apply) == "in place"
+            gate.set()
+            answers = [next(iter(each.values())) for each in await asyncio.gather(*waiting)]
+            assert np.concatenate(answers).ravel().tolist() == [1, 2, 3]
+            await first
+
+        asyncio.run(ask())
+    assert sizes == [3]
 
 
 def test_a_model_that_needs_more_than_there_is_does_not_load(write_model: Write):

@@ -49,6 +49,8 @@ _APPLIED = {
     "loaded": "Loaded: the model is served now.",
 }
 
+_COMPLETED = "Nothing to apply: where no batcher is written, the model or its backend asks for dynamic_batching."
+
 _FAILED = "The model failed to load and is not served: mend its configuration and apply it."
 
 #: The editors that are open, by server and model: showing one twice shows the same.
@@ -296,7 +298,8 @@ class ConfigEditor(KeepsLastState, anywidget.AnyWidget):
         self._failure = None
         self._follow(self._running_config(), text)
         self.report = self._report(self.text)
-        self._say("good", _APPLIED[done])
+        added = done == "unchanged" and config.WhichOneof("scheduling_choice") != _scheduling(self._running)
+        self._say("good", _COMPLETED if added else _APPLIED[done])
         return done
 
     def _revert(self) -> None:
@@ -378,6 +381,10 @@ class ConfigEditor(KeepsLastState, anywidget.AnyWidget):
             return str(text_format.MessageToString(without_defaults(running), use_short_repeated_primitives=True))
         assert self._file.text is not None
         return edit_text(self._file.text, _like(found, running))
+
+
+def _scheduling(config: Any) -> Any:
+    return None if config is None else config.WhichOneof("scheduling_choice")
 
 
 def _like(found: Diagnosis, running: Any) -> Any:

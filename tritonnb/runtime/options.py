@@ -56,6 +56,8 @@ class EngineOptions:
         without its repositories, but then it is neither live nor ready. None: it needs its repositories only.
     exit_timeout : float
         ``--exit-timeout-secs``: how long a stopping server waits for accepted work, in seconds.
+    wait_for_sequences : bool
+        A stopping server waits also for sequences to end, or to be idle for too long, and serves them meanwhile.
     server_id : str
         ``--id``, the name in the server metadata.
     trace : TraceOptions
@@ -81,6 +83,7 @@ class EngineOptions:
     model_load_retries: int = 0
     exit_on_error: bool | None = None
     exit_timeout: float = 30.0
+    wait_for_sequences: bool = False
     server_id: str = "triton"
     trace: TraceOptions = field(default_factory=TraceOptions)
     log: LogSettings = field(default_factory=LogSettings)

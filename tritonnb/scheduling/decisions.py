@@ -88,7 +88,15 @@ class Refuse:
     reason: Reason
 
 
-Decision = Execute | Refuse
+@final
+@dataclass(slots=True)
+class Stage:
+    """A batch waits for this instance, idle until now; it grows until the rate limiter lets it run: see `begin`."""
+
+    instance: int
+
+
+Decision = Execute | Refuse | Stage
 
 CANNOT_RESCHEDULE = (
     "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not configured to "
@@ -117,6 +125,9 @@ class Scheduler(Protocol):
 
     def instance_idle(self, instance: int, now: int) -> Sequence[Decision]:
         """An instance has nothing to do: it was just created, or its execution is over."""
+
+    def begin(self, instance: int, now: int) -> Sequence[Decision]:
+        """A batch that was staged may run now: one of the decisions is its `Execute`."""
 
     def released(self, request: Any, now: int) -> Sequence[Decision]:
         """The backend has given its final response to a request (after `Execute`)."""
