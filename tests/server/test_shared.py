@@ -164,7 +164,7 @@ class Crowd:
         with self._lock:
             self._now += 1
             self.most = max(self.most, self._now)
-        assert self.go_on.wait(20)
+        assert self.go_on.wait(60)
         with self._lock:
             self._now -= 1
 
@@ -197,7 +197,7 @@ def test_a_batch_that_waits_for_resources_grows_also_when_the_batcher_goes_meanw
         @server.model(name="hog", instance_group=[group])
         def hog(X: tnb.FP32[1]) -> tnb.FP32[1]:
             running.set()
-            gate.wait(20)
+            gate.wait(60)
             return X
 
         @server.model(name="m", max_batch_size=4, dynamic_batching={}, instance_group=[group])
