@@ -52,7 +52,7 @@ def until(editor: ConfigEditor, reached: Callable[[], bool]) -> None:
     names = ["text", "report", "status"]
     editor.observe(lambda change: reached() and done.set(), names)
     if not reached():
-        assert done.wait(20)
+        assert done.wait(60)
 
 
 def test_it_opens_with_the_file_as_it_was_written(editor: ConfigEditor, file: Path):
@@ -291,12 +291,21 @@ def test_it_ends_with_the_server_and_keeps_its_last_state(server: Server):
     editor.close()
 
 
+def test_what_is_asked_of_it_while_the_server_ends_is_refused(server: Server):
+    editor = server["add_sub"].edit()
+    server.stop()
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="closed"):
+            editor.apply()
+    editor.close()
+
+
 def test_no_thread_outlives_its_editor(server: Server, editor: ConfigEditor):
     threads = [each for each in threading.enumerate() if each.name == "tritonnb editor add_sub"]
     assert threads
     editor.close()
     for each in threads:
-        each.join(20)
+        each.join(60)
         assert not each.is_alive()
 
 

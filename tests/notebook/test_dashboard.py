@@ -42,7 +42,7 @@ def until(widget: Any, trait: str, reached: Callable[[], bool]) -> None:
     done = threading.Event()
     widget.observe(lambda change: reached() and done.set(), trait)
     if not reached():
-        assert done.wait(20)
+        assert done.wait(60)
 
 
 def test_it_opens_a_model_in_tabs(dashboard: Dashboard):
@@ -92,7 +92,7 @@ def test_closing_leaves_neither_widgets_nor_threads(server: Server):
     started = set(threading.enumerate()) - threads
     dashboard.close()
     for each in started:
-        each.join(20)
+        each.join(60)
     assert not started & set(threading.enumerate())
     left = {key: each for key, each in _instances.items() if key not in widgets}
     assert [each for each in left.values() if not isinstance(each, (ipywidgets.Layout, ipywidgets.Style))] == []

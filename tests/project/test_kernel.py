@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ SERVE = f"""
 import tritonnb as tnb
 server = tnb.serve({str(EXAMPLES)!r}, port={{port}}, model_control_mode="explicit", load_models=["add_sub"])
 """
+PORT = "print(server.port)"
 ASK = 'print(server["add_sub"](INPUT0=[[1, 2, 3, 4]], INPUT1=[[1, 1, 1, 1]])["OUTPUT0"].tolist())'
 ANSWER = "[[2.0, 3.0, 4.0, 5.0]]\n"
 
@@ -54,12 +54,6 @@ def kernel() -> Iterator[Kernel]:
     kernel.close()
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def interrupted(kernel: Kernel, code: str) -> tuple[str, list[str]]:
     """Interrupt a cell once it shows something; the name of its error, and all it showed."""
     message = kernel.client.execute(code)
@@ -96,23 +90,25 @@ def test_a_wait_for_traffic_tells_how_far_it_is_and_an_interrupt_keeps_what_was_
     assert told
     assert all(" sent, " in each for each in told)
     assert shown[-1] == ""
-    assert kernel.run("load.wait(20); print(load.done, load.answered == load.sent)") == "True True\n"
+    assert kernel.run("load.wait(60); print(load.done, load.answered == load.sent)") == "True True\n"
     assert kernel.run(ASK) == ANSWER
 
 
 def test_running_the_cell_again_takes_the_same_port(kernel: Kernel):
-    cell = SERVE.format(port=free_port())
+    kernel.run(SERVE.format(port=0))
+    port = int(kernel.run(PORT))
     for _ in range(3):
-        kernel.run(cell)
+        kernel.run(SERVE.format(port=port))
         assert kernel.run(ASK) == ANSWER
+        assert int(kernel.run(PORT)) == port
 
 
 def test_restarting_the_kernel_frees_the_port(kernel: Kernel):
-    cell = SERVE.format(port=free_port())
-    kernel.run(cell)
+    kernel.run(SERVE.format(port=0))
+    port = int(kernel.run(PORT))
     kernel.manager.restart_kernel(now=True)
     kernel.client.wait_for_ready(timeout=60)
-    kernel.run(cell)
+    kernel.run(SERVE.format(port=port))
     assert kernel.run(ASK) == ANSWER
 
 

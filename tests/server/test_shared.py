@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import tritonclient.http as httpclient
 
+import tritonnb as tnb
 from tests.server.conftest import python_model
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.scheduling.rate_limiter import Resource
@@ -108,11 +110,19 @@ def test_what_is_done_to_an_answer_does_not_change_the_cache(write_model: Write)
 
 
 def test_the_least_recently_used_answer_goes_first(write_model: Write):
-    with Server(write_model("m", COUNTING, CACHED), port=0, cache_config={"local": {"size": "10"}}) as server:
+    with Server(write_model("m", COUNTING, CACHED), port=0, cache_config={"local": {"size": "120"}}) as server:
         assert [ask(server, each) for each in (1, 2, 1, 3)] == [[1], [2], [1], [3]]
         assert [ask(server, each) for each in (1, 2)] == [[1], [4]]
         assert server.engine.cache.counts.evictions == 2
-        assert server.engine.cache.used <= 10
+        assert server.engine.cache.used == 2 * 57
+
+
+def test_an_answer_that_is_too_large_is_a_miss_each_time_and_the_log_says_so(write_model: Write, caplog):
+    with Server(write_model("m", COUNTING, CACHED), port=0, cache_config={"local": {"size": "56"}}) as server:
+        assert [ask(server, 1), ask(server, 1)] == [[1], [2]]
+        counts = stats(server)[1]
+    assert (counts["cache_hit"], counts["cache_miss"]) == (0, 2)
+    assert [each.startswith("Failed to insert key [") for each in caplog.messages] == [True, True]
 
 
 def test_an_ensemble_and_its_steps_are_cached(write_model: Write):
@@ -133,7 +143,9 @@ def test_without_a_cache_the_switch_does_nothing(write_model: Write):
         assert [ask(server, 3), ask(server, 3)] == [[1], [2]]
 
 
-@pytest.mark.parametrize("config", [{"redis": {}}, {"local": {}}, {"local": {"size": "many"}}])
+@pytest.mark.parametrize(
+    "config", [{"redis": {}}, {"local": {}}, {"local": {"size": "many"}}, CACHE | {"redis": {"host": "h"}}]
+)
 def test_a_cache_that_does_not_exist_is_refused(config: dict):
     with pytest.raises(InvalidArgumentError, match="cache"):
         Server(port=0, cache_config=config)
@@ -162,7 +174,7 @@ class Crowd:
         with self._lock:
             self._now += 1
             self.most = max(self.most, self._now)
-        self.go_on.wait(10)
+        assert self.go_on.wait(60)
         with self._lock:
             self._now -= 1
 
@@ -175,9 +187,7 @@ def test_instances_that_share_a_resource_take_turns(write_model: Write, monkeypa
     for name in ("one", "two"):
         repository = write_model(name, BLOCKING.format(gate="tests_crowd"), group.replace("'", '"'))
     with Server(repository, port=0, rate_limit=limit) as server:
-        threads = [
-            threading.Thread(target=ask, args=(server, 1), kwargs={"model": name}) for name in ("one", "two")
-        ] * 1
+        threads = [threading.Thread(target=ask, args=(server, 1), kwargs={"model": name}) for name in ("one", "two")]
         for each in threads:
             each.start()
         while crowd.most < most:
@@ -186,6 +196,44 @@ def test_instances_that_share_a_resource_take_turns(write_model: Write, monkeypa
         for each in threads:
             each.join()
         assert crowd.most == most
+
+
+@pytest.mark.parametrize("batcher_goes", [False, True])
+def test_a_batch_that_waits_for_resources_grows_also_when_the_batcher_goes_meanwhile(batcher_goes: bool):
+    running, gate, sizes = threading.Event(), threading.Event(), []
+    group = {"kind": "KIND_CPU", "rate_limiter": {"resources": [{"name": "R", "count": 1, "global": True}]}}
+    with Server(port=0, rate_limit="execution_count") as server:
+
+        @server.model(name="hog", instance_group=[group])
+        def hog(X: tnb.FP32[1]) -> tnb.FP32[1]:
+            running.set()
+            gate.wait(60)
+            return X
+
+        @server.model(name="m", max_batch_size=4, dynamic_batching={}, instance_group=[group])
+        def m(X: tnb.FP32[1]) -> tnb.FP32[1]:
+            sizes.append(len(X))
+            return X
+
+        async def ask() -> None:
+            first = asyncio.ensure_future(server["hog"].infer_async(X=[1.0]))
+            await asyncio.to_thread(running.wait)
+            waiting = []
+            for number in range(1, 4):
+                waiting.append(asyncio.ensure_future(server["m"].infer_async(X=[[float(number)]])))
+                while server["m"].served.queue_depth() < number:
+                    await asyncio.sleep(0)
+            if batcher_goes:
+                config = server["m"].config
+                config.ClearField("dynamic_batching")
+                assert await asyncio.to_thread(config.apply) == "in place"
+            gate.set()
+            answers = [next(iter(each.values())) for each in await asyncio.gather(*waiting)]
+            assert np.concatenate(answers).ravel().tolist() == [1, 2, 3]
+            await first
+
+        asyncio.run(ask())
+    assert sizes == [3]
 
 
 def test_a_model_that_needs_more_than_there_is_does_not_load(write_model: Write):

@@ -11,6 +11,9 @@ from tritonnb.scheduling.rate_limiter import Resource
 from tritonnb.telemetry.log_settings import LogSettings
 from tritonnb.telemetry.trace_settings import TraceOptions
 
+CONTROL_MODES = ("none", "explicit", "poll")
+RATE_LIMITS = ("off", "execution_count")
+
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
@@ -53,6 +56,8 @@ class EngineOptions:
         without its repositories, but then it is neither live nor ready. None: it needs its repositories only.
     exit_timeout : float
         ``--exit-timeout-secs``: how long a stopping server waits for accepted work, in seconds.
+    wait_for_sequences : bool
+        A stopping server waits also for sequences to end, or to be idle for too long, and serves them meanwhile.
     server_id : str
         ``--id``, the name in the server metadata.
     trace : TraceOptions
@@ -78,9 +83,16 @@ class EngineOptions:
     model_load_retries: int = 0
     exit_on_error: bool | None = None
     exit_timeout: float = 30.0
+    wait_for_sequences: bool = False
     server_id: str = "triton"
     trace: TraceOptions = field(default_factory=TraceOptions)
     log: LogSettings = field(default_factory=LogSettings)
+
+    def __post_init__(self) -> None:
+        for name, choices in (("model_control_mode", CONTROL_MODES), ("rate_limit", RATE_LIMITS)):
+            value = getattr(self, name)
+            if value not in choices:
+                raise InvalidArgumentError(f"{name} cannot be {value!r}: one of {', '.join(map(repr, choices))}")
 
     def settings_of(self, backend: str) -> dict[str, str]:
         """The ``--backend-config`` settings that a backend sees, global ones included."""
@@ -94,6 +106,10 @@ class EngineOptions:
         ------
         InvalidArgumentError
         """
+        if len(self.cache_config) > 1:
+            raise InvalidArgumentError(
+                "found multiple cache configurations, but only a single cache is currently supported"
+            )
         for cache, settings in self.cache_config.items():
             if cache != "local":
                 raise InvalidArgumentError(f"there is no cache '{cache}', only 'local'")

@@ -34,6 +34,8 @@ from tritonnb.runtime.served_ensemble import ServedEnsemble
 
 logger = logging.getLogger(__name__)
 
+_LOOK_S = 0.1  # how often a stopping server looks whether sequences have ended
+
 
 class ModelRepository:
     """Changes the model table of a server; lives on the server's loop.
@@ -50,6 +52,7 @@ class ModelRepository:
         self.directories = ModelDirectories(options)
         self._stream = facilities.stream
         self._retries = options.model_load_retries
+        self._wait_for_sequences = options.wait_for_sequences
         self._closing: set[asyncio.Task[None]] = set()
         self._loading_steps: dict[str, set[str]] = {}
         self.loader = ModelLoader(options, facilities, self.table.get)
@@ -90,7 +93,7 @@ class ModelRepository:
             return
         async with model.loading:
             model.tried = await self.loader.in_thread(self.directories.fingerprint, name)
-            unchanged = override is None and not files and model.files == model.tried
+            unchanged = override is None and not files and bool(model.tried) and model.files == model.tried
             if unchanged and not anew and model.ready_versions():
                 return
             await self._load_from_files(model, name, override, files)
@@ -342,9 +345,12 @@ class ModelRepository:
         """Let versions of models finish what they accepted; who asks meanwhile is told that the server stops."""
         for each in served:
             each.stop()
-        reporting = asyncio.get_running_loop().create_task(_report(served))
+        reporting = asyncio.get_running_loop().create_task(_report(served, self._wait_for_sequences))
         try:
             await asyncio.gather(*(each.drained() for each in served))
+            while self._wait_for_sequences and any(each.open_sequences for each in served):
+                await asyncio.sleep(_LOOK_S)
+                await asyncio.gather(*(each.drained() for each in served))
         finally:
             reporting.cancel()
 
@@ -401,12 +407,12 @@ class ModelRepository:
         self._stream.emit(ModelStateChanged(time.monotonic_ns(), name, version, state.value, reason))
 
 
-async def _report(served: list[Served]) -> None:
+async def _report(served: list[Served], sequences: bool) -> None:
     """Say every second what a stopping server waits for."""
-    while busy := [each for each in served if each.in_flight]:
+    while busy := {each: n for each in served if (n := (sequences and each.open_sequences) or each.in_flight)}:
         logger.info("Found %d model versions that have in-flight inferences", len(busy))
-        for each in busy:
-            logger.info("Model '%s' (version %d) has %d in-flight inferences", each.name, each.version, each.in_flight)
+        for each, count in busy.items():
+            logger.info("Model '%s' (version %d) has %d in-flight inferences", each.name, each.version, count)
         await asyncio.sleep(1)
 
 

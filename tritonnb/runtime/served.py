@@ -129,6 +129,11 @@ class Served(ABC):
         """Accepted requests that have no answer."""
         return self._in_flight
 
+    @property
+    def open_sequences(self) -> int:
+        """Sequences that may go on."""
+        return 0
+
     async def drained(self) -> None:
         """Wait until every accepted request is answered."""
         if self._in_flight:

@@ -14,7 +14,7 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tritonnb.backends.contract import BackendModel, Execution, InstanceSpec, ModelContext
@@ -35,10 +35,11 @@ from tritonnb.runtime.loop import in_thread
 from tritonnb.runtime.sequences import SequenceInputs
 from tritonnb.runtime.served import Served
 from tritonnb.runtime.warmup import Sample, WarmUp
-from tritonnb.scheduling.decisions import Decision, Execute, Scheduler
+from tritonnb.scheduling.decisions import Decision, Execute, Refuse, Scheduler, Stage
 from tritonnb.scheduling.from_config import make_scheduler, reconfigure_scheduler
 from tritonnb.scheduling.rate_limiter import RateLimiter
 from tritonnb.scheduling.response_order import ResponseOrder
+from tritonnb.scheduling.sequence_batcher import SequenceBatcher
 from tritonnb.telemetry.stream import EventStream
 
 logger = logging.getLogger(__name__)
@@ -110,6 +111,11 @@ class ServedModel(Served):
         """Requests that wait and do not run yet."""
         return self.scheduler.queue_depth()
 
+    @property
+    def open_sequences(self) -> int:
+        """Sequences that have a slot, and neither ended nor were idle for too long."""
+        return self.scheduler.open_sequences if isinstance(self.scheduler, SequenceBatcher) else 0
+
     def limit(self, spec: InstanceSpec, limiter: RateLimiter | None) -> None:
         """From now on this instance runs only when the rate limiter says so, if there is one.
 
@@ -149,7 +155,7 @@ class ServedModel(Served):
         """Take the initialised instances and make the scheduler that feeds them."""
         self._pool = InstancePool(instances)
         self._instances_changed()
-        self.scheduler = make_scheduler(self.config, len(instances), os.environ)
+        self.scheduler = make_scheduler(self.config, len(instances), os.environ, self._limiter is not None)
         now = time.monotonic_ns()
         for instance in instances:
             self._carry_out(self.scheduler.instance_idle(instance.spec.index, now), now)
@@ -168,7 +174,7 @@ class ServedModel(Served):
             Initialised ones, for all `missing_instances`.
         """
         now = time.monotonic_ns()
-        self.scheduler, found = reconfigure_scheduler(self.scheduler, config, now)
+        self.scheduler, found = reconfigure_scheduler(self.scheduler, config, now, self._limiter is not None)
         decisions = list(found)
         self.config = config
         self._pool.change(config, added)
@@ -206,12 +212,15 @@ class ServedModel(Served):
     def _carry_out(self, decisions: Sequence[Decision], now: int) -> None:
         for decision in decisions:
             if type(decision) is Execute:
-                self._execute(decision, now)
+                run = self._execution(decision, now)
+                if self._limiter is None:
+                    run()
+                else:
+                    self._limiter.stage((self._load, decision.instance), run)
+            elif type(decision) is Stage:
+                self._stage(decision.instance)
             else:
-                request, error = decision.request, decision.error  # type: ignore[union-attr]
-                counted_as = decision.counted_as  # type: ignore[union-attr]
-                self._emit(self._refused(request, now, error.message, counted_as))
-                self._answer(request, InferResponse(error=error))
+                self._refuse(decision, now)
         if self._pool.is_shrinking and (freed := self._pool.free(self.scheduler.uses)):
             self.unlimit(freed)
             self._instances_changed()
@@ -221,7 +230,28 @@ class ServedModel(Served):
             for run in self._limiter.grant():
                 run()
 
-    def _execute(self, decision: Execute, now: int) -> None:
+    def _refuse(self, decision: Refuse, now: int) -> None:
+        request, error = decision.request, decision.error
+        self._emit(self._refused(request, now, error.message, decision.counted_as))
+        self._answer(request, InferResponse(error=error))
+
+    def _stage(self, number: int) -> None:
+        assert self._limiter is not None
+        self._pool[number].busy = True  # from now on, also while the rate limiter makes it wait
+        self._limiter.stage((self._load, number), functools.partial(self._begin, self.scheduler, number))
+
+    def _begin(self, scheduler: Scheduler, number: int) -> None:
+        """The rate limiter lets a batch run that this scheduler, perhaps replaced since, has staged."""
+        now = time.monotonic_ns()
+        self._wake_if_due(now)
+        decisions = scheduler.begin(number, now)
+        for each in decisions:
+            if type(each) is Execute:
+                self._execution(each, now)()
+        self._carry_out([each for each in decisions if type(each) is not Execute], now)
+
+    def _execution(self, decision: Execute, now: int) -> Callable[[], None]:
+        """What runs a batch, once it may."""
         instance = self._pool[decision.instance]
         number = next(_batch_numbers)
         members = tuple([None if each is None else each.serial for each in decision.requests])
@@ -245,11 +275,8 @@ class ServedModel(Served):
             self._orders.update((each, order) for each in decision.requests if each is not None)
         requests = list(decision.requests) if self._sequences is None else self._sequences.prepare(decision)
         execution = Execution(requests, decision.size, self._deliver_from_anywhere, number)
-        instance.busy = True  # from now on, also while the rate limiter makes it wait
-        if self._limiter is None:
-            instance.execute(execution)
-        else:
-            self._limiter.stage((self._load, decision.instance), functools.partial(instance.execute, execution))
+        instance.busy = True
+        return functools.partial(instance.execute, execution)
 
     def executed(self, instance: Instance, execution: Execution, raised: TritonError | None) -> None:
         """An instance has run a batch: count it, start the next one, then answer."""

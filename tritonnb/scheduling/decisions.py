@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, final
 
 from tritonnb.core.errors import TritonError
 from tritonnb.scheduling.response_order import ResponseOrder
@@ -50,6 +50,7 @@ class Reason:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
+@final
 @dataclass(slots=True)
 class Execute:
     """Run these requests, in this order, as one batch on this instance.
@@ -87,7 +88,15 @@ class Refuse:
     reason: Reason
 
 
-Decision = Execute | Refuse
+@final
+@dataclass(slots=True)
+class Stage:
+    """A batch waits for this instance, idle until now; it grows until the rate limiter lets it run: see `begin`."""
+
+    instance: int
+
+
+Decision = Execute | Refuse | Stage
 
 CANNOT_RESCHEDULE = (
     "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not configured to "
@@ -116,6 +125,9 @@ class Scheduler(Protocol):
 
     def instance_idle(self, instance: int, now: int) -> Sequence[Decision]:
         """An instance has nothing to do: it was just created, or its execution is over."""
+
+    def begin(self, instance: int, now: int) -> Sequence[Decision]:
+        """A batch that was staged may run now: one of the decisions is its `Execute`."""
 
     def released(self, request: Any, now: int) -> Sequence[Decision]:
         """The backend has given its final response to a request (after `Execute`)."""

@@ -54,6 +54,10 @@ class DefaultScheduler:
         self.instances.release(instance, now)
         return self._advance(now)
 
+    def begin(self, instance: int, now: int) -> Sequence[Decision]:
+        """Nothing is staged here: a batch of one does not grow."""
+        return ()
+
     def released(self, request: Any, now: int) -> Sequence[Decision]:
         """A request has had its final response: nothing depends on it here."""
         return ()

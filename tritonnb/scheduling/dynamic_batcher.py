@@ -5,7 +5,8 @@ moves a prefix into a *payload*; payloads wait in line for instances, and an idl
 the first. While all instances are busy up to two payloads an instance are prepared ahead
 (prefetching), and the last of them grows until it is full. Where a queue policy or priorities
 apply nothing is prepared ahead, since a request in a payload can no longer expire, be overtaken, or be
-cancelled.
+cancelled. With a rate limiter a payload is *staged* first: it has its instance, and goes on growing until
+it may run.
 
 A pass asks, in this order: is a preferred size reached, or about to be overshot? can the batch not grow
 any more? has the oldest request waited for ``max_queue_delay``? Otherwise it waits for more.
@@ -23,7 +24,7 @@ from typing import Any
 
 from tritonnb.core.errors import CancelledError, InvalidArgumentError, UnavailableError
 from tritonnb.scheduling import reasons
-from tritonnb.scheduling.decisions import CANNOT_RESCHEDULE, STOPPING, Decision, Execute, Reason, Refuse
+from tritonnb.scheduling.decisions import CANNOT_RESCHEDULE, STOPPING, Decision, Execute, Reason, Refuse, Stage
 from tritonnb.scheduling.instances import Instances
 from tritonnb.scheduling.payload import Payload
 from tritonnb.scheduling.policy import QueueSettings
@@ -54,6 +55,8 @@ class DynamicBatcherSettings:
         is then examined at once; otherwise only when enough rows have come for a preferred size.
     hold_until : int
         Nothing is batched before this many requests wait (``TRITONSERVER_DELAY_SCHEDULER``).
+    rate_limited : bool
+        Payloads are staged, any number of them is prepared ahead, and none is merged with another.
     """
 
     max_batch_size: int
@@ -63,6 +66,7 @@ class DynamicBatcherSettings:
     queue: QueueSettings = field(default_factory=QueueSettings)
     enforce_equal_shape: bool = False
     hold_until: int = 0
+    rate_limited: bool = False
 
 
 class DynamicBatcher:
@@ -91,6 +95,7 @@ class DynamicBatcher:
         self.queue = PriorityQueue(settings.queue)
         self.payloads: deque[Payload] = deque()
         self.instances = Instances(instance_count)
+        self._staged: dict[int, tuple[Payload, int]] = {}  # by instance, with since when that was idle
         self._order = ResponseOrder()
         self._hold_until = settings.hold_until
         self.stopping = False
@@ -111,7 +116,8 @@ class DynamicBatcher:
     def _look_again(self) -> None:
         """Forget the pending batch and what it waits for: it was chosen for another payload."""
         self.queue.restore()
-        last = self.payloads[-1] if self.payloads else None
+        formed = self._formed()
+        last = formed[-1] if formed else None
         self._growing: Payload | None = last if last and not last.full else None
         self._enough_rows = 0  # rows in the queue that call for the next pass
         self._pass_due_ns: int | None = None
@@ -151,6 +157,17 @@ class DynamicBatcher:
         self.instances.release(instance, now)
         return refused + self._advance(now)
 
+    def begin(self, instance: int, now: int) -> Sequence[Decision]:
+        """The payload that was staged for an instance may run, as large as it has become."""
+        decisions = self._expire(now) + self.prepare(now)
+        payload, idle_since = self._staged[instance]
+        if self.settings.preserve_ordering:
+            self._place(payload)
+        del self._staged[instance]
+        if self._growing is payload:
+            self._look_again()
+        return [*decisions, self._execution(payload, instance, idle_since, 0, now), *self._advance(now)]
+
     def released(self, request: Any, now: int) -> Sequence[Decision]:
         """A request has had its final response: nothing depends on it here."""
         return ()
@@ -170,6 +187,7 @@ class DynamicBatcher:
         refused = self._expire(now) + self.prepare(now)
         if not self.queue.remove(request):
             return refused
+        self._hold_less(1)
         return [*refused, _cancelled(request, now - request.queued_ns), *self._advance(now)]
 
     def wake(self, now: int) -> Sequence[Decision]:
@@ -225,7 +243,7 @@ class DynamicBatcher:
 
     def queue_depth(self) -> int:
         """Requests accepted and not yet running."""
-        return self.queue.size + sum(len(payload.requests) for payload in self.payloads)
+        return self.queue.size + sum(len(payload.requests) for payload in self._formed())
 
     def uses(self, instance: int) -> bool:
         """Whether an instance may still be given work."""
@@ -237,12 +255,23 @@ class DynamicBatcher:
 
     # The rules
 
+    def _formed(self) -> list[Payload]:
+        """All payloads, in the order in which they were formed."""
+        return [*(payload for payload, _ in self._staged.values()), *self.payloads]
+
     def _expire(self, now: int) -> list[Decision]:
         expiry = self.queue.next_expiry() if self._expiring else None
         if expiry is None or now < expiry:
             return []
         self._enough_rows, self._pass_due_ns = 0, now  # those who are left may fit together
-        return list(self.queue.expire(now))
+        refused = self.queue.expire(now)
+        self._hold_less(len(refused))
+        return list(refused)
+
+    def _hold_less(self, left: int) -> None:
+        """Requests left the queue: Triton, which drops them later, still counts them as waiting."""
+        if self._hold_until:
+            self._hold_until -= left
 
     def _may_leave_for_later(self) -> bool:
         return self._forms_late and not self.instances.idle and not self._hold_until
@@ -253,7 +282,7 @@ class DynamicBatcher:
                 return False
             self._hold_until = 0
         if self._prefetching:
-            return len(self.payloads) < PAYLOADS_AHEAD * len(self.instances.members)
+            return self.settings.rate_limited or len(self.payloads) < PAYLOADS_AHEAD * len(self.instances.members)
         return len(self.payloads) < len(self.instances.idle)
 
     def _advance(self, now: int) -> list[Decision]:
@@ -261,7 +290,7 @@ class DynamicBatcher:
         decisions: list[Decision] = []
         while True:
             while self.payloads and self.instances.idle:
-                decisions.append(self._execute(now))
+                decisions.append(self._stage() if self.settings.rate_limited else self._execute(now))
             if not (self.queue.size and self._may_form() and self._form(now)):
                 break
         if not self.queue.size:
@@ -363,20 +392,26 @@ class DynamicBatcher:
         if self.settings.preserve_ordering:
             for request in payload.requests:
                 self._order.placed(request)
-        facts = {
-            "requests": len(payload.requests),
-            "rows": payload.rows,
-            "waited_ns": payload.waited_ns,
-            "delay_ns": self.settings.max_queue_delay_ns,
-            "preferred": self.settings.preferred_batch_sizes,
-            "max_batch_size": self.settings.max_batch_size,
-            "next_rows": payload.next_rows,
-            "instance": instance,
-            "idle_ns": now - idle_since,
-            "ready_ns": now - payload.formed_ns,
-            "merged": merged,
-        }
-        return Execute(instance, payload.requests, payload.rows, Reason(payload.rule, facts))
+        return self._execution(payload, instance, idle_since, merged, now)
+
+    def _execution(self, payload: Payload, instance: int, idle_since: int, merged: int, now: int) -> Execute:
+        config = self.settings
+        facts = config.max_queue_delay_ns, config.preferred_batch_sizes, config.max_batch_size
+        return payload.execute(instance, idle_since, now, merged, *facts)
+
+    def _stage(self) -> Stage:
+        """The first payload is to run on the instance that has been idle longest."""
+        instance, idle_since = self.instances.take()
+        self._staged[instance] = self.payloads.popleft(), idle_since
+        return Stage(instance)
+
+    def _place(self, last: Payload) -> None:
+        """Those formed before it answer before it, also where the rate limiter lets it run first."""
+        for payload, _ in self._staged.values():
+            for request in payload.requests:
+                self._order.placed(request)
+            if payload is last:
+                break
 
     def _merge_into(self, payload: Payload, now: int) -> int:
         """Late merging: payloads whose delay has passed meanwhile join the first; returns how many did."""
@@ -400,8 +435,9 @@ class DynamicBatcher:
         """Check the invariants."""
         self.queue.validate()
         assert not (self.payloads and self.instances.idle)
-        assert self._growing is None or (self._growing is self.payloads[-1] and not self._growing.full)
-        for payload in self.payloads:
+        formed = self._formed()
+        assert self._growing is None or (self._growing is formed[-1] and not self._growing.full)
+        for payload in formed:
             assert payload.rows == sum(request.batch_size for request in payload.requests)
             assert payload.rows <= self.settings.max_batch_size or len(payload.requests) == 1
             assert {request.batch_key for request in payload.requests} == {payload.batch_key}

@@ -15,7 +15,9 @@ from tritonnb.scheduling.policy import QueuePolicy, QueueSettings, TimeoutAction
 from tritonnb.scheduling.sequence_batcher import SequenceBatcher, SequenceBatcherSettings
 
 
-def make_scheduler(config: pb.ModelConfig, instance_count: int, environ: Mapping[str, str]) -> Scheduler:
+def make_scheduler(
+    config: pb.ModelConfig, instance_count: int, environ: Mapping[str, str], rate_limited: bool = False
+) -> Scheduler:
     """The scheduler that a model's configuration asks for.
 
     Parameters
@@ -25,16 +27,18 @@ def make_scheduler(config: pb.ModelConfig, instance_count: int, environ: Mapping
     instance_count : int
     environ : mapping of str to str
         ``TRITONSERVER_DELAY_SCHEDULER`` and ``TRITONSERVER_BACKLOG_DELAY_SCHEDULER`` are looked up here.
+    rate_limited : bool, optional
+        A rate limiter says when batches run.
     """
     if config.HasField("sequence_batching"):
-        return SequenceBatcher(sequence_batcher_settings(config, environ), instance_count)
+        return SequenceBatcher(sequence_batcher_settings(config, environ, rate_limited), instance_count)
     if config.HasField("dynamic_batching"):
-        return DynamicBatcher(dynamic_batcher_settings(config, environ), instance_count)
+        return DynamicBatcher(dynamic_batcher_settings(config, environ, rate_limited), instance_count)
     return DefaultScheduler(instance_count)
 
 
 def reconfigure_scheduler(
-    scheduler: Scheduler, config: pb.ModelConfig, now: int
+    scheduler: Scheduler, config: pb.ModelConfig, now: int, rate_limited: bool = False
 ) -> tuple[Scheduler, Sequence[Decision]]:
     """Go on under a changed configuration; no waiting request is lost.
 
@@ -48,10 +52,10 @@ def reconfigure_scheduler(
         What follows at once from the change.
     """
     if isinstance(scheduler, SequenceBatcher):
-        return scheduler, scheduler.reconfigure(sequence_batcher_settings(config, {}), now)
+        return scheduler, scheduler.reconfigure(sequence_batcher_settings(config, {}, rate_limited), now)
     if isinstance(scheduler, DynamicBatcher) and config.HasField("dynamic_batching"):
-        return scheduler, scheduler.reconfigure(dynamic_batcher_settings(config, {}), now)
-    successor = make_scheduler(config, 0, {})
+        return scheduler, scheduler.reconfigure(dynamic_batcher_settings(config, {}, rate_limited), now)
+    successor = make_scheduler(config, 0, {}, rate_limited)
     if type(successor) is type(scheduler):
         return scheduler, ()
     assert isinstance(scheduler, DefaultScheduler | DynamicBatcher)
@@ -62,7 +66,9 @@ def reconfigure_scheduler(
     return successor, refused + successor.take_over(waiting, scheduler.instances, now)
 
 
-def dynamic_batcher_settings(config: pb.ModelConfig, environ: Mapping[str, str]) -> DynamicBatcherSettings:
+def dynamic_batcher_settings(
+    config: pb.ModelConfig, environ: Mapping[str, str], rate_limited: bool = False
+) -> DynamicBatcherSettings:
     """What ``dynamic_batching`` says."""
     batching = config.dynamic_batching
     return DynamicBatcherSettings(
@@ -80,10 +86,13 @@ def dynamic_batcher_settings(config: pb.ModelConfig, environ: Mapping[str, str])
         ),
         enforce_equal_shape=_enforces_equal_shape(config),
         hold_until=_count(environ, "TRITONSERVER_DELAY_SCHEDULER"),
+        rate_limited=rate_limited,
     )
 
 
-def sequence_batcher_settings(config: pb.ModelConfig, environ: Mapping[str, str]) -> SequenceBatcherSettings:
+def sequence_batcher_settings(
+    config: pb.ModelConfig, environ: Mapping[str, str], rate_limited: bool = False
+) -> SequenceBatcherSettings:
     """What ``sequence_batching`` says; the strategy is direct unless ``oldest`` is chosen."""
     batching = config.sequence_batching
     max_batch_size = max(1, config.max_batch_size)
@@ -99,6 +108,7 @@ def sequence_batcher_settings(config: pb.ModelConfig, environ: Mapping[str, str]
             preserve_ordering=oldest.preserve_ordering,
             enforce_equal_shape=_enforces_equal_shape(config),
             hold_until=hold_until,
+            rate_limited=rate_limited,
         )
         strategy = OldestSettings(oldest.max_candidate_sequences or max_batch_size, batcher)
         hold_until = 0

@@ -89,6 +89,10 @@ class OldestStrategy:
         """The last execution is over."""
         self._follow(self.batcher.instance_idle(self._instance, now), decisions)
 
+    def begin(self, now: int, decisions: list[Decision]) -> None:
+        """The batch that was staged may run."""
+        self._follow(self.batcher.begin(self._instance, now), decisions)
+
     def completed(self, slot: Slot, now: int, decisions: list[Decision]) -> None:
         """The slot's request was released: its next one may go."""
         del self._slot_of[slot.in_flight]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any
+
+from tritonnb.scheduling.decisions import Execute, Reason
 
 
 class Payload:
@@ -55,3 +57,26 @@ class Payload:
         self.requests += requests
         self.rows += sum(request.batch_size for request in requests)
         self.formed_ns = now
+
+    def execute(
+        self, instance: int, idle_since: int, now: int, merged: int, delay_ns: int, preferred: Sequence[int], most: int
+    ) -> Execute:
+        """Run on an instance that was idle since ``idle_since`` (ns).
+
+        The rest is what the batcher goes by, told with the reason: ``merged`` payloads joined this one, and
+        delay, preferred sizes and ``max_batch_size`` are those configured.
+        """
+        facts = {
+            "requests": len(self.requests),
+            "rows": self.rows,
+            "waited_ns": self.waited_ns,
+            "delay_ns": delay_ns,
+            "preferred": preferred,
+            "max_batch_size": most,
+            "next_rows": self.next_rows,
+            "instance": instance,
+            "idle_ns": now - idle_since,
+            "ready_ns": now - self.formed_ns,
+            "merged": merged,
+        }
+        return Execute(instance, self.requests, self.rows, Reason(self.rule, facts))

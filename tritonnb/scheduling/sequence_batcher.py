@@ -140,6 +140,14 @@ class SequenceBatcher:
             strategy.instance_idle(now, decisions)
         return self._finish(now, decisions)
 
+    def begin(self, instance: int, now: int) -> Sequence[Decision]:
+        """A batch that was staged may run; those of the direct strategy do not grow and are not staged."""
+        decisions: list[Decision] = []
+        strategy = self._strategies[instance]
+        if isinstance(strategy, OldestStrategy):
+            strategy.begin(now, decisions)
+        return self._finish(now, decisions)
+
     def released(self, request: Any, now: int) -> Sequence[Decision]:
         """A request has had its final response."""
         decisions: list[Decision] = []
@@ -191,6 +199,11 @@ class SequenceBatcher:
             if strategy.next_wake_ns is not None and strategy.next_wake_ns <= now:
                 strategy.wake(now, decisions)
         return self._finish(now, decisions)
+
+    @property
+    def open_sequences(self) -> int:
+        """Sequences that have a slot and may get more requests."""
+        return len(self.table.idle)
 
     def stop(self) -> None:
         """Begin no more sequences; those that are going on may go on."""
@@ -307,7 +320,7 @@ class SequenceBatcher:
                 if not self.heeds_release:
                     for request in decision.requests:
                         self._sequence_of.pop(request, None)
-            else:
+            elif isinstance(decision, Refuse):
                 self._depth -= 1
                 self._sequence_of.pop(decision.request)
         wakes = [strategy.next_wake_ns for strategy in self._strategies.values()]

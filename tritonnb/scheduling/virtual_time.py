@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tritonnb.core.errors import TritonError
-from tritonnb.scheduling.decisions import Decision, Execute, Refuse, Scheduler
+from tritonnb.scheduling.decisions import Decision, Execute, Refuse, Scheduler, Stage
 from tritonnb.scheduling.response_order import ResponseOrder
 
 _END, _ARRIVAL, _CANCEL, _WAKE = range(4)
@@ -123,6 +123,10 @@ class VirtualTime:
         """Do something to the scheduler now: ``change(now)`` returns the decisions that follow."""
         self._follow(change(self.now))
 
+    def staged(self, instance: int) -> None:
+        """A batch waits for the rate limiter, which virtual time has not: it runs."""
+        self._follow(self.scheduler.begin(instance, self.now))
+
     def _at(self, time_ns: int, kind: int, subject: Any) -> None:
         self._count += 1
         heapq.heappush(self._events, (time_ns, kind, self._count, subject))
@@ -161,6 +165,8 @@ class VirtualTime:
                 end = self.now + self._service(decision)
                 self.batches.append(Batch(decision, self.now, end, self.scheduler.queue_depth()))
                 self._at(end, _END, (decision, self.scheduler.response_order(decision.instance)))
+            elif isinstance(decision, Stage):
+                self.staged(decision.instance)
             else:
                 self._leave(Answer(self.now, decision.request, decision.error, decision))
         wake = self.scheduler.next_wake_ns

@@ -65,6 +65,11 @@ class Call:
             self._changed.wait_for(lambda: self.over or len(self.responses) > index)
             return self.responses[index]
 
+    def has_ended_before(self, index: int) -> bool:
+        """Whether response number ``index`` will never come."""
+        with self._changed:
+            return self.over and len(self.responses) <= index
+
     async def arrival(self) -> InferenceResponse:
         """The first response, awaited on the event loop of whoever asks."""
         loop = asyncio.get_running_loop()
@@ -101,7 +106,7 @@ class Call:
 class ResponseIterator:
     """The responses to a request, as they come; the last one may be empty.
 
-    Iterating again begins with the first.
+    Iterating again goes on where it was left, and after the last response begins with the first.
     """
 
     def __init__(self, call: Call) -> None:
@@ -109,7 +114,8 @@ class ResponseIterator:
         self._next = 0
 
     def __iter__(self) -> Iterator[InferenceResponse]:
-        self._next = 0
+        if self._call.has_ended_before(self._next):
+            self._next = 0
         return self
 
     def __next__(self) -> InferenceResponse:

@@ -7,10 +7,11 @@ the thread that it runs on.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tritonnb.backends.contract import ServerCalls
@@ -30,11 +31,14 @@ class Host:
         None while only the configuration is being completed.
     instance : object or None
         The backend's instance: what waits when the model calls another one.
+    process : int
+        The id of the process in which the server's threads run.
     """
 
     directory: Path
     server: ServerCalls | None = None
     instance: object = None
+    process: int = field(default_factory=os.getpid)
 
     def enter(self) -> None:
         """From now on this thread works for this instance."""
@@ -54,6 +58,11 @@ class Host:
     def has_this_thread(self) -> bool:
         """Whether it is the instance's own thread that asks."""
         return current_host() is self
+
+    @property
+    def is_in_another_process(self) -> bool:
+        """Whether who asks was forked from the server's process: the server is not there."""
+        return os.getpid() != self.process
 
 
 def current_host() -> Host | None:

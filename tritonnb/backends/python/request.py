@@ -155,20 +155,24 @@ class InferenceRequest:
         Parameters
         ----------
         decoupled : bool, optional
-            Give an iterator over the responses, however many there will be.
+            Give an iterator over the responses, however many there will be, once the first has come.
         """
         call = self._call(decoupled)
-        return ResponseIterator(call) if decoupled else call.wait(0)
+        first = call.wait(0)
+        return ResponseIterator(call) if decoupled else first
 
     async def async_exec(self, decoupled: bool = False) -> InferenceResponse | ResponseIterator:
         """Like `exec`, for ``async def execute``: other requests can be sent while this one runs."""
         call = self._call(decoupled)
-        return ResponseIterator(call) if decoupled else await call.arrival()
+        first = await call.arrival()
+        return ResponseIterator(call) if decoupled else first
 
     def _call(self, decoupled: bool) -> Call:
         host = self._host or current_host()
         if host is None or host.server is None:
             raise TritonModelException("only a model that is being served can ask another one")
+        if host.is_in_another_process:
+            raise TritonModelException("a process that a model forks cannot ask other models: the server is not in it")
         return Call(self._request, host, decoupled, self._cause)
 
     # --- what it carries ----------------------------------------------------------------------

@@ -1,0 +1,162 @@
+"""Batches that a rate limiter holds back: they have their instance and go on growing until they may run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.scheduling.harness import MS, START, Request, members
+from tritonnb.scheduling.dynamic_batcher import DynamicBatcher, DynamicBatcherSettings
+from tritonnb.scheduling.oldest import OldestSettings
+from tritonnb.scheduling.policy import QueuePolicy, QueueSettings
+from tritonnb.scheduling.sequence_batcher import SequenceBatcher, SequenceBatcherSettings
+from tritonnb.scheduling.virtual_time import VirtualTime
+
+
+class HeldBack(VirtualTime):
+    """Virtual time in which staged batches run when `grant` says so; executions take 10 ms."""
+
+    def __init__(self, scheduler: Any, instances: int = 1) -> None:
+        self.waiting: list[int] = []
+        super().__init__(scheduler, lambda decision: 10 * MS, instances, validate=True)
+
+    def staged(self, instance: int) -> None:
+        self.waiting.append(instance)
+
+    def grant(self, at: float, instance: int | None = None) -> None:
+        """The rate limiter lets a staged batch run (at a time in ms), the first one unless said."""
+        self.run(int(at * MS))
+        chosen = self.waiting.pop(0) if instance is None else instance
+        self.apply(lambda now: self.scheduler.begin(chosen, now))
+
+    def batches_of(self) -> list[str]:
+        return [members(each.decision) for each in self.batches]
+
+
+def batcher(count: int = 1, **settings: Any) -> HeldBack:
+    preferred = settings.pop("preferred", (4,))
+    return HeldBack(DynamicBatcher(DynamicBatcherSettings(4, preferred, rate_limited=True, **settings), count), count)
+
+
+def arrive(time: HeldBack, *names: str, at: float = 0, **facts: Any) -> list[Request]:
+    requests = [Request(name, **facts) for name in names]
+    for each in requests:
+        time.arrive(int(at * MS), each)
+    return requests
+
+
+@pytest.mark.parametrize("settings", [{}, {"enforce_equal_shape": True}, {"preferred": (3, 4)}])
+def test_a_staged_batch_grows_until_it_may_run(settings: dict[str, Any]):
+    time = batcher(**settings)
+    arrive(time, "a")
+    arrive(time, "b", at=1)
+    arrive(time, "c", at=2)
+    time.grant(3)
+    assert time.batches_of() == ["a b c"]
+
+
+def test_what_comes_after_it_began_is_the_next_batch():
+    time = batcher()
+    arrive(time, "a")
+    arrive(time, "b", "c", at=2)
+    time.grant(1)
+    assert time.batches_of() == ["a"]
+    time.grant(12)
+    assert time.batches_of() == ["a", "b c"]
+
+
+def test_what_does_not_fit_follows_in_another_batch_and_only_the_last_grows():
+    time = batcher()
+    arrive(time, *"abc")
+    arrive(time, "D", at=1, batch_size=2)
+    arrive(time, *"ef", at=2)
+    arrive(time, *"gh", at=3)
+    time.grant(4)
+    time.grant(20)
+    time.grant(30)
+    assert time.batches_of() == ["a b c", "D e f", "g h"]
+
+
+def test_other_inputs_end_a_staged_batch():
+    time = batcher(enforce_equal_shape=True)
+    arrive(time, "a")
+    arrive(time, "B", at=1, batch_key="other")
+    arrive(time, "c", at=2)
+    time.grant(3)
+    assert time.batches_of() == ["a"]
+
+
+def test_with_a_delay_it_is_staged_when_the_delay_is_over_and_takes_in_what_comes_then():
+    time = batcher(max_queue_delay_ns=5 * MS, preferred=(2, 4))
+    arrive(time, "a")
+    arrive(time, "b", at=7)
+    time.run(int(4 * MS))
+    assert time.waiting == []
+    time.grant(8)
+    assert time.batches_of() == ["a b"]
+
+
+def test_batches_whose_delay_has_passed_are_not_merged():
+    time = batcher(max_queue_delay_ns=5 * MS, preferred=(2,))
+    arrive(time, *"abcd")
+    time.run(6 * MS)
+    time.grant(7)
+    time.grant(20)
+    assert time.batches_of() == ["a b c", "d"]
+
+
+def test_any_number_of_batches_is_prepared_ahead():
+    time = batcher(max_queue_delay_ns=5 * MS)
+    requests = arrive(time, *"abcdefghijklmnop")
+    time.run(1 * MS)
+    for each in requests:
+        time.cancel(2 * MS, each)
+    for at in (3, 13, 23, 33):
+        time.grant(at)
+    assert time.batches_of() == ["a b c d", "e f g h", "i j k l", "m n o p"]
+
+
+def test_a_request_in_a_staged_batch_does_not_expire_and_one_that_waits_does():
+    policy = QueuePolicy(default_timeout_ns=5 * MS)
+    time = batcher(queue=QueueSettings(default_queue_policy=policy))
+    arrive(time, "a")
+    arrive(time, "b", at=1)
+    time.grant(20)
+    time.run()
+    assert time.batches_of() == ["a"]
+    assert [(each.request.id, each.error is None) for each in time.answers] == [("b", False), ("a", True)]
+
+
+def test_the_limiter_may_let_the_later_batch_run_first_but_it_answers_later():
+    time = batcher(2, preserve_ordering=True)
+    arrive(time, *"abcde")
+    time.run(1 * MS)
+    time.grant(2, instance=1)
+    time.run(13 * MS)
+    assert time.answers == []
+    time.grant(14, instance=0)
+    time.run()
+    assert time.batches_of() == ["e", "a b c d"]
+    assert [each.request.id for each in time.answers] == list("abcde")
+
+
+def test_new_settings_leave_a_staged_batch_to_grow():
+    time = batcher()
+    arrive(time, "a")
+    arrive(time, "b", at=2)
+    time.run(1 * MS)
+    time.apply(lambda now: time.scheduler.reconfigure(DynamicBatcherSettings(4, (2, 4), rate_limited=True), now))
+    time.grant(3)
+    assert time.batches_of() == ["a b"]
+
+
+def test_the_oldest_strategy_stages_its_batches_too():
+    oldest = OldestSettings(4, DynamicBatcherSettings(4, (4,), rate_limited=True))
+    time = HeldBack(SequenceBatcher(SequenceBatcherSettings("m", oldest), 1))
+    arrive(time, "a", correlation_id=1, flags=START)
+    arrive(time, "b", at=1, correlation_id=2, flags=START)
+    time.grant(2)
+    time.run()
+    assert time.batches_of() == ["a b"]
+    assert time.batches[0].decision.slots == (0, 1)
