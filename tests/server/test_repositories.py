@@ -185,6 +185,8 @@ def test_only_the_instances_change_when_nothing_else_has_changed(server: Server,
         server.load("one")
         assert server["one"].config.instance_group[0].count == count
         assert infer(server, "one") == 1
+    write_count(repository, count)  # as it was, but newer
+    server.load("one")
     assert server.stats("one")["model_stats"][0]["inference_count"] == 4
     write_count(repository, 2, "dynamic_batching { }")
     server.load("one")

@@ -60,6 +60,13 @@ async def reconfigure(versions: Sequence[Served], config: Any, loader: ModelLoad
         served.reconfigure(config, instances)
 
 
+async def instances_removed(versions: Sequence[Served]) -> None:
+    """Wait until the instances that `reconfigure` took away have run what they ran."""
+    for served in versions:
+        assert isinstance(served, ServedModel)
+        await served.instances_removed()
+
+
 def only_instances_changed(model: Model, source: ModelSource) -> bool:
     """Whether the files of a model differ from what is served in nothing but the number of instances.
 
@@ -70,4 +77,4 @@ def only_instances_changed(model: Model, source: ModelSource) -> bool:
         return False
     other_files = {path for path, _, _ in model.files ^ model.tried if not path.endswith(".pbtxt")}
     changed = changed_fields(served.config, source.config)
-    return not other_files and changed == {"instance_group"} and only_scheduling_changed(served.config, source.config)
+    return not other_files and changed <= {"instance_group"} and only_scheduling_changed(served.config, source.config)

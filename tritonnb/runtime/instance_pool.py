@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -24,6 +25,7 @@ class InstancePool:
         self._by_number = {each.spec.index: each for each in instances}
         self._removed: set[int] = set()
         self._stopping: set[asyncio.Task[None]] = set()
+        self._gone: dict[int, asyncio.Future[None]] = {}
 
     def __getitem__(self, number: int) -> Instance:
         return self._by_number[number]
@@ -49,7 +51,9 @@ class InstancePool:
     def change(self, config: Any, added: Sequence[Instance]) -> None:
         """Take new instances in, and remove those that ``instance_group`` does not ask for any more."""
         wanted = {_identity(spec) for spec in instance_specs(config)}
-        self._removed |= {each for each in self.members if _identity(self._by_number[each].spec) not in wanted}
+        removed = {each for each in self.members if _identity(self._by_number[each].spec) not in wanted}
+        self._removed |= removed
+        self._gone.update((each, asyncio.get_running_loop().create_future()) for each in removed)
         self._by_number.update((each.spec.index, each) for each in added)
 
     def free(self, in_use: Callable[[int], bool]) -> list[int]:
@@ -59,8 +63,17 @@ class InstancePool:
             self._removed.discard(number)
             task = asyncio.get_running_loop().create_task(self._by_number.pop(number).stop())
             self._stopping.add(task)
-            task.add_done_callback(self._stopping.discard)
+            task.add_done_callback(functools.partial(self._stopped, self._gone.pop(number)))
         return over
+
+    def _stopped(self, gone: asyncio.Future[None], task: asyncio.Task[None]) -> None:
+        self._stopping.discard(task)
+        gone.set_result(None)
+
+    async def removed(self, in_use: Callable[[int], bool]) -> None:
+        """Wait until removed instances are gone, but for those that are ``in_use``."""
+        leaving = [gone for number, gone in self._gone.items() if not in_use(number)]
+        await asyncio.gather(*leaving, *self._stopping)
 
     @property
     def is_shrinking(self) -> bool:
