@@ -40,21 +40,33 @@ class InstancePool:
 
     def missing(self, config: Any) -> list[InstanceSpec]:
         """The instances that a normalised ``instance_group`` asks for and that are not there, with free numbers."""
-        there = {_identity(self._by_number[each].spec) for each in self.members}
         numbers = (each for each in itertools.count() if each not in self._by_number)
-        return [
-            dataclasses.replace(spec, index=next(numbers))
-            for spec in instance_specs(config)
-            if _identity(spec) not in there
-        ]
+        return [dataclasses.replace(spec, index=next(numbers)) for spec in self._match(config)[1]]
 
     def change(self, config: Any, added: Sequence[Instance]) -> None:
         """Take new instances in, and remove those that ``instance_group`` does not ask for any more."""
-        wanted = {_identity(spec) for spec in instance_specs(config)}
-        removed = {each for each in self.members if _identity(self._by_number[each].spec) not in wanted}
+        removed = self._match(config)[0]
         self._removed |= removed
         self._gone.update((each, asyncio.get_running_loop().create_future()) for each in removed)
         self._by_number.update((each.spec.index, each) for each in added)
+
+    def _match(self, config: Any) -> tuple[set[int], list[InstanceSpec]]:
+        """The instances that ``instance_group`` does not ask for, and what it asks for beyond those that there are.
+
+        One of another name is as good, if it can be had.
+        """
+        left, wanted = self.members, list(instance_specs(config))
+        for same in (_named, _signature):
+            there = {number: same(self._by_number[number].spec) for number in sorted(left)}
+            missing = []
+            for spec in wanted:
+                found = next((number for number, what in there.items() if what == same(spec)), None)
+                if found is None:
+                    missing.append(spec)
+                else:
+                    del there[found]
+            left, wanted = set(there), missing
+        return left, wanted
 
     def free(self, in_use: Callable[[int], bool]) -> list[int]:
         """Stop removed instances that run nothing and are not ``in_use``; their numbers."""
@@ -111,5 +123,9 @@ def _resources(rate_limiter: Any, device: int) -> tuple[Resource, ...]:
     )
 
 
-def _identity(spec: InstanceSpec) -> tuple[str, str, int]:
-    return spec.name, spec.kind, spec.device_id
+def _signature(spec: InstanceSpec) -> tuple[Any, ...]:
+    return spec.kind, spec.device_id, spec.resources, spec.priority
+
+
+def _named(spec: InstanceSpec) -> tuple[Any, ...]:
+    return spec.name, *_signature(spec)
