@@ -28,8 +28,13 @@ TRAFFIC = """
 panel = server["classifier"].traffic()
 panel.rate.value = 130
 panel.running.value = True
-time.sleep(4)
 """
+#: A window full of them.
+BATCHES = 120
+DRAWN = """(batches) => {
+    const words = document.querySelector(".tnb-batch-view canvas")?.getAttribute("aria-label") ?? "";
+    return Number(/ (\\d+) batches/.exec(words)?.[1] ?? 0) >= batches;
+}"""
 
 
 def main() -> None:
@@ -44,6 +49,7 @@ def main() -> None:
         dashboard = page.output(1).locator(".tnb-dashboard")
         dashboard.wait_for()
         page.execute(TRAFFIC)
+        page.browser_page.wait_for_function(DRAWN, arg=BATCHES)
         dashboard.screenshot(path=Path(__file__).parent / "dashboard.png", animations="disabled")
         browser.close()
         lab.close()

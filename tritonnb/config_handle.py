@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
+from tritonnb.core.similar import did_you_mean
 from tritonnb.model_config.normalized import config_to_dict
 from tritonnb.model_config.parse import ConfigSyntaxError, parse_text
 
@@ -35,12 +36,17 @@ class ConfigHandle:
         object.__setattr__(self, "_message", self._running())
 
     def __getattr__(self, field: str) -> Any:
+        self._must_have(field)
         return getattr(self._message, field)
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *(each.name for each in pb.ModelConfig.DESCRIPTOR.fields)]
 
     def __setattr__(self, field: str, value: Any) -> None:
         if field in vars(type(self)):
             object.__setattr__(self, field, value)
             return
+        self._must_have(field)
         current = getattr(self._message, field)
         if hasattr(current, "CopyFrom"):
             current.CopyFrom(value)
@@ -94,6 +100,10 @@ class ConfigHandle:
 
     def __repr__(self) -> str:
         return self.text
+
+    def _must_have(self, field: str) -> None:
+        if field.startswith("_") or not hasattr(self._message, field):
+            raise AttributeError(f"a model configuration has no field '{field}'{did_you_mean(field, dir(self))}")
 
     def _running(self) -> pb.ModelConfig:
         engine = self._server.engine

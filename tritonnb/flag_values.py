@@ -123,17 +123,7 @@ def cache_setting(text: str) -> tuple[str, str, str]:
 
 def backend_setting(text: str) -> tuple[str, str, str]:
     """``<backend name>,<setting>=<value>``, or ``<setting>=<value>`` for all backends."""
-    backend, name, value = _optionally_named(text)
-    if text.startswith(","):
-        raise argparse.ArgumentTypeError(
-            "No backend specified. --backend-config option format is <backend name>,<setting>=<value> or "
-            f"<setting>=<value>. Got {text}"
-        )
-    if not name or not value:
-        raise argparse.ArgumentTypeError(
-            f"--backend-config option format is '<backend name>,<setting>=<value>'. Got {text}"
-        )
-    return backend, name, value
+    return _optionally_named("backend-config", "backend", "backend name", text)
 
 
 def trace_level(text: str) -> str:
@@ -159,17 +149,7 @@ def trace_mode(text: str) -> str:
 
 def trace_setting(text: str) -> tuple[str, str, str]:
     """``<trace mode>,<setting>=<value>``, or ``<setting>=<value>`` for what concerns all modes."""
-    mode, name, value = _optionally_named(text)
-    if text.startswith(","):
-        raise argparse.ArgumentTypeError(
-            "No trace mode specified. --trace-config option format is <trace mode>,<setting>=<value> or "
-            f"<setting>=<value>. Got {text}"
-        )
-    if not name or not value:
-        raise argparse.ArgumentTypeError(
-            f"--trace-config option format is '<trace mode>,<setting>=<value>'. Got {text}"
-        )
-    return mode, name, value
+    return _optionally_named("trace-config", "trace mode", "trace mode", text)
 
 
 def host_policy(text: str) -> tuple[str, str, str]:
@@ -206,12 +186,19 @@ def resource(text: str) -> Resource:
     return Resource(name, *map(integer, numbers))
 
 
-def _optionally_named(text: str) -> tuple[str, str, str]:
-    """What stands before the first comma, between it and the next ``=``, and after that."""
+def _optionally_named(flag: str, what: str, first: str, text: str) -> tuple[str, str, str]:
+    """``<first>,<setting>=<value>``, or ``<setting>=<value>``, of which the first is empty."""
     group, comma, rest = text.partition(",")
     if not comma:
         group, rest = "", text
+    elif not group:
+        raise argparse.ArgumentTypeError(
+            f"No {what} specified. --{flag} option format is <{first}>,<setting>=<value> or <setting>=<value>. "
+            f"Got {text}"
+        )
     name, _, value = rest.partition("=")
+    if not name or not value:
+        raise argparse.ArgumentTypeError(f"--{flag} option format is '<{first}>,<setting>=<value>'. Got {text}")
     return group, name, value
 
 

@@ -21,6 +21,7 @@ from tritonnb.endpoints.grpc.options import COMPRESSION_LEVELS, GrpcOptions
 from tritonnb.endpoints.http.endpoint import HttpOptions
 from tritonnb.endpoints.listening import DEFAULT_PORT
 from tritonnb.endpoints.metrics.families import MetricsOptions
+from tritonnb.runtime.options import CONTROL_MODES, RATE_LIMITS
 from tritonnb.telemetry.spans import BATCHING
 from tritonnb.telemetry.trace_settings import OPENTELEMETRY, TraceOptions, levels_of
 
@@ -93,7 +94,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add("--exit-timeout-secs", type=values.integer, default=30)
     add("--backend-directory", type=Path, help="a folder in it with a model.py is a backend of its name")
     add("--backend-config", action="append", default=[], type=values.backend_setting)
-    add("--rate-limit", type=values.choice("rate-limit", "off", "execution_count"), default="off")
+    add("--rate-limit", type=values.choice("rate-limit", *RATE_LIMITS), default="off")
     add("--rate-limit-resource", action="append", default=[], type=values.resource, metavar="NAME:COUNT[:DEVICE]")
     add("--cache-config", action="append", default=[], type=values.cache_setting, metavar="local,size=BYTES")
     add("--response-cache-byte-size", type=values.integer, help="older than --cache-config")
@@ -114,7 +115,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def _add_repository_flags(add: Callable[..., Any]) -> None:
     add("--model-repository", "--model-store", action="append", type=Path, required=True)
-    add("--model-control-mode", type=values.choice("model-control-mode", "none", "explicit", "poll"), default="none")
+    add("--model-control-mode", type=values.choice("model-control-mode", *CONTROL_MODES), default="none")
     add("--repository-poll-secs", type=values.number, default=15.0)
     add("--allow-file-override", type=values.boolean, metavar="BOOL",
         help="whether load requests may bring model files (code); by default only from this machine")  # fmt: skip

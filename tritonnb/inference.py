@@ -243,7 +243,7 @@ def _from_numpy(model: str, wanted: TensorSpec, value: npt.ArrayLike) -> npt.NDA
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidArgumentError(
             f"input '{wanted.name}' of model '{model}' is {datatype.name}, and {error}"
-        ) from error
+        ) from None
 
 
 def _to_numpy(tensor: Tensor) -> npt.NDArray[Any]:

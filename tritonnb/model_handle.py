@@ -173,6 +173,11 @@ class ModelHandle:
         return self._server.engine.model(self.name, self.version)
 
     def _request(self, inputs: Mapping[str, npt.ArrayLike] | None, options: dict[str, Any]) -> InferRequest:
+        if not isinstance(inputs, Mapping | None):
+            known = ", ".join(f"{name}=" for name in self.served.spec.inputs)
+            raise InvalidArgumentError(
+                f"inputs of model '{self.name}' are given by name ({known}), got {type(inputs).__name__}"
+            )
         chosen = {key: options.pop(key) for key in _OPTIONS & options.keys()}
         return inference.make_request(self.served.spec, self.version, {**(inputs or {}), **options}, **chosen)
 

@@ -7,7 +7,9 @@ beside it, and interrupting a cell leaves it serving.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
+import inspect
 import weakref
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,8 +19,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tritonnb.backends.functions import Function, FunctionBackend, config_of
-from tritonnb.core.errors import TritonError, UnavailableError
+from tritonnb.core.errors import NotFoundError, TritonError, UnavailableError
 from tritonnb.core.events import Packed, unpack
+from tritonnb.core.similar import did_you_mean
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.http.endpoint import HttpOptions
 from tritonnb.endpoints.listening import Endpoints, ListenOptions
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 StrPath = str | PathLike[str]
+_ENGINE_OPTIONS = {each.name for each in dataclasses.fields(EngineOptions)} - {"model_repositories"}
 
 
 class Server:
@@ -106,6 +110,9 @@ class Server:
         metrics: MetricsOptions | None = None,
         **engine_options: Any,
     ) -> None:
+        for unknown in engine_options.keys() - _ENGINE_OPTIONS:
+            known = [*_ENGINE_OPTIONS, *inspect.signature(Server).parameters]
+            raise TypeError(f"Server has no option '{unknown}'{did_you_mean(unknown, known)}")
         options = EngineOptions(model_repositories=paths_of(model_repository), **engine_options)
         self._background = BackgroundLoop()
         self.engine = Engine(options)
@@ -141,7 +148,11 @@ class Server:
             If no version of it is served.
         """
         if not self.call(self.engine.failure, name):
-            self.call(self.engine.model, name)
+            try:
+                self.call(self.engine.model, name)
+            except NotFoundError as error:
+                known = {each["name"] for each in self.index()} - {name}
+                raise NotFoundError(f"{error.message}{did_you_mean(name, known)}") from None
         return ModelHandle(self, name)
 
     def __iter__(self) -> Iterator[str]:

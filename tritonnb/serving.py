@@ -52,6 +52,9 @@ def serve(model_repository: StrPath | Sequence[StrPath] = (), *, port: int | Non
     share_interpreter()
     if port is None and server.url and server.port != listening.DEFAULT_PORT:
         print(f"port {listening.DEFAULT_PORT} is taken: serving on {server.url}")
+    for each in repositories:
+        if (each / "config.pbtxt").is_file():
+            print(f"'{each}' looks like a model: serve the directory that it lies in, '{each.resolve().parent}'")
     for name, error in server.load_errors.items():
         print(f"model '{name}' is not served: {error}")
     return server

@@ -17,6 +17,15 @@ def test_the_largest_come_first_with_value_index_and_label():
     assert found.tolist() == [[b"0.700000:1:dog", b"0.200000:2"], [b"10000000000.000000:2", b"3.000000:0:cat"]]
 
 
+def test_of_equal_values_the_first_comes_first():
+    assert classify(np.array([1, 3, 2, 3, 3]), INT8, 4, None, batching=False).tolist() == [
+        b"3:1",
+        b"3:3",
+        b"3:4",
+        b"2:2",
+    ]
+
+
 def test_more_classes_than_there_are_gives_all_of_them():
     assert classify(SCORES, FP32, 9, None, batching=True).shape == (2, 3)
 

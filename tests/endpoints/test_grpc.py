@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import queue
 import shutil
 import subprocess
@@ -72,7 +73,7 @@ class Answers:
         client.start_stream(lambda result, error: self._answers.put(error or result), **options)
 
     def next(self) -> Any:
-        return self._answers.get(timeout=20)
+        return self._answers.get(timeout=60)
 
 
 def final(result: Any) -> bool:
@@ -227,17 +228,17 @@ def test_a_client_that_goes_away_cancels_its_request(start: Start, tmp_path: Pat
         unary = client.async_infer("slow", [tensor], lambda result, error: None, request_id="unary")
         _wait_for_arrival(events)
         unary.cancel()
-        assert cancelled.get(timeout=10) == "unary"
+        assert cancelled.get(timeout=30) == "unary"
         Answers(client)
         client.async_stream_infer("slow", [tensor], request_id="streamed")
         _wait_for_arrival(events)
         client.stop_stream(cancel_requests=True)
-        assert cancelled.get(timeout=10) == "streamed"
+        assert cancelled.get(timeout=30) == "streamed"
     gate.touch()
 
 
 def _wait_for_arrival(events: queue.Queue[Packed]) -> None:
-    while not isinstance(unpack(events.get(timeout=20)), RequestArrived):
+    while not isinstance(unpack(events.get(timeout=60)), RequestArrived):
         pass
 
 
@@ -339,3 +340,12 @@ def test_keep_alive_options_are_taken(start: Start):
     keepalive = grpcclient.KeepAliveOptions(keepalive_time_ms=1000, keepalive_permit_without_calls=True)
     with client_of(start(grpc=options), keepalive_options=keepalive) as client:
         assert client.is_server_live()
+
+
+def test_a_verbose_log_says_which_requests_were_refused(start: Start, caplog: pytest.LogCaptureFixture):
+    server = start()
+    caplog.set_level(logging.DEBUG, "tritonnb")
+    with client_of(server) as client, pytest.raises(InferenceServerException):
+        client.infer("addsub", [given("WHAT", 1)], request_id="7")
+    said = "[request id: 7] Infer failed: [request id: 7] expected 2 inputs but got 1 inputs for model 'addsub'"
+    assert [each for each in caplog.messages if each.startswith(said)]

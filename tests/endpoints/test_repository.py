@@ -10,6 +10,7 @@ import pytest
 
 from tests.endpoints.replay import differences, send
 from tests.endpoints.test_transcripts import MODELS
+from tritonnb.model_config.load import ConfigError
 from tritonnb.server import Server
 
 EXCHANGES = json.loads((Path(__file__).parent / "repository.json").read_text())
@@ -53,3 +54,11 @@ def test_files_that_cannot_be_written_are_refused():
         parameters = {"config": '{"backend": "python"}', f"file:{'A' * 300}": b"pass"}
         with pytest.raises(Exception, match="cannot be written: File name too long"):
             server.run(server.engine.load("m", parameters))
+
+
+def test_a_model_that_is_in_no_repository_leaves_nothing_behind():
+    with Server(MODELS, port=0, model_control_mode="explicit") as server:
+        before = server.index()
+        with pytest.raises(ConfigError, match="failed to poll from model repository"):
+            server.load("nowhere")
+        assert server.index() == before

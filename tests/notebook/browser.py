@@ -13,7 +13,6 @@ thread, so browser tests live in modules of their own (``test_browser_*.py``), a
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -21,6 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,7 @@ class Lab:
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline and self.process.poll() is None:
             for info in runtime.glob("jpserver-*.json"):
-                with contextlib.suppress(json.JSONDecodeError):  # it is being written
+                with suppress(json.JSONDecodeError):  # it is being written
                     return str(json.loads(info.read_text())["url"])
             time.sleep(0.05)
         self.process.kill()
@@ -90,6 +90,7 @@ class NotebookPage:
     def __init__(self, browser_page: Any, lab: Lab, name: str) -> None:
         self.browser_page = browser_page
         self.file = name
+        self._root = lab.root
         self.messages: list[str] = []
         browser_page.on("console", lambda each: self.messages.append(f"{each.type}: {each.text}"))
         browser_page.on("pageerror", lambda each: self.messages.append(f"error: {each.stack or each}"))
@@ -127,13 +128,24 @@ class NotebookPage:
         }"""
         return str(self.browser_page.evaluate(script, code))
 
-    def start(self, code: str) -> None:
-        """Run code in the kernel without waiting for it."""
-        script = """(code) => {
+    @contextmanager
+    def busy(self, code: str = "") -> Iterator[None]:
+        """While a cell, once it has run some code, keeps Python busy."""
+        over = self._root / f"{self.file}.over"
+        over.unlink(missing_ok=True)
+        busy = f"print('busy', flush=True)\nfrom pathlib import Path\nwhile not Path({str(over)!r}).exists(): pass"
+        script = """async (code) => {
             const { kernel } = window.jupyterapp.shell.currentWidget.context.sessionContext.session;
-            kernel.requestExecute({ code, store_history: false });
+            const future = kernel.requestExecute({ code, store_history: false });
+            await new Promise((resolve) => {
+                future.onIOPub = (message) => { if (message.header.msg_type === "stream") resolve(); };
+            });
         }"""
-        self.browser_page.evaluate(script, code)
+        try:
+            self.browser_page.evaluate(script, f"{code}\n{busy}")
+            yield
+        finally:
+            over.touch()
 
     def interrupt(self, code: str) -> str:
         """Run code that prints something and then blocks, and interrupt it; the name of the error it ends with."""

@@ -9,6 +9,7 @@ import pytest
 
 import tritonnb as tnb
 from tritonnb.notebook.batch_view import BatchView, LiveBatchView
+from tritonnb.notebook.feed import BURST, MOST_BATCHES, TICKS
 from tritonnb.server import Server
 
 
@@ -43,12 +44,12 @@ def test_a_live_view_is_told_what_runs(server, watched):
     for value in range(5):
         server["double"](X=[[value]])
     view.close()
-    batches = [each for told in sent for each in told["batches"]]
-    assert [each["rows"] for each in batches] == [1] * 5
-    assert all(each["why"] for each in batches)
+    batches = [told["batches"] for told in sent if told["batches"]]
+    assert [rows for each in batches for rows in each["rows"]] == [1] * 5
+    assert all(why for each in batches for why in each["why"])
     assert sent[-1]["counts"]["requests"] == 5
     assert view.history["counts"]["requests"] == 5
-    assert len(view.history["batches"]) == 5
+    assert len(view.history["batches"]["n"]) == 5
 
 
 def test_watching_again_shows_the_same_view_until_it_is_closed(server, watched):
@@ -71,7 +72,8 @@ def test_a_view_ends_with_its_server(server, watched):
     view, _ = watched
     server["double"](X=[[1]])
     server.stop()
-    view.ended.wait(10)
+    assert view.ended.wait(60)
+    view.stop()  # waits for its thread
     assert not view.live
     assert view.history["counts"]["requests"] == 1
     assert views() == []
@@ -80,7 +82,7 @@ def test_a_view_ends_with_its_server(server, watched):
 def test_a_view_ends_with_its_model(server, watched):
     view, _ = watched
     server.unload("double")
-    view.ended.wait(10)
+    assert view.ended.wait(60)
     assert not view.live
     assert server.call(lambda: server.engine.stream._sinks) == ()
 
@@ -92,6 +94,24 @@ def test_a_view_that_nobody_looks_at_is_told_once_a_second(watched):
     assert view._tick_s == 1
     view._handle_custom_msg({"view": "another", "in_sight": True}, [])
     assert view._tick_s == 0.1
+
+
+def test_where_more_happens_than_is_drawn_a_view_is_told_half_as_often(server, monkeypatch):
+    sent, rare = [], threading.Event()
+
+    def send(view: LiveBatchView, told: dict, buffers: object = None) -> None:
+        sent.append(told)
+        if view._tick_s == 0.2:
+            rare.set()
+
+    monkeypatch.setattr(LiveBatchView, "send", send)
+    view = server["double"].watch()
+    load = tnb.load(server["double"], rate=1000, duration=60)
+    assert rare.wait(30)
+    load.stop()
+    view.close()
+    assert max(len(each["batches"].get("n", ())) for each in sent) <= BURST * MOST_BATCHES
+    assert sent[-1]["counts"]["requests"] == server["double"].stats()["inference_count"]
 
 
 def test_a_view_follows_the_model_to_another_scheduler(server, watched):
@@ -109,7 +129,7 @@ def test_a_recording_opens_in_the_same_view():
     view = rec.view()
     assert isinstance(view, BatchView)
     assert not view.live
-    assert [each["rows"] for each in view.history["batches"]] == [4, 4]
+    assert view.history["batches"]["rows"] == [4, 4]
     assert view.svg().startswith("<svg role=")
     assert rec.plot.alt("timeline") in view.svg()
     assert view.last_state().startswith(f'<img alt="{rec.plot.alt("timeline")}"')
@@ -139,7 +159,8 @@ def test_a_comparison_shows_both_runs_over_the_same_time():
     card, _, before, said, after = changed.view().children
     assert changed.verdict() in card.value.replace("&gt;", ">")
     assert "batch 1 differs" in said.value
-    assert before.history["now"] == after.history["now"] == 109.0
-    assert len(before.history["batches"]) == len(changed.before.batches)
+    assert before.history["now"] == after.history["now"] == 109 * TICKS
+    assert len(before.history["batches"]["n"]) == len(changed.before.batches)
     for view, numbers in zip((before, after), changed.regrouped(), strict=True):
-        assert {each["n"] for each in view.history["batches"] if each["differs"]} == numbers != set()
+        told = view.history["batches"]
+        assert {n for n, differs in zip(told["n"], told["differs"], strict=True) if differs} == numbers != set()

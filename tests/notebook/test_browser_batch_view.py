@@ -51,18 +51,6 @@ arrivals = [(0, 4), (50_000 / 3, 2), (0, 2), (100_000 / 3, 6), (100_000 / 3, 2)]
 tnb.simulate(config, arrivals, tnb.fixed(50)).what_if(max_queue_delay_microseconds=0).view()
 """
 
-# Runs code in the kernel and looks whether the view changed before the kernel was done with it.
-SEND_AND_WAIT = """async ([code, before]) => {
-    const { kernel } = window.jupyterapp.shell.currentWidget.context.sessionContext.session;
-    let done = false;
-    kernel.requestExecute({ code }).done.then(() => { done = true; });
-    const count = () => Number(document.querySelector(".tnb-fact b").innerText);
-    while (count() <= before) {
-        if (done) throw new Error("the view changed only when the cell had ended");
-        await new Promise((resolve) => setTimeout(resolve, 20));
-    }
-}"""
-
 
 class View:
     """The view as a user meets it."""
@@ -109,10 +97,7 @@ def slots(page: NotebookPage) -> View:
 
 def test_it_counted_every_request_of_the_cell_that_ran(page: NotebookPage, live: View):
     sent = page.execute("print(server['slow'].stats()['inference_count'])")
-    page.browser_page.wait_for_function(
-        "([fact, count]) => fact.innerText.startsWith(count)",
-        arg=[live.root.locator(".tnb-fact", has_text="requests").first.element_handle(), sent.strip()],
-    )
+    live.root.locator(".tnb-fact", has_text=f"{sent.strip()} requests").wait_for()
     assert live.fact("batches") < int(sent)
     assert live.fact("rows in a batch") > 1
     assert "slow:" in live.canvas.get_attribute("aria-label")
@@ -121,9 +106,12 @@ def test_it_counted_every_request_of_the_cell_that_ran(page: NotebookPage, live:
 
 def test_updates_come_while_a_cell_runs(page: NotebookPage, live: View):
     before = live.fact("requests")
-    # The cell that sends ends only when the view has told of it: here, by the text that it waits for.
-    page.browser_page.evaluate(SEND_AND_WAIT, [TRAFFIC, before])
-    assert live.fact("requests") > before
+    with page.busy(TRAFFIC.replace("load.wait()", "")):
+        page.browser_page.wait_for_function(
+            "([root, before]) => Number(root.querySelector('.tnb-fact b').innerText) > before",
+            arg=[live.root.element_handle(), before],
+        )
+    page.execute("load.wait()")
 
 
 def test_held_it_steps_from_event_to_event_and_says_what_happens(page: NotebookPage, live: View):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -50,6 +51,12 @@ class Editor:
         )
         self.page.browser_page.keyboard.insert_text(new)
 
+    def has_value(self, path: str, value: str) -> None:
+        self.page.browser_page.wait_for_function(  # the form may be built anew meanwhile
+            "([root, path, value]) => root.querySelector(`[data-path='${path}']`)?.value === value",
+            arg=[self.root.element_handle(), path, value],
+        )
+
     def click(self, button: str) -> None:
         self.root.get_by_role("button", name=button, exact=False).first.click()
 
@@ -68,9 +75,10 @@ def page(notebook) -> NotebookPage:
 
 
 @pytest.fixture
-def editor(page: NotebookPage) -> Editor:
+def editor(page: NotebookPage) -> Iterator[Editor]:
     page.run_all()
-    return Editor(page, 1)
+    yield Editor(page, 1)
+    assert page.errors == []
 
 
 def test_a_field_of_the_form_changes_the_text_and_the_running_model(editor: Editor):
@@ -83,14 +91,11 @@ def test_a_field_of_the_form_changes_the_text_and_the_running_model(editor: Edit
     editor.says("the model was not loaded again")
     delay = editor.page.execute("print(server['add_sub'].config.dynamic_batching.max_queue_delay_microseconds)")
     assert delay == "20000\n"
-    assert editor.page.errors == []
 
 
 def test_typing_changes_the_form_and_a_larger_change_reloads_the_model(editor: Editor):
     editor.replace("max_batch_size: 8", "max_batch_size: 16")
-    editor.page.browser_page.wait_for_function(
-        "(field) => field.value === '16'", arg=editor.field("max_batch_size").element_handle()
-    )
+    editor.has_value("max_batch_size", "16")
     editor.click("Apply by reloading")
     editor.says("a new copy took over")
     assert editor.page.execute("print(server['add_sub'].config.max_batch_size)") == "16\n"
@@ -142,8 +147,8 @@ def test_an_interrupted_cell_leaves_editor_and_server_alive(editor: Editor):
 
 
 def test_what_is_done_while_a_cell_runs_happens_when_it_ends(editor: Editor):
-    editor.page.start("import time\nuntil = time.monotonic() + 1\nwhile time.monotonic() < until: pass")
-    editor.enter(DELAY, "40")
+    with editor.page.busy():
+        editor.enter(DELAY, "40")
     editor.has_text("max_queue_delay_microseconds: 40")
 
 

@@ -42,9 +42,11 @@ def test_it_goes_on_while_a_cell_runs(page: NotebookPage):
     panel.get_by_role("button", name="Send").click()
     panel.get_by_text(re.compile("answers/s")).wait_for()
     before = panel.locator(".widget-html-content").inner_text()
-    busy = "import time\nuntil = time.monotonic() + 2\nwhile time.monotonic() < until: pass"
-    page.execute(f"{busy}\n{COUNT}")
-    assert panel.locator(".widget-html-content").inner_text() != before
+    with page.busy():
+        page.browser_page.wait_for_function(
+            "([node, before]) => node.innerText !== before",
+            arg=[panel.locator(".widget-html-content").element_handle(), before],
+        )
     panel.get_by_role("button", name="Stop").click()
     panel.get_by_text(re.compile("Last:")).wait_for()
 

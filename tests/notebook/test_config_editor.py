@@ -52,7 +52,7 @@ def until(editor: ConfigEditor, reached: Callable[[], bool]) -> None:
     names = ["text", "report", "status"]
     editor.observe(lambda change: reached() and done.set(), names)
     if not reached():
-        assert done.wait(20)
+        assert done.wait(60)
 
 
 def test_it_opens_with_the_file_as_it_was_written(editor: ConfigEditor, file: Path):
@@ -291,10 +291,48 @@ def test_it_ends_with_the_server_and_keeps_its_last_state(server: Server):
     editor.close()
 
 
+def test_what_is_asked_of_it_while_the_server_ends_is_refused(server: Server):
+    editor = server["add_sub"].edit()
+    server.stop()
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="closed"):
+            editor.apply()
+    editor.close()
+
+
 def test_no_thread_outlives_its_editor(server: Server, editor: ConfigEditor):
     threads = [each for each in threading.enumerate() if each.name == "tritonnb editor add_sub"]
     assert threads
     editor.close()
     for each in threads:
-        each.join(20)
+        each.join(60)
         assert not each.is_alive()
+
+
+def test_a_batcher_that_the_model_asks_for_itself_stays_and_it_says_so(tmp_path: Path):
+    folder = tmp_path / "m" / "1"
+    folder.mkdir(parents=True)
+    (folder / "model.py").write_text(ASKS)
+    (tmp_path / "m" / "config.pbtxt").write_text('backend: "python"\ndynamic_batching { }\n')
+    with Server(tmp_path, port=0) as server:
+        editor = server["m"].edit()
+        editor.text = 'backend: "python"\n'
+        assert editor.apply() == "unchanged"
+        assert "asks for dynamic_batching" in editor.status["outcome"]
+        assert server["m"].config.HasField("dynamic_batching")
+        editor.close()
+
+
+ASKS = """
+class TritonPythonModel:
+    @staticmethod
+    def auto_complete_config(config):
+        config.set_max_batch_size(8)
+        config.add_input({"name": "X", "data_type": "TYPE_FP32", "dims": [1]})
+        config.add_output({"name": "Y", "data_type": "TYPE_FP32", "dims": [1]})
+        config.set_dynamic_batching()
+        return config
+
+    def execute(self, requests):
+        return []
+"""

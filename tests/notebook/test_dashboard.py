@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -40,7 +41,7 @@ def until(widget: Any, trait: str, reached: Callable[[], bool]) -> None:
     done = threading.Event()
     widget.observe(lambda change: reached() and done.set(), trait)
     if not reached():
-        assert done.wait(20)
+        assert done.wait(60)
 
 
 def test_it_opens_a_model_in_tabs(dashboard: Dashboard):
@@ -82,7 +83,7 @@ def test_closing_leaves_neither_widgets_nor_threads(server: Server):
     started = set(threading.enumerate()) - threads
     dashboard.close()
     for each in started:
-        each.join(20)
+        each.join(60)
     assert not started & set(threading.enumerate())
     left = {key: each for key, each in _instances.items() if key not in widgets}
     assert [each for each in left.values() if not isinstance(each, (ipywidgets.Layout, ipywidgets.Style))] == []
@@ -95,3 +96,25 @@ def test_a_stopped_server_leaves_the_last_state(server: Server):
     until(card, "value", lambda: "has been stopped" in card.value)
     assert "max_batch_size: 8" in dashboard.last_state()
     dashboard.close()
+
+
+def test_a_model_that_failed_to_load_is_mended_there(tmp_path: Path):
+    shutil.copytree(EXAMPLES / "add_sub", tmp_path / "add_sub")
+    file = tmp_path / "add_sub" / "config.pbtxt"
+    good = file.read_text()
+    file.write_text(good.replace("max_batch_size: 8", "max_batch_size: -8"))
+    shutil.copytree(EXAMPLES / "identity_fp32", tmp_path / "identity_fp32")
+    with Server(tmp_path, port=0) as server:
+        dashboard = server.dashboard()
+        card, choice, tabs = parts(dashboard)
+        assert "must be non-negative value for add_sub" in card.value
+        assert choice.options == ("identity_fp32", "add_sub")
+        choice.value = "add_sub"
+        until(tabs, "titles", lambda: tabs.titles == ("Configuration", "Why it failed"))
+        editor, why = tabs.children
+        assert "must be non-negative value for add_sub" in why.value
+        editor.text = good
+        assert editor.apply() == "loaded"
+        until(tabs, "titles", lambda: tabs.titles == ("Live", "Configuration", "Statistics"))
+        assert server["add_sub"](INPUTS)["OUTPUT0"].tolist() == [[2.0, 3, 4, 5]]
+        dashboard.close()

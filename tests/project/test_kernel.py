@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,18 +14,9 @@ SERVE = f"""
 import tritonnb as tnb
 server = tnb.serve({str(EXAMPLES)!r}, port={{port}}, model_control_mode="explicit", load_models=["add_sub"])
 """
+PORT = "print(server.port)"
 ASK = 'print(server["add_sub"](INPUT0=[[1, 2, 3, 4]], INPUT1=[[1, 1, 1, 1]])["OUTPUT0"].tolist())'
 ANSWER = "[[2.0, 3.0, 4.0, 5.0]]\n"
-# Says so only when it waits: an interrupt that came before would not be the traffic's.
-WAIT = """
-load = tnb.load(server["add_sub"], clients=1)
-wait = load._finished.result
-def result(timeout):
-    print("waiting", flush=True)
-    return wait(timeout)
-load._finished.result = result
-load.wait()
-"""
 
 
 class Kernel:
@@ -64,52 +54,61 @@ def kernel() -> Iterator[Kernel]:
     kernel.close()
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def interrupted(kernel: Kernel, code: str) -> str:
-    """Interrupt a cell once it has printed something; the name of its error."""
+def interrupted(kernel: Kernel, code: str) -> tuple[str, list[str]]:
+    """Interrupt a cell once it shows something; the name of its error, and all it showed."""
     message = kernel.client.execute(code)
-    while True:
+    shown: list[str] = []
+    idle = False
+    while not idle:
         published = kernel.client.get_iopub_msg(timeout=30)
-        if published["parent_header"].get("msg_id") == message and published["msg_type"] == "stream":
-            break
-    kernel.manager.interrupt_kernel()
+        kind, content = published["msg_type"], published["content"]
+        if published["parent_header"].get("msg_id") != message:
+            continue
+        idle = kind == "status" and content["execution_state"] == "idle"
+        text = content.get("text", content.get("data", {}).get("text/html", ""))
+        if text and not any(shown):
+            kernel.manager.interrupt_kernel()
+        if kind in ("stream", "display_data", "update_display_data"):
+            shown.append(text)
     while (reply := kernel.client.get_shell_msg(timeout=30))["parent_header"]["msg_id"] != message:
         pass
-    return reply["content"].get("ename", "")
+    return reply["content"].get("ename", ""), shown
 
 
 def test_interrupting_a_cell_leaves_the_server_serving(kernel: Kernel):
     kernel.run(SERVE.format(port=0))
-    blocking = "print('blocking', flush=True)\nimport threading\nthreading.Event().wait()"
-    assert interrupted(kernel, blocking) == "KeyboardInterrupt"
+    error, _ = interrupted(kernel, "print('busy', flush=True)\nwhile True:\n    pass")
+    assert error == "KeyboardInterrupt"
     assert kernel.run(ASK) == ANSWER
 
 
-def test_interrupting_a_wait_for_traffic_stops_it_and_keeps_what_was_measured(kernel: Kernel):
+def test_a_wait_for_traffic_tells_how_far_it_is_and_an_interrupt_keeps_what_was_measured(kernel: Kernel):
     kernel.run(SERVE.format(port=0))
-    assert interrupted(kernel, WAIT) == "KeyboardInterrupt"
-    assert kernel.run("wait(20); print(load.done, load.answered == load.sent)") == "True True\n"
+    error, shown = interrupted(kernel, 'load = tnb.load(server["add_sub"], clients=1)\nload.wait()')
+    assert error == "KeyboardInterrupt"
+    told = [each for each in shown if each]
+    assert told
+    assert all(" sent, " in each for each in told)
+    assert shown[-1] == ""
+    assert kernel.run("load.wait(60); print(load.done, load.answered == load.sent)") == "True True\n"
     assert kernel.run(ASK) == ANSWER
 
 
 def test_running_the_cell_again_takes_the_same_port(kernel: Kernel):
-    cell = SERVE.format(port=free_port())
+    kernel.run(SERVE.format(port=0))
+    port = int(kernel.run(PORT))
     for _ in range(3):
-        kernel.run(cell)
+        kernel.run(SERVE.format(port=port))
         assert kernel.run(ASK) == ANSWER
+        assert int(kernel.run(PORT)) == port
 
 
 def test_restarting_the_kernel_frees_the_port(kernel: Kernel):
-    cell = SERVE.format(port=free_port())
-    kernel.run(cell)
+    kernel.run(SERVE.format(port=0))
+    port = int(kernel.run(PORT))
     kernel.manager.restart_kernel(now=True)
     kernel.client.wait_for_ready(timeout=60)
-    kernel.run(cell)
+    kernel.run(SERVE.format(port=port))
     assert kernel.run(ASK) == ANSWER
 
 
@@ -137,18 +136,3 @@ def test_a_busy_cell_lets_the_server_in_more_often(kernel: Kernel):
     assert kernel.run(interval) == "500\n"
     assert kernel.run(f"get_ipython().run_cell({interval!r}); {interval}") == "500\n500\n"
     assert kernel.run("1 / 0") == "ZeroDivisionError"
-
-
-def test_a_sweep_tells_its_progress_on_a_line_that_goes_away(kernel: Kernel):
-    kernel.run(SERVE.format(port=0))
-    shown: list[str] = []
-
-    def output(message: dict) -> None:
-        if message["msg_type"] in ("display_data", "update_display_data"):
-            shown.append(message["content"]["data"]["text/html"])
-
-    sweep = 'tnb.sweep(server["add_sub"], count=[1, 2], clients=2, requests=9, service=tnb.fixed(1)).wait(); None'
-    kernel.client.execute_interactive(sweep, output_hook=output, timeout=60)
-    assert shown[0] == shown[-1] == ""
-    assert all(" of 3 configurations tried" in each for each in shown[1:-1])
-    assert len(shown) > 2

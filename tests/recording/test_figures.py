@@ -50,6 +50,14 @@ def test_a_notebook_shows_a_figure_with_its_description(guide, name):
     assert bundle["image/png"].startswith("iVBOR")
 
 
+def test_a_dark_notebook_shows_a_figure_on_dark_paper_unless_it_has_a_background_of_its_own(guide):
+    axes = guide.plot.timeline()
+    assert 'class="tnb-paper"' in axes._repr_mimebundle_()["text/html"]
+    assert 'class="tnb-paper"' in guide.plot.svg("timeline")
+    axes.figure.set_facecolor("lightyellow")
+    assert 'class="tnb-paper"' not in axes._repr_mimebundle_()["text/html"]
+
+
 def test_a_figure_may_be_drawn_on_any_thread(guide):
     drawn = []
     thread = Thread(target=lambda: drawn.append(guide.plot.timeline()._repr_mimebundle_()))

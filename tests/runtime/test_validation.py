@@ -107,7 +107,7 @@ def test_names_are_refused_without_the_id():
     assert complaint(TWO, request(tensor("A", 1, 2), tensor("X", 1, 2), id="7")) == (
         "unexpected inference input 'X' for model 'two'"
     )
-    assert complaint(TWO, request(*good, id="7", requested_outputs=("OUT", "X"))) == (
+    assert complaint(TWO, request(*good, id="7", requested_outputs=("Z", "OUT", "X"))) == (
         "unexpected inference output 'X' for model 'two'"
     )
 

@@ -70,6 +70,14 @@ class History(RuleBasedStateMachine):
     def begin(self, settings: SequenceBatcherSettings, instances: int) -> None:
         self.batcher = SequenceBatcher(settings, instances)
         self.members = set(range(instances))
+        self.joined: dict[Request, SlotSequence] = {}
+        append = self.batcher.table.append
+
+        def join(sequence: SlotSequence, request: Request, now: int) -> None:
+            self.joined[request] = sequence
+            append(sequence, request, now)
+
+        self.batcher.table.append = join
         for instance in range(instances):
             self.follow(self.batcher.instance_idle(instance, self.now))
 
@@ -121,7 +129,7 @@ class History(RuleBasedStateMachine):
                 return
             raise AssertionError("admitted without START")
         decisions = self.batcher.enqueue(request, self.now)
-        sequence = self.batcher._sequence_of[request]
+        sequence = self.joined[request]
         assert goes_on is None or sequence is goes_on
         self.unanswered[request] = sequence
         self.next_of.setdefault(sequence, []).append(request)
@@ -149,7 +157,8 @@ class History(RuleBasedStateMachine):
                 except InvalidArgumentError:
                     self.next_of[sequence].remove(request)
             del self.unanswered[request]
-            self.follow(self.batcher.released(request, self.now))
+            if self.batcher.heeds_release:
+                self.follow(self.batcher.released(request, self.now))
         self.follow(self.batcher.instance_idle(instance, self.now))
 
     @precondition(lambda self: self.unanswered)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -353,8 +352,7 @@ return counter.value()
     assert (family.name, family.kind.value) == ("requests_seen", "counter")
     assert [(each.labels, each.value) for each in family.samples] == [((("model", "caller"),), 4.0)]
     server.unload("caller")
-    gone = threading.Event()
-    while server.engine.custom_metrics.snapshot() and not gone.wait(0.01):
+    while server.engine.custom_metrics.snapshot():  # until the model is gone
         pass
 
 
@@ -427,7 +425,7 @@ def test_a_decoupled_coroutine_serves_others_while_it_waits(server: Server, writ
         while not server.stats("coroutine")["model_stats"][0]["execution_count"]:
             pass
         assert [each["Y"].item() for each in handle.infer_all(X=np.array([[5]], np.float32))] == [5]
-        assert [each["Y"].item() for each in first.result(timeout=10)] == [0]
+        assert [each["Y"].item() for each in first.result(timeout=30)] == [0]
 
 
 def test_what_a_decoupled_coroutine_raises_is_the_answer(server: Server, write_model: Write):

@@ -25,14 +25,20 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.flags import FlagParser, add_flags, server_options, warnings
 from tritonnb.server import Server
 
-SLOW = """
+#: Executes only once there is a file *gate* in the repository.
+HELD = """
+import os
 import time
 import triton_python_backend_utils as pb_utils
 
 class TritonPythonModel:
+    def initialize(self, args):
+        self.gate = os.path.join(os.path.dirname(args["model_repository"]), "gate")
+
     def execute(self, requests):
         pb_utils.Logger.log_info("executing")
-        time.sleep(0.5)
+        while not os.path.exists(self.gate):
+            time.sleep(0.001)
         return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", each.inputs()[0].as_numpy())]) for each in requests]
 """
 
@@ -103,14 +109,17 @@ def x_input() -> httpclient.InferInput:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_after_the_accepted_requests_are_answered(write_model: Callable[..., Path], number: int):
-    repository = write_model("slow", SLOW)
+    repository = write_model("held", HELD)
     with serving("--model-repository", str(repository)) as process:
         client = process.client()
         answers: list = []
-        asking = threading.Thread(target=lambda: answers.append(client.infer("slow", [x_input()]).as_numpy("Y")))
+        asking = threading.Thread(target=lambda: answers.append(client.infer("held", [x_input()]).as_numpy("Y")))
         asking.start()
         process.wait_for("executing")
-        assert process.end(number) == 0
+        process.tell(number)
+        process.wait_for("Waiting for in-flight requests to complete")
+        (repository / "gate").touch()
+        assert process.exit_status() == 0
         asking.join()
     assert answers[0].tolist() == [[1.0]]
 
@@ -296,7 +305,7 @@ def test_a_load_is_tried_again_as_often_as_told(write_model: Callable[..., Path]
 
 
 def test_a_stopping_server_says_so_until_all_is_answered(write_model: Callable[..., Path]):
-    repository = write_model("slow", SLOW)
+    repository = write_model("held", HELD)
     with serving("--model-repository", str(repository)) as process:
         process.wait_for("Started GRPC")
         port = int(re.findall(r"GRPCInferenceService at 127\.0\.0\.1:(\d+)", process.log)[0])
@@ -304,12 +313,13 @@ def test_a_stopping_server_says_so_until_all_is_answered(write_model: Callable[.
         given.set_data_from_numpy(np.ones((1, 1), np.float32))
         with grpcclient.InferenceServerClient(f"127.0.0.1:{port}") as client:
             answered = threading.Event()
-            client.async_infer("slow", [given], lambda result, error: answered.set())
+            client.async_infer("held", [given], lambda result, error: answered.set())
             process.wait_for("executing")
             process.tell(signal.SIGTERM)
-            process.wait_for(r"Model 'slow' \(version 1\) has 1 in-flight inferences")
+            process.wait_for(r"Model 'held' \(version 1\) has 1 in-flight inferences")
             with pytest.raises(InferenceServerException, match="Server is stopping, scheduler for model has stopped"):
-                client.infer("slow", [given])
+                client.infer("held", [given])
+            (repository / "gate").touch()
             assert answered.wait(30)
         assert process.exit_status() == 0
 

@@ -25,8 +25,8 @@ from tritonnb.recording.batches import Batch
 from tritonnb.server import Server
 
 ORDER = (3, 1, 2, 4, 5, 6)
-#: A machine that is busy with something else may send a request too late; not three times in a row.
-TRIES = 3
+#: A machine that is busy with something else may send a request too late; not five times in a row.
+TRIES = 5
 
 
 @dataclass(frozen=True)

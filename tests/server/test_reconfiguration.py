@@ -35,7 +35,7 @@ def ended(server: Server, instances: list[str]) -> None:
     """Wait until only these instances have threads."""
     for each in threading.enumerate():
         if each.name.startswith("tritonnb m_") and each.name.removeprefix("tritonnb ") not in instances:
-            each.join(20)
+            each.join(60)
     assert instance_threads() == [f"tritonnb {each}" for each in instances]
 
 
@@ -61,7 +61,7 @@ def test_more_instances_run_more_batches_at_once():
 
         @server.model(name="m", max_batch_size=1, instance_group=[{"count": 1, "kind": "KIND_CPU"}])
         def m(X: tnb.FP32[1]) -> tnb.FP32[1]:
-            together.wait(20)
+            together.wait(60)
             return X
 
         async def ask() -> None:
@@ -101,7 +101,7 @@ def test_a_batch_that_the_rate_limiter_holds_back_runs_on_its_removed_instance()
         @server.model(name="m", max_batch_size=1, instance_group=[group])
         def m(X: tnb.FP32[1]) -> tnb.FP32[1]:
             running.release()
-            gate.wait(20)
+            gate.wait(60)
             return X
 
         async def ask() -> None:
@@ -221,3 +221,51 @@ def test_sequences_go_on_while_their_strategy_changes(write_model: Callable[...,
         asyncio.run(ask())
         assert server["m"].served is served
         assert server["m"].stats()["inference_stats"]["fail"]["count"] == 0
+
+
+ASKS = """
+    @staticmethod
+    def auto_complete_config(config):
+        if {condition}:
+            config.set_dynamic_batching()
+        return config
+"""
+
+
+def without_batcher(server: Server) -> str:
+    config = server["m"].config
+    config.ClearField("dynamic_batching")
+    return config.apply()
+
+
+def test_a_batcher_that_is_taken_away_stays_away(write_model: Callable[..., Path]):
+    repository = write_model("m", python_model("x"), "dynamic_batching { }")
+    with Server(repository, port=0, model_control_mode="explicit", load_models=["m"]) as server:
+        assert without_batcher(server) == "in place"
+        file = repository / "m" / "config.pbtxt"
+        file.write_text(file.read_text().replace("dynamic_batching { }", ""))
+        server.load("m", anew=True)
+        assert not server["m"].config.HasField("dynamic_batching")
+        assert without_batcher(server) == "unchanged"
+
+
+def test_a_batcher_that_the_model_asks_for_cannot_be_taken_away(write_model: Callable[..., Path]):
+    model = python_model("x") + ASKS.format(condition="True")
+    for fields in ("dynamic_batching { }", ""):
+        with Server(write_model("m", model, fields), port=0) as server:
+            assert without_batcher(server) == "unchanged"
+            assert server["m"].config.HasField("dynamic_batching")
+
+
+def test_a_batcher_that_was_completed_can_be_taken_away_where_the_whole_configuration_is_given(
+    write_model: Callable[..., Path],
+):
+    model = python_model("x") + ASKS.format(condition='not config.as_dict()["instance_group"]')
+    with Server(write_model("m", model, ""), port=0) as server:
+        assert server["m"].config.HasField("dynamic_batching")
+        assert without_batcher(server) == "in place"
+        assert not server["m"].config.HasField("dynamic_batching")
+        asked = server["m"].config
+        asked.ClearField("instance_group")  # which it had been completed for
+        assert asked.apply() == "in place"
+        assert server["m"].config.HasField("dynamic_batching")

@@ -174,7 +174,7 @@ class Crowd:
         with self._lock:
             self._now += 1
             self.most = max(self.most, self._now)
-        self.go_on.wait(10)
+        assert self.go_on.wait(60)
         with self._lock:
             self._now -= 1
 
@@ -187,9 +187,7 @@ def test_instances_that_share_a_resource_take_turns(write_model: Write, monkeypa
     for name in ("one", "two"):
         repository = write_model(name, BLOCKING.format(gate="tests_crowd"), group.replace("'", '"'))
     with Server(repository, port=0, rate_limit=limit) as server:
-        threads = [
-            threading.Thread(target=ask, args=(server, 1), kwargs={"model": name}) for name in ("one", "two")
-        ] * 1
+        threads = [threading.Thread(target=ask, args=(server, 1), kwargs={"model": name}) for name in ("one", "two")]
         for each in threads:
             each.start()
         while crowd.most < most:
@@ -209,7 +207,7 @@ def test_a_batch_that_waits_for_resources_grows_also_when_the_batcher_goes_meanw
         @server.model(name="hog", instance_group=[group])
         def hog(X: tnb.FP32[1]) -> tnb.FP32[1]:
             running.set()
-            gate.wait(20)
+            gate.wait(60)
             return X
 
         @server.model(name="m", max_batch_size=4, dynamic_batching={}, instance_group=[group])

@@ -43,6 +43,18 @@ def test_a_line_is_written_as_triton_writes_it(log: logging.Logger, settings: Lo
     assert message == r'"a \"quoted\" word\nand a line"'
 
 
+def test_messages_are_written_as_they_are_if_the_environment_says_so(
+    settings: LogSettings, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("TRITON_SERVER_ESCAPE_LOG_MESSAGES", "0")
+    handler = LogHandler(settings)
+    handler.handle(logging.LogRecord("x", logging.INFO, "x.py", 1, 'a "quoted" word\nand a line', None, None))
+    handler.close()
+    first, second = lines(settings)
+    assert first.endswith('x.py:1] a "quoted" word')
+    assert second == "and a line"
+
+
 def test_a_table_stands_below_its_head_as_it_is(log: logging.Logger, settings: LogSettings):
     log.info(LogTable(("Model", "Status"), [("a", "READY"), ("long name", 'a "quoted" word\nand a line')]))
     assert lines(settings)[1:] == [

@@ -10,7 +10,7 @@ import pytest
 
 from tritonnb.core.datatypes import BOOL, BYTES, FP16, FP32
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.events import BatchExecuted, RequestArrived, StepSent
+from tritonnb.core.events import BatchExecuted, RequestArrived
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.telemetry.perfetto import to_perfetto
 from tritonnb.telemetry.stream import EventStream
@@ -114,55 +114,66 @@ def test_tensors_are_traced_when_asked_for(path: Path):
     ]
 
 
-def test_what_an_ensemble_sends_to_its_steps_is_traced_below_it(path: Path):
-    server = Server(file=str(path), levels=STAMPS, rate=1)
+class Ensemble:
+    """Sends each request on to the model of its one step, and answers what that answers."""
 
-    class Ensemble:
-        def submit(self, request: InferRequest) -> None:
-            request.serial, request.received_ns, request.queued_ns = 10, 100, 110
-            server.stream.emit(RequestArrived(120, "first", 1, 11, 1, 0, 0, "", 0, 0, 0))
-            server.stream.emit(StepSent(120, "e", 1, 10, 0, "first", 1, 11, 0, "inputs_ready"))
+    def __init__(self, name: str, step: str, model: Model | Ensemble) -> None:
+        self.name = name
+        self.step = step
+        self.model = model
 
+    def submit(self, request: InferRequest) -> None:
+        request.model_version, request.received_ns, request.queued_ns = 1, 10, 20
+        assert request.trace is not None
+        self.sent = InferRequest(self.step, request.inputs, self.answered, id=request.id)
+        self.above = request
+        request.trace.submit_below(self.model, self.sent)
+
+    def answered(self, request: InferRequest, response: InferResponse) -> None:
+        self.above.respond(self.above, response)
+
+
+def test_what_an_ensemble_sends_to_its_steps_is_traced_below_it_with_its_tensors(path: Path):
+    server = Server(file=str(path), levels=EVERYTHING, rate=1)
+    ensemble = Ensemble("e", "m", server.model)
     trace = server.tracer.sample("e", {})
     assert trace is not None
-    request = InferRequest("e", {}, lambda request, response: None, id="r")
-    trace.submit(Ensemble(), request)
-    server.stream.emit(BatchExecuted(160, "first", 1, 1, "f_0", 1, 130, 140, 150, 160, ((11, 1, 120, 120, ""),)))
-    trace.responded(InferResponse([]), 200)
+    x, y = (Tensor(name, FP32, np.zeros(1, np.float32)) for name in "XY")
+    trace.submit(ensemble, InferRequest("e", {"X": x}, lambda request, response: None, id="r"))
+    server.model.execute(ensemble.sent)
+    ensemble.sent.respond(ensemble.sent, InferResponse([y]))
     trace.finish()
     server.tracer.close()
-    entries = read(path)
-    assert [each for each in entries if "model_name" in each][1] == (
-        {"id": 2, "model_name": "first", "model_version": 1, "request_id": "r", "parent_id": 1}
-    )
-    below = [each["timestamps"][0] for each in entries if each["id"] == 2 and "timestamps" in each]
-    assert [(each["name"], each["ns"]) for each in below] == [
-        ("REQUEST_START", 120),
-        ("QUEUE_START", 120),
-        ("COMPUTE_START", 130),
-        ("COMPUTE_INPUT_END", 140),
-        ("COMPUTE_OUTPUT_START", 150),
-        ("COMPUTE_END", 160),
-        ("REQUEST_END", 160),
+    below = [each for each in read(path) if each["id"] == 2]
+    assert below[0] == {"id": 2, "model_name": "m", "model_version": 1, "request_id": "r", "parent_id": 1}
+    assert [each["timestamps"][0]["name"] for each in below if "timestamps" in each] == [
+        "REQUEST_START",
+        "QUEUE_START",
+        "COMPUTE_START",
+        "COMPUTE_INPUT_END",
+        "COMPUTE_OUTPUT_START",
+        "COMPUTE_END",
+        "REQUEST_END",
     ]
-    assert not any("COMPUTE_START" in str(each) for each in entries if each["id"] == 1)
+    tensors = [(each["activity"], each["tensor"]["name"]) for each in below if "tensor" in each]
+    assert tensors == [("TENSOR_QUEUE_INPUT", "X"), ("TENSOR_BACKEND_OUTPUT", "Y")]
+    assert not any("COMPUTE_START" in str(each) for each in read(path) if each["id"] == 1)
 
 
-def test_an_ensemble_that_is_a_step_may_have_sent_steps_before(path: Path):
+def test_an_ensemble_that_is_a_step_has_a_trace_that_ends_and_its_steps_are_below_it(path: Path):
     server = Server(file=str(path), levels=STAMPS, rate=1)
-
-    class Ensemble:
-        def submit(self, request: InferRequest) -> None:
-            server.stream.emit(StepSent(120, "inner", 1, 11, 0, "first", 1, 12, 0, "inputs_ready"))
-            server.stream.emit(StepSent(120, "e", 1, 10, 0, "inner", 1, 11, 0, "inputs_ready"))
-
+    inner = Ensemble("inner", "m", server.model)
     trace = server.tracer.sample("e", {})
     assert trace is not None
-    trace.submit(Ensemble(), InferRequest("e", {}, lambda request, response: None))
+    trace.submit(Ensemble("e", "inner", inner), InferRequest("e", {}, lambda request, response: None))
+    server.model.execute(inner.sent)
+    inner.sent.respond(inner.sent, InferResponse([]))
     trace.finish()
     server.tracer.close()
     named = {each["id"]: (each["model_name"], each.get("parent_id")) for each in read(path) if "model_name" in each}
-    assert named == {1: ("e", None), 2: ("inner", 1), 3: ("first", 2)}
+    assert named == {1: ("e", None), 2: ("inner", 1), 3: ("m", 2)}
+    ended = [each["id"] for each in read(path) if "REQUEST_END" in str(each)]
+    assert ended == [2, 3]
 
 
 def test_every_rate_th_request_is_traced(path: Path):

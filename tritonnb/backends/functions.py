@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from google.protobuf import json_format
 from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.backends.annotations import TensorType
@@ -26,6 +25,7 @@ from tritonnb.backends.contract import (
 )
 from tritonnb.core.datatypes import BYTES, as_bytes_array
 from tritonnb.core.errors import InternalError, InvalidArgumentError
+from tritonnb.model_config.fields import set_fields
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
 
 #: The name of a function's only output.
@@ -64,18 +64,22 @@ def config_of(function: Function, fields: Mapping[str, Any]) -> pb.ModelConfig:
         tensor = _tensor_type(annotation, "return value", name)
         config.output.add(name=output, data_type=tensor.datatype.number, dims=tensor.dims)
     try:
-        json_format.ParseDict(dict(fields), config)
-    except json_format.ParseError as error:
-        raise InvalidArgumentError(f"model '{name}': {error}") from error
+        set_fields(config, fields)
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"model '{name}': {error}") from None
     return config
 
 
 def _tensor_type(annotation: Any, what: str, name: str) -> TensorType:
     if not isinstance(annotation, TensorType) or not annotation.dims:
         raise InvalidArgumentError(
-            f"model '{name}': the {what} needs a tensor type with dims, such as FP32[1], not {annotation!r}"
+            f"model '{name}': the {what} needs a tensor type with dims, such as FP32[1], not {_shown(annotation)}"
         )
     return annotation
+
+
+def _shown(annotation: Any) -> str:
+    return "nothing" if annotation is inspect.Signature.empty else repr(annotation)
 
 
 class FunctionBackend(Backend):
@@ -131,6 +135,8 @@ class FunctionInstance(BackendModelInstance):
         if spec.name not in found:
             raise InternalError(f"model '{self._spec.name}' gave no output '{spec.name}', only {sorted(found)}")
         value = found[spec.name]
+        if value is None:
+            raise InternalError(f"model '{self._spec.name}' gave None for the output '{spec.name}'")
         array = as_bytes_array(value) if spec.datatype is BYTES else np.asarray(value, spec.datatype.numpy)
         if array.ndim != len(spec.dims) + batching:
             raise InternalError(

@@ -67,7 +67,6 @@ DATATYPES: tuple[DataType, ...] = (
     BOOL, UINT8, UINT16, UINT32, UINT64, INT8, INT16, INT32, INT64, FP16, FP32, FP64, BYTES, BF16,
 )  # fmt: skip
 BY_NAME: dict[str, DataType] = {each.name: each for each in DATATYPES}
-BY_CONFIG_NAME: dict[str, DataType] = {each.config_name: each for each in DATATYPES}
 BY_NUMBER: dict[int, DataType] = {each.number: each for each in DATATYPES}
 _BY_NUMPY = {each.numpy: each for each in DATATYPES if each is not BF16}
 

@@ -116,6 +116,20 @@ class EnsembleStepRequest(Protocol):
         """A decoupled model is about to respond: wait while later steps cannot keep up. Called on its thread."""
 
 
+class Submit(Protocol):
+    """What takes requests: a served model."""
+
+    def submit(self, request: InferRequest) -> None:
+        """Take a request."""
+
+
+class RequestTrace(Protocol):
+    """Follows a request that is traced."""
+
+    def submit_below(self, served: Submit, request: InferRequest) -> None:
+        """Give a request that the traced one leads to, to its model, and trace it, too."""
+
+
 class InferRequest:
     """One inference request.
 
@@ -160,6 +174,8 @@ class InferRequest:
         Implicit state handed to the backend (sequence models).
     step : EnsembleStepRequest or None
         What sent the request, if it is the request of a step of an ensemble.
+    trace : RequestTrace or None
+        What follows the request, if it is traced.
     """
 
     __slots__ = (
@@ -185,6 +201,7 @@ class InferRequest:
         "states",
         "step",
         "timeout_us",
+        "trace",
     )
 
     def __init__(
@@ -225,6 +242,7 @@ class InferRequest:
         self.accepted_by: Any = None
         self.states: Any = None
         self.step: EnsembleStepRequest | None = None
+        self.trace: RequestTrace | None = None
 
     def again(self, inputs: dict[str, Tensor], respond: Respond) -> InferRequest:
         """A new request like this one, which was checked, with other contents of the same shapes."""

@@ -47,7 +47,8 @@ def classify(
     result = np.empty((rows.shape[0], count), dtype=object)
     decimals = np.issubdtype(datatype.numpy, np.floating)
     for row, values in enumerate(rows):
-        for column, index in enumerate(np.argsort(values, kind="stable")[::-1][:count]):
+        best_first = values.size - 1 - np.argsort(values[::-1], kind="stable")[::-1]  # of equal ones the first
+        for column, index in enumerate(best_first[:count]):
             text = f"{values[index]:.6f}:{index}" if decimals else f"{values[index]}:{index}"
             if labels is not None and index < len(labels):
                 text += f":{labels[index]}"

@@ -20,6 +20,7 @@ from tritonnb.runtime.engine import Engine
 #: Triton's HTTP port, and how many ports after it are tried when it is taken.
 DEFAULT_PORT = 8000
 _PORTS_TRIED = 100
+_LAST_PORT = 65_535
 
 
 E = TypeVar("E", bound=Endpoint)
@@ -133,6 +134,8 @@ class Endpoints:
 
     async def _listen(self, service: str, host: str, ports: range | list[int], make: Callable[[int], E]) -> E:
         for port in ports:
+            if not 0 <= port <= _LAST_PORT:  # uvloop would take the remainder
+                raise InvalidArgumentError(f"cannot listen on {host}:{port}: ports end at {_LAST_PORT}")
             endpoint = make(port)
             try:
                 await endpoint.start()

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from google.protobuf import json_format
 from google.protobuf.message import Message
 from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.similar import did_you_mean
+from tritonnb.model_config.fields import set_fields
 from tritonnb.model_config.normalize import without_defaults
 
 _CHOICES = ("dynamic_batching", "sequence_batching")
@@ -47,7 +48,11 @@ def edited(config: pb.ModelConfig, fields: Mapping[str, Any]) -> pb.ModelConfig:
     for name, value in fields.items():
         places = [each for each in _places(changed) if name in each[0].DESCRIPTOR.fields_by_name]
         if not places:
-            raise InvalidArgumentError(f"the configuration of model '{config.name}' has no field '{name}' to edit")
+            known = {each for place, _ in _places(changed) for each in place.DESCRIPTOR.fields_by_name}
+            of = f" of model '{config.name}'" if config.name else ""
+            raise InvalidArgumentError(
+                f"the configuration{of} has no field '{name}' to edit{did_you_mean(name, known)}"
+            )
         innermost = places[0][1]
         for message, depth in places:
             if depth == innermost:
@@ -77,6 +82,6 @@ def _places(config: pb.ModelConfig) -> Iterator[tuple[Message, int]]:
 def _set(message: Message, name: str, value: Any) -> None:
     message.ClearField(name)
     try:
-        json_format.ParseDict({name: value}, message)
-    except json_format.ParseError as error:
-        raise InvalidArgumentError(f"field '{name}' cannot be {value!r}: {error}") from error
+        set_fields(message, {name: value})
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"field '{name}' cannot be {value!r}: {error}") from None

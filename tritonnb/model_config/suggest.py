@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from google.protobuf.descriptor import Descriptor, EnumDescriptor
+from google.protobuf.descriptor import EnumDescriptor
 from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.model_config.edit import edit_text
+from tritonnb.model_config.fields import MESSAGES, fields_of
 from tritonnb.model_config.tokens import ConfigSyntaxError, Kind, Token, tokens_before
 
 
@@ -30,7 +31,7 @@ def fix_for_syntax(text: str, error: ConfigSyntaxError) -> Fix | None:
     """A fix for what the parser complains about, if there is one to suggest."""
     tokens = list(tokens_before(text, error.line, error.column, including=True))
     if found := re.match(r'Message type "([^"]+)" has no field named "([^"]+)"', error.detail):
-        return _similar(text, tokens[:-1], found[2], _fields(found[1]))
+        return _similar(text, tokens[:-1], found[2], fields_of(found[1]))
     if found := re.match(r'Unknown enumeration value of "([^"]+)" for field "([^"]+)"', error.detail):
         return _similar(text, tokens[:-1], found[1], _enum_values(found[2]), prefixed=True)
     if not tokens:
@@ -69,26 +70,10 @@ def _inserted(text: str, at: int, addition: str) -> Fix:
     return Fix(f"insert {addition}", (raw[:at] + addition.encode() + raw[at:]).decode("utf-8", "surrogateescape"))
 
 
-def _messages(within: Descriptor) -> Iterator[Descriptor]:
-    yield within
-    for each in within.nested_types:
-        yield from _messages(each)
-
-
-_MESSAGES = {
-    message.full_name: message for top in pb.DESCRIPTOR.message_types_by_name.values() for message in _messages(top)
-}
-
-
-def _fields(message: str) -> list[str]:
-    known = _MESSAGES.get(message)
-    return list(known.fields_by_name) if known is not None else []
-
-
 def _enum_values(field: str) -> set[str]:
     enums: list[EnumDescriptor] = [
         each.fields_by_name[field].enum_type
-        for each in _MESSAGES.values()
+        for each in MESSAGES.values()
         if field in each.fields_by_name and each.fields_by_name[field].enum_type is not None
     ]
     return {value.name for enum in enums for value in enum.values}

@@ -25,7 +25,7 @@ from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.events import BatchSent, Packed, RequestArrived, pack, unpack
-from tritonnb.notebook.feed import Feed, Json
+from tritonnb.notebook.feed import MOST_BATCHES, TICKS, Feed, Json
 from tritonnb.notebook.last_state import LIVE, KeepsLastState
 from tritonnb.runtime.served_model import ServedModel
 from tritonnb.scheduling.sequence_batcher import SequenceBatcher
@@ -38,11 +38,13 @@ if TYPE_CHECKING:
 _STATIC = Path(__file__).parent / "static"
 #: Joined to one module: a widget's module can import nothing that lies beside it.
 _PARTS = ("story", "surface", "lanes", "export", "words", "view")
-#: How often a view is told, in sight and out of sight.
-_TICK_S, _UNSEEN_S = 0.1, 1.0
+#: How often a view is told: in sight, where more happens than is drawn, and out of sight.
+_TICK_S, _BUSY_S, _UNSEEN_S = 0.1, 0.2, 1.0
 _IDLE_NS, _REST_NS, _HISTORY_NS = 500_000_000, 1_000_000_000, 10_000_000_000
-#: Events folded before other threads have their turn: a few tenths of a millisecond.
-_AT_ONCE = 200
+#: Events folded before other threads have their turn: less than a millisecond.
+_AT_ONCE = 1000
+#: Of the time, what pictures for who has no kernel may take.
+_STILL_SHARE = 0.01
 #: Batches of a recording that are shown at most.
 _LONGEST = 5000
 
@@ -61,11 +63,12 @@ def watch(model: ModelHandle) -> LiveBatchView:
 def compare(comparison: Comparison) -> widgets.VBox:
     """Both runs of a comparison, one below the other, what differs marked; both follow what one does to either."""
     runs = (comparison.before, comparison.after)
-    until = max(each.span_ns[1] - each.span_ns[0] for each in runs) / 1e6
+    until = max((each.span_ns[1] - each.span_ns[0]) * TICKS // 1_000_000 for each in runs)
     views = [view(each) for each in runs]
     for each, numbers in zip(views, comparison.regrouped(), strict=True):
-        batches = [{**batch, "differs": batch["n"] in numbers} for batch in each.history["batches"]]
-        each.history = {**each.history, "now": until, "batches": batches}
+        batches = each.history["batches"]
+        differs = [number in numbers for number in batches.get("n", ())]
+        each.history = {**each.history, "now": until, "batches": {**batches, "differs": differs}}
     widgets.jslink((views[0], "moment"), (views[1], "moment"))
     difference = comparison.difference()
     table = widgets.HTML(comparison._repr_html_())
@@ -162,7 +165,9 @@ class LiveBatchView(BatchView):
         self._events: deque[Packed] = deque()
         self._recent: deque[Packed] = deque(maxlen=2000)
         self._feed = self._server.call(self._begin)
+        self._stateful = self._feed.config.HasField("sequence_batching")
         self._stop = threading.Event()
+        self._busy = False
         self._in_sight: dict[str, bool] = {}  # as browsers say, of every place where it is shown
         self.ended = threading.Event()
         super().__init__(self._feed.history(time.monotonic_ns()), live=True)
@@ -198,30 +203,29 @@ class LiveBatchView(BatchView):
         return feed
 
     def _look(self) -> Json:
-        """What no event tells: who owns which slot now, who waits in the backlog, and a changed configuration."""
-        engine = self._server.engine
-        self._feed.reconfigured(engine.model(self._name).config)
-        served = engine.model(self._name)
+        """What no event tells: a changed configuration, who owns which slot now, and who waits in the backlog."""
+        served = self._server.engine.model(self._name)
+        changed = {"meta": self._feed.meta} if self._feed.reconfigured(served.config) else {}
         if not isinstance(served, ServedModel) or not isinstance(served.scheduler, SequenceBatcher):
-            return {}
+            return changed
         scheduler = served.scheduler
         now, idle = time.monotonic_ns(), scheduler.table.max_sequence_idle_ns
         names = {each.spec.index: each.spec.name for each in served.instances}
-        return {
-            "owners": [
-                [each.id, names[each.slot.instance], each.slot.index, (each.seen_ns + idle - now) / 1e6]
-                for each in scheduler.table.known.values()
-                if each.slot is not None and each.slot.instance in names
-            ],
-            "backlog": [each.id for each in scheduler.table.backlog],
-        }
+        owners = [
+            [each.id, names[each.slot.instance], each.slot.index, (each.seen_ns + idle - now) / 1e6]
+            for each in scheduler.table.known.values()
+            if each.slot is not None and each.slot.instance in names
+        ]
+        return {**changed, "seen": {"owners": owners, "backlog": [each.id for each in scheduler.table.backlog]}}
 
     # --- on the view's thread -----------------------------------------------------------------
 
     @property
     def _tick_s(self) -> float:
         """A browser's word comes only between cells, so that also a view that was out of sight is told."""
-        return _UNSEEN_S if self._in_sight and not any(self._in_sight.values()) else _TICK_S
+        if self._in_sight and not any(self._in_sight.values()):
+            return _UNSEEN_S
+        return _BUSY_S if self._busy else _TICK_S
 
     def _update(self) -> None:
         try:
@@ -230,23 +234,30 @@ class LiveBatchView(BatchView):
             self._finish()
 
     def _follow(self) -> None:
-        sent_ns = saved_ns = 0
+        sent_ns = saved_ns = looked_ns = kept_ns = counted = 0
         stale = unkept = False
         seen: Json = {}
         while not self._stop.wait(self._tick_s):
-            try:
-                before, seen = seen, self._server.call(self._look)
-            except (TritonError, RuntimeError):  # the model or the server is gone
-                return
-            self._drain()
             now = time.monotonic_ns()
+            before, told = seen, {}
+            if self._stateful or now - looked_ns > _IDLE_NS:
+                try:
+                    told = self._server.call(self._look)
+                except (TritonError, RuntimeError):  # the model or the server is gone
+                    return
+                looked_ns, seen = now, told.get("seen", {})
+            self._drain()
             # Where nothing happens, idle sequences still come nearer to losing their slots.
-            if not self._feed.quiet or (seen != before and now - sent_ns > _IDLE_NS):
+            if not self._feed.quiet or "meta" in told or (seen != before and now - sent_ns > _IDLE_NS):
                 unkept = unkept or not self._feed.quiet
-                self.send({**self._feed.flush(now), "meta": self._feed.meta(), "seen": seen})
-                sent_ns, stale = now, True
-            elif unkept and now - sent_ns > _REST_NS:  # a figure is drawn when there is time for it
+                now = time.monotonic_ns()
+                self.send({**self._feed.flush(now), **told})
+                batches = self._feed.counts.batches
+                self._busy = (batches - counted) * _TICK_S > MOST_BATCHES * (now - sent_ns) / 1e9
+                counted, sent_ns, stale = batches, now, True
+            elif unkept and now - sent_ns > _REST_NS and now > kept_ns:  # a figure is drawn when there is time for it
                 self.keep_last_state(at_once=True)
+                kept_ns = now + int((time.monotonic_ns() - now) / _STILL_SHARE)
                 unkept = False
             if stale and now - saved_ns > _HISTORY_NS:
                 self.history = {**self._feed.history(sent_ns), "seen": seen}

@@ -49,6 +49,8 @@ _APPLIED = {
     "loaded": "Loaded: the model is served now.",
 }
 
+_COMPLETED = "Nothing to apply: where no batcher is written, the model or its backend asks for dynamic_batching."
+
 _FAILED = "The model failed to load and is not served: mend its configuration and apply it."
 
 #: The editors that are open, by server and model: showing one twice shows the same.
@@ -131,6 +133,7 @@ class ConfigEditor(KeepsLastState, anywidget.AnyWidget):
         if self._running is None:
             self._say("error", _FAILED)
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._handing = threading.Lock()  # what is handed to the worker is done, or refused because there is none
         self.observe(lambda change: self._do(self._check), "text")
         self.on_msg(_on_message)
         threading.Thread(target=self._work, name=f"tritonnb editor {model.name}", daemon=True).start()
@@ -192,10 +195,7 @@ class ConfigEditor(KeepsLastState, anywidget.AnyWidget):
 
     def close(self) -> None:
         """Take the editor away; the model goes on as it is."""
-        handle, self._handle = self._handle, None
-        if handle is not None:
-            _open.get(handle.server, {}).pop(self.model, None)
-            self._jobs.put(None)
+        self._let_go()
         super().close()
 
     @traitlets.validate("text")
@@ -217,10 +217,11 @@ class ConfigEditor(KeepsLastState, anywidget.AnyWidget):
                 self._say("error", str(error))
                 done.set_exception(error)
 
-        if self._handle is None:
-            done.set_exception(RuntimeError("the editor is closed"))
-        else:
-            self._jobs.put(run)
+        with self._handing:
+            if self._handle is not None:
+                self._jobs.put(run)
+                return done
+        done.set_exception(RuntimeError("the editor is closed"))
         return done
 
     def _work(self) -> None:
@@ -229,24 +230,28 @@ class ConfigEditor(KeepsLastState, anywidget.AnyWidget):
                 job = self._jobs.get(timeout=_LOOK_S)
             except queue.Empty:
                 job = self._look
-            if job is None or (self._handle is not None and not self._handle.server.alive):
-                break
+            if job is None:
+                return
+            handle = self._handle
+            if handle is not None and not handle.server.alive:
+                self._end()
             with contextlib.suppress(RuntimeError):  # the server was stopped meanwhile
                 job()
             self.keep_last_state()
-        if self._handle is not None:
-            self._end()
 
     def _end(self) -> None:
         """The server was stopped: keep showing the last state, and let go of the server."""
-        handle, self._handle = self._handle, None
-        if handle is not None:
-            _open.get(handle.server, {}).pop(self.model, None)
+        self._let_go()
         self.status = {**self.status, "ended": True, "busy": ""}
         self._say("", "The server has been stopped; this is the last state.")
-        while not self._jobs.empty():
-            if (job := self._jobs.get()) is not None:
-                job()
+
+    def _let_go(self) -> None:
+        """Take no more jobs, and let go of the server."""
+        with self._handing:
+            handle, self._handle = self._handle, None
+            self._jobs.put(None)
+        if handle is not None:
+            _open.get(handle.server, {}).pop(self.model, None)
 
     def _check(self) -> None:
         text = self.text
@@ -293,7 +298,8 @@ class ConfigEditor(KeepsLastState, anywidget.AnyWidget):
         self._failure = None
         self._follow(self._running_config(), text)
         self.report = self._report(self.text)
-        self._say("good", _APPLIED[done])
+        added = done == "unchanged" and config.WhichOneof("scheduling_choice") != _scheduling(self._running)
+        self._say("good", _COMPLETED if added else _APPLIED[done])
         return done
 
     def _revert(self) -> None:
@@ -375,6 +381,10 @@ class ConfigEditor(KeepsLastState, anywidget.AnyWidget):
             return str(text_format.MessageToString(without_defaults(running), use_short_repeated_primitives=True))
         assert self._file.text is not None
         return edit_text(self._file.text, _like(found, running))
+
+
+def _scheduling(config: Any) -> Any:
+    return None if config is None else config.WhichOneof("scheduling_choice")
 
 
 def _like(found: Diagnosis, running: Any) -> Any:

@@ -1,7 +1,8 @@
 """``server.dashboard()``: a server's models, one of them opened in tabs.
 
 One thread asks the server every quarter of a second and sends what has changed, so the dashboard goes on
-while a cell runs; the browser's messages are only handed to that thread.
+while a cell runs; the browser's messages are only handed to that thread. A model that failed to load is among the
+others with its reason and its configuration; once that is mended and applied, the rest of its tabs come.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import html
 import queue
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import ipywidgets as widgets
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from tritonnb.server import Server
 
 _EVERY_S = 0.25
+_CONFIGURATION = "Configuration"
+W = TypeVar("W", ConfigEditor, Traffic)
 
 
 class Dashboard(KeepsLastState, widgets.VBox):  # type: ignore[misc]
@@ -47,6 +50,7 @@ class Dashboard(KeepsLastState, widgets.VBox):  # type: ignore[misc]
         self._statistics = widgets.HTML()
         self._tabs = widgets.Tab()
         self._model: ModelHandle | None = None
+        self._served = False
         self._editor: ConfigEditor | None = None
         self._own: list[ConfigEditor | Traffic] = []
         self._view: LiveBatchView | None = None
@@ -98,7 +102,8 @@ class Dashboard(KeepsLastState, widgets.VBox):  # type: ignore[misc]
 
     def _refresh(self) -> None:
         self._card.value = server_card(self._server)
-        names = list(self._server)
+        failed = self._server.call(self._server.engine.failures)
+        names = [*self._server, *failed]
         if list(self._choice.options) != names:
             chosen = self._choice.value
             self._choice.options = names
@@ -106,26 +111,46 @@ class Dashboard(KeepsLastState, widgets.VBox):  # type: ignore[misc]
                 self._choice.value = chosen
         if self._model is not None:
             self._statistics.value = model_card(self._model)
+            if (self._model.name in names) and (self._model.name not in failed) != self._served:
+                self._arrange()
+                self._tabs.selected_index = self._tabs.titles.index(_CONFIGURATION)  # there it was mended, or is to be
         self.keep_last_state()
 
     def _open(self, name: str | None) -> None:
         if name is None or (self._model is not None and self._model.name == name):
             return
-        self._close_view()
-        model = self._model = self._server[name]
-        self._statistics.value = model_card(model)
-        shared = is_open(model), has_traffic(model)
-        self._editor, traffic = edit_config(model), open_traffic(model)
-        opened: tuple[ConfigEditor | Traffic, ...] = (self._editor, traffic)
-        self._own += [each for each, already in zip(opened, shared, strict=True) if not already]
-        if not model.config.HasField("ensemble_scheduling"):  # which has no batches of its own
-            self._view = LiveBatchView(model)
-        self._live.children = (traffic,) if self._view is None else (traffic, self._view)
-        tabs = {"Live": self._live, "Configuration": self._editor, "Statistics": self._statistics}
-        self._tabs.children = tuple(tabs.values())
-        self._tabs.titles = tuple(tabs)
+        self._model = self._server[name]
+        self._arrange()
         self._tabs.selected_index = 0
         self.keep_last_state(at_once=True)
+
+    def _arrange(self) -> None:
+        """The tabs of the model, as far as there is something in them."""
+        assert self._model is not None
+        self._close_view()
+        model = self._model
+        self._served = not self._server.call(self._server.engine.failure, model.name)
+        self._statistics.value = model_card(model)
+        self._editor = self._opened(edit_config, is_open)
+        tabs: dict[str, widgets.Widget] = {}
+        if self._served:
+            traffic = self._opened(open_traffic, has_traffic)
+            if not model.config.HasField("ensemble_scheduling"):  # which has no batches of its own
+                self._view = LiveBatchView(model)
+            self._live.children = (traffic,) if self._view is None else (traffic, self._view)
+            tabs["Live"] = self._live
+        tabs |= {_CONFIGURATION: self._editor, "Statistics" if self._served else "Why it failed": self._statistics}
+        self._tabs.children = tuple(tabs.values())
+        self._tabs.titles = tuple(tabs)
+
+    def _opened(self, open_one: Callable[[ModelHandle], W], is_already: Callable[[ModelHandle], bool]) -> W:
+        """A widget of the model; what the dashboard opened, it closes."""
+        assert self._model is not None
+        shared = is_already(self._model)
+        opened = open_one(self._model)
+        if not shared:
+            self._own.append(opened)
+        return opened
 
     def _close_view(self) -> None:
         """Configurations stay open, with what was edited in them, and traffic goes on."""

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
 from tritonnb.profile.examples import Examples, Inputs, Shapes, examples
+from tritonnb.profile.progress import wait
 from tritonnb.profile.result import LoadResult
 from tritonnb.profile.targets import InProcess, OverHttp, Shot, Target
 from tritonnb.profile.workload import Clients, OpenLoop, workload
@@ -203,7 +204,7 @@ class Load:
         return self._table(max(0, len(self._answers) // 5 - count))
 
     def wait(self, timeout: float | None = None) -> LoadResult:
-        """Wait until the traffic is over and everything is answered.
+        """Wait until the traffic is over and everything is answered; a notebook shows how far it is.
 
         An interrupt (``KeyboardInterrupt``) stops the traffic; what was measured stays in `result`.
 
@@ -217,11 +218,7 @@ class Load:
         TimeoutError
             If it is not over by then; it goes on.
         """
-        try:
-            return self._finished.result(timeout)
-        except KeyboardInterrupt:
-            self.stop()
-            raise
+        return wait(self._finished, timeout, self._counts, self.stop)
 
     def __await__(self) -> Generator[Any, None, LoadResult]:
         return asyncio.wrap_future(self._finished).__await__()

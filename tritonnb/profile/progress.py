@@ -1,22 +1,61 @@
-"""How far something long has come, on one line that changes; in a notebook only."""
+"""Waiting for something long: it can be interrupted, and a notebook shows meanwhile how far it is."""
 
 from __future__ import annotations
 
 import html
+import math
 import sys
+import time
 from collections.abc import Callable, Iterator
+from concurrent import futures
+from concurrent.futures import Future
 from contextlib import contextmanager
+from typing import TypeVar
+
+T = TypeVar("T")
+#: How often who waits looks how far it is, in seconds. Who slept until the end instead would never
+#: hear of an interrupt that came just before: only a signal that finds it asleep wakes a thread.
+_LOOK_S = 0.2
+
+
+def wait(finished: Future[T], timeout: float | None, told: Callable[[], str], stop: Callable[[], None]) -> T:
+    """Wait for what is under way.
+
+    Parameters
+    ----------
+    finished : concurrent.futures.Future
+    timeout : float or None
+        Seconds.
+    told : callable
+        How far it is, in words.
+    stop : callable
+        Called if an interrupt (``KeyboardInterrupt``) ends the waiting.
+
+    Returns
+    -------
+    object
+        The result of ``finished``.
+
+    Raises
+    ------
+    TimeoutError
+        If there is none by then.
+    """
+    end = math.inf if timeout is None else time.monotonic() + timeout
+    try:
+        with _line() as tell:
+            while not finished.done() and (left := end - time.monotonic()) > 0:
+                futures.wait([finished], min(left, _LOOK_S))
+                tell(told())
+            return finished.result(0)
+    except KeyboardInterrupt:
+        stop()
+        raise
 
 
 @contextmanager
-def progress() -> Iterator[Callable[[str], None]]:
-    """A line to tell the progress on; it goes away at the end.
-
-    Examples
-    --------
-    >>> with progress() as tell:
-    ...     tell("half of it")
-    """
+def _line() -> Iterator[Callable[[str], None]]:
+    """A line of the notebook to tell the progress on, from the first word to the end."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     if getattr(shell, "kernel", None) is None:
@@ -24,8 +63,16 @@ def progress() -> Iterator[Callable[[str], None]]:
         return
     from IPython.display import HTML, display
 
-    line = display(HTML(""), display_id=True)
+    shown = display(HTML(""), display_id=True)
+    said = ""
+
+    def tell(text: str) -> None:
+        nonlocal said
+        if text != said:
+            said = text
+            shown.update(HTML(f"<i>{html.escape(text)}</i>"))
+
     try:
-        yield lambda text: line.update(HTML(f"<i>{html.escape(text)}</i>"))
+        yield tell
     finally:
-        line.update(HTML(""))
+        shown.update(HTML(""))

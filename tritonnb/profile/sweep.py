@@ -6,9 +6,7 @@ import asyncio
 import html
 import math
 import os
-import time
 from collections.abc import Callable, Generator, Iterable
-from concurrent import futures
 from concurrent.futures import Future
 from functools import partial
 from itertools import product
@@ -24,7 +22,7 @@ from tritonnb.model_config.validate import validate
 from tritonnb.profile import trial
 from tritonnb.profile.constraint import Constraint
 from tritonnb.profile.examples import Inputs, Shapes
-from tritonnb.profile.progress import progress
+from tritonnb.profile.progress import wait
 from tritonnb.profile.service_times import measure
 from tritonnb.profile.sweep_result import SweepResult, rank_by, told
 from tritonnb.profile.trial import Stopped, Trial
@@ -38,8 +36,6 @@ if TYPE_CHECKING:
     from tritonnb.model_handle import ModelHandle
 
 Way = Callable[[dict[str, Any], pb.ModelConfig], Trial]
-#: How often a cell that waits looks how far it is, in seconds.
-_TELL_S = 0.2
 
 
 def sweep(
@@ -237,18 +233,7 @@ class Sweep:
         TimeoutError
             If it is not over by then; it goes on.
         """
-        end = math.inf if timeout is None else time.monotonic() + timeout
-        with progress() as tell:
-            try:
-                said = ""
-                while not self.done and (left := end - time.monotonic()) > 0:
-                    if said != self._told():
-                        tell(said := self._told())
-                    futures.wait([self._finished], min(left, _TELL_S))
-                return self._finished.result(0)
-            except KeyboardInterrupt:
-                self.stop()
-                raise
+        return wait(self._finished, timeout, self._told, self.stop)
 
     def __await__(self) -> Generator[Any, None, SweepResult]:
         return asyncio.wrap_future(self._finished).__await__()

@@ -180,10 +180,15 @@ class OverHttp:
         sequence = shot.arrival.sequence_id
         previous = self._last.get(sequence) if sequence else None
         shot.sent = task = self._loop.loop.create_task(self._post(shot, head, body, previous))
+        task.add_done_callback(lambda done: self._given_up(shot) if done.cancelled() else None)
         if sequence:
             self._last[sequence] = task
             if shot.arrival.sequence_end:
                 task.add_done_callback(lambda done: self._forget(sequence, done))
+
+    def _given_up(self, shot: Shot) -> None:
+        """Answer for a task that was cancelled, perhaps before it began."""
+        shot.answered(shot, time.monotonic_ns(), "cancelled by the client")
 
     def _forget(self, sequence: int | str, done: object) -> None:
         if self._last.get(sequence) is done:
@@ -197,8 +202,6 @@ class OverHttp:
             status, content = await self._client.post(head, body)
             if status != 200:
                 error = _error_text(content) or f"HTTP status {status}"
-        except asyncio.CancelledError:
-            error = "cancelled by the client"
         except Exception as raised:  # whatever it is, the load waits for an answer
             error = str(raised) or type(raised).__name__
         shot.answered(shot, time.monotonic_ns(), error)
@@ -246,7 +249,9 @@ def _parameters(arrival: Arrival) -> dict[str, Any]:
 def _spec(url: str) -> ModelSpec:
     """The model's tensors, as its server tells them."""
     if "/v2/models/" not in url:
-        raise InvalidArgumentError(f"'{url}' is no model's URL: give http://HOST:PORT/v2/models/NAME")
+        raise InvalidArgumentError(
+            f"'{url}' is no model's URL: give http://HOST:PORT/v2/models/NAME, or server['NAME']"
+        )
     try:
         with urllib.request.urlopen(f"{url}/config", timeout=30) as answer:
             text = answer.read()

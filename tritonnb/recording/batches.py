@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tritonnb.core.events import BatchExecuted, BatchSent, Event, RequestArrived
 from tritonnb.core.messages import SEQUENCE_END, SEQUENCE_START
 from tritonnb.scheduling.decisions import Reason
-from tritonnb.scheduling.reasons import explain
+from tritonnb.scheduling.reasons import counted, explain
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +63,8 @@ class Batch:
         return self.exec_end_ns - self.exec_start_ns
 
     def __repr__(self) -> str:
-        return (
-            f"<Batch {self.number}: {len(self.requests)} requests, {self.size} rows on {self.instance}; "
-            f"{self.compute_ns / 1e6:.2f} ms>"
-        )
+        requests, rows = counted(len(self.requests), "request"), counted(self.size, "row")
+        return f"<Batch {self.number}: {requests}, {rows} on {self.instance}; {self.compute_ns / 1e6:.2f} ms>"
 
 
 @dataclass(frozen=True, slots=True)

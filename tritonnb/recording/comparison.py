@@ -110,6 +110,7 @@ class Comparison:
         return (
             f"<p><b>{html.escape(self.verdict())}</b></p>"
             f"<table style='margin-left:0'><thead>{head}</thead><tbody>{rows}</tbody></table>"
+            "<p>Both in virtual time: these arrivals, these times of executions, and nothing else that takes time.</p>"
         )
 
 

@@ -19,6 +19,7 @@ from tritonnb.core.events import RequestArrived
 from tritonnb.recording.sequences import IDLE
 from tritonnb.scheduling import reasons
 from tritonnb.scheduling.from_config import sequence_batcher_settings
+from tritonnb.scheduling.reasons import counted
 
 if TYPE_CHECKING:
     from tritonnb.recording.recording import Recording
@@ -141,7 +142,7 @@ def _idle_timeout(rec: Recording, config: pb.ModelConfig) -> Findings:
             yield (
                 f"Sequence {stay.sequence} lost slot {stay.slot} of {stay.instance} to the idle timeout: its next "
                 f"request came after {came_ms:.1f} ms, max_sequence_idle_microseconds allows {limit_ms:g} ms, so "
-                f"{_count(len(after), 'request was', 'requests were')} refused for want of the START flag.",
+                f"{counted(len(after), 'request was', 'requests were')} refused for want of the START flag.",
                 evidence,
             )
 
@@ -179,7 +180,7 @@ def _beyond_capacity(rec: Recording, config: pb.ModelConfig) -> Findings:
         yield (
             f"Concurrency is beyond capacity: {inside:.0f} rows were in the server on average = {rate:.0f} rows a "
             f"second x {stay * 1e3:.1f} ms (Little's law), and {room} can run at once "
-            f"({_count(instances, 'instance', 'instances')} x max_batch_size {room // instances}), on instances that "
+            f"({counted(instances, 'instance')} x max_batch_size {room // instances}), on instances that "
             f"were {busy:.0%} busy. More concurrency adds waiting, not throughput: {room} rows inside would take "
             f"{room / rate * 1e3:.1f} ms each.",
             evidence,
@@ -188,10 +189,6 @@ def _beyond_capacity(rec: Recording, config: pb.ModelConfig) -> Findings:
 
 def _batches(config: pb.ModelConfig) -> bool:
     return bool(config.max_batch_size > 1) and config.HasField("dynamic_batching")
-
-
-def _count(number: int, one: str, many: str) -> str:
-    return f"{number} {one if number == 1 else many}"
 
 
 _FILLED = (reasons.PREFERRED_SIZE, reasons.FULL, reasons.OVERSHOOTS_PREFERRED, reasons.DOES_NOT_FIT)

@@ -29,6 +29,7 @@ from tritonnb.recording.instances import instances_of, natural
 from tritonnb.recording.journeys import Journey, journeys
 from tritonnb.recording.quantiles import quantile
 from tritonnb.recording.sequences import Stay, slot_count, stays
+from tritonnb.scheduling.reasons import counted
 from tritonnb.simulation.arrivals import Arrival
 from tritonnb.simulation.run import run
 from tritonnb.simulation.service import Service, table
@@ -275,8 +276,8 @@ class Recording:
             return "Nothing was executed."
         found = self.summary()
         words = (
-            f"{_count(found['requests'], 'request')} ran in {_count(found['batches'], 'batch', 'batches')}: mean batch "
-            f"{found['mean_batch_size']:.1f} rows; {found['rows_batched']:.0%} of rows shared a batch; "
+            f"{counted(found['requests'], 'request')} ran in {counted(found['batches'], 'batch', 'batches')}: "
+            f"mean batch {found['mean_batch_size']:.1f} rows; {found['rows_batched']:.0%} of rows shared a batch; "
             f"the oldest request waited {self._waited(found['longest_queue_ms'])}"
         )
         for name in ("refused", "failed"):
@@ -347,10 +348,6 @@ class Recording:
     def median_ms(self, size: int) -> float:
         """How long a batch of this many rows ran: the median, in milliseconds."""
         return statistics.median(each.compute_ns / 1e6 for each in self.batches if each.size == size)
-
-
-def _count(number: int, one: str, many: str = "") -> str:
-    return f"{number} {one if number == 1 else many or f'{one}s'}"
 
 
 def _delay_us(config: pb.ModelConfig) -> int:

@@ -320,6 +320,10 @@ class Engine:
         """Why a model is not served, if that is because it failed to load; else an empty text."""
         return self._table.failure(name)
 
+    def failures(self) -> dict[str, str]:
+        """Why models are not served, by name, where that is because they failed to load."""
+        return self._table.failures()
+
     async def check(self, name: str, config: Any) -> Any:
         """What a model would run under a configuration; nothing is changed.
 

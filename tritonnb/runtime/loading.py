@@ -151,7 +151,17 @@ class ModelLoader:
         config = finish_config(source.config, source.directory, gpus=(), default_instance_count=lambda kind: 1)
         return ModelContext(source.name, version, config, source.directory)
 
-    def _create_backend_model(self, source: ModelSource, version: int) -> tuple[ModelContext, BackendModel]:
+    async def completed(self, source: ModelSource) -> Any:
+        """A model's configuration with what its backend adds to it; the model is not loaded.
+
+        Raises
+        ------
+        TritonError
+            If the backend refuses it.
+        """
+        return await self.in_thread(lambda: self._completed(source, max(source.versions, default=1))[2])
+
+    def _completed(self, source: ModelSource, version: int) -> tuple[Backend, ModelContext, Any]:
         backend = source.backend or self._backends.get(source.config.backend)
         context = ModelContext(
             source.name,
@@ -163,6 +173,11 @@ class ModelLoader:
         )
         with _AsTritonError():
             config = backend.auto_complete(context) if self._options.auto_complete_config else source.config
+        return backend, context, config
+
+    def _create_backend_model(self, source: ModelSource, version: int) -> tuple[ModelContext, BackendModel]:
+        backend, context, config = self._completed(source, version)
+        with _AsTritonError():
             config = finish_config(
                 config,
                 source.directory,

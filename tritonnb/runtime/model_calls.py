@@ -111,11 +111,10 @@ class ModelCalls:
             served = self._callee(request, decoupled)
             if caller is not None:
                 self._wait(request, served, caller)
-            trace = None if cause is None else self._engine.tracer.call(cause, request)
-            if trace is None:
+            if cause is None or cause.trace is None:
                 served.submit(request)
             else:
-                trace.submit(served, request)
+                cause.trace.submit_below(served, request)
         except TritonError as error:
             request.accepted_by = None
             request.respond(request, InferResponse(error=error))

@@ -167,6 +167,10 @@ class ModelTable:
         model = self.models.get(name)
         return "" if model is None or model.ready_versions() else model.poll_failure or model.failure
 
+    def failures(self) -> dict[str, str]:
+        """Why models are not served, by name, where the last attempt to load them failed."""
+        return {name: cause for name in sorted(self.models) if (cause := self.failure(name))}
+
     def all_ready(self) -> bool:
         """Whether no version is loading, unloading, or failed, and no model has none where it should have one."""
         return all(
@@ -180,9 +184,10 @@ class ModelTable:
         return sorted(name for name, model in self.models.items() if part in model.parts())
 
     def index(self, on_disk: Mapping[str, int], ready_only: bool) -> list[dict[str, str]]:
-        """The repository index: every model on disk, with in how many repositories, or in the table."""
+        """The repository index: every model on disk, with in how many repositories, and every other that was found."""
         rows: list[dict[str, str]] = []
-        for name in sorted({*on_disk, *self.models}):
+        found = (name for name, model in self.models.items() if model.versions or not model.poll_failure)
+        for name in sorted({*on_disk, *found}):
             if on_disk.get(name, 0) > 1:
                 if not ready_only:
                     rows.append({"name": name, "state": State.UNAVAILABLE.value, "reason": DUPLICATE})

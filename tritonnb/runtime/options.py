@@ -11,6 +11,9 @@ from tritonnb.scheduling.rate_limiter import Resource
 from tritonnb.telemetry.log_settings import LogSettings
 from tritonnb.telemetry.trace_settings import TraceOptions
 
+CONTROL_MODES = ("none", "explicit", "poll")
+RATE_LIMITS = ("off", "execution_count")
+
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
@@ -84,6 +87,12 @@ class EngineOptions:
     server_id: str = "triton"
     trace: TraceOptions = field(default_factory=TraceOptions)
     log: LogSettings = field(default_factory=LogSettings)
+
+    def __post_init__(self) -> None:
+        for name, choices in (("model_control_mode", CONTROL_MODES), ("rate_limit", RATE_LIMITS)):
+            value = getattr(self, name)
+            if value not in choices:
+                raise InvalidArgumentError(f"{name} cannot be {value!r}: one of {', '.join(map(repr, choices))}")
 
     def settings_of(self, backend: str) -> dict[str, str]:
         """The ``--backend-config`` settings that a backend sees, global ones included."""

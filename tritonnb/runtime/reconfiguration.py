@@ -9,7 +9,7 @@ from typing import Any
 from google.protobuf import json_format
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.model_config.diff import effect_of, with_scheduling_of
+from tritonnb.model_config.diff import effect_of, replaced, with_scheduling_of
 from tritonnb.model_config.load import ConfigError, config_path
 from tritonnb.model_config.normalize import normalize
 from tritonnb.runtime import in_place
@@ -64,7 +64,7 @@ class Reconfiguration:
         TritonError
             If the configuration is refused, or there is no such model.
         """
-        return self._finished(name, await self._wanted(name, config))
+        return await self._finished(name, await self._wanted(name, config))
 
     async def apply(self, name: str, config: Any) -> str:
         """Let a model run under a configuration: in place where only its scheduling changes.
@@ -80,7 +80,7 @@ class Reconfiguration:
             If the configuration is refused; the model goes on as it was.
         """
         wanted = await self._wanted(name, config)
-        finished = self._finished(name, wanted)
+        finished = await self._finished(name, wanted)
         is_new = self._source(name) is None
         effect = "loaded" if is_new else effect_of(self._table.get(name).config, finished)
         if effect == "in place":
@@ -105,12 +105,22 @@ class Reconfiguration:
         except ConfigError as error:
             raise InvalidArgumentError(error.cause) from error
 
-    def _finished(self, name: str, wanted: ModelSource) -> Any:
+    async def _finished(self, name: str, wanted: ModelSource) -> Any:
         """The configuration that a model would run under, as far as that is known without loading it."""
         source = self._source(name)
         if source is None:
             return wanted.config
-        return in_place.finished(wanted, source.config, self._table.get(name).config)
+        running = self._table.get(name).config
+        was_adjusted = not self._table.models[name].files
+        if wanted.config.WhichOneof("scheduling_choice") is None and (
+            running.HasField("dynamic_batching") or was_adjusted
+        ):  # whether there is to be a batcher then is for the backend, or the model, to say, as when it is loaded
+            completed = await self._repository.loader.completed(wanted)
+            wanted, running = (
+                dataclasses.replace(wanted, config=replaced(wanted.config, completed, {"dynamic_batching"})),
+                replaced(running, completed, {"dynamic_batching"}),
+            )
+        return in_place.finished(wanted, source.config, running)
 
     async def _reconfigure(self, name: str, config: Any) -> None:
         """Change the scheduling, or the instances, of a model that runs, without loading it again."""

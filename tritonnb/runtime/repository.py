@@ -93,7 +93,7 @@ class ModelRepository:
             return
         async with model.loading:
             model.tried = await self.loader.in_thread(self.directories.fingerprint, name)
-            unchanged = override is None and not files and model.files == model.tried
+            unchanged = override is None and not files and bool(model.tried) and model.files == model.tried
             if unchanged and not anew and model.ready_versions():
                 return
             await self._load_from_files(model, name, override, files)

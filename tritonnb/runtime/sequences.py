@@ -7,6 +7,8 @@ and CORRID tensors, every empty slot gets a null request, and the slot's states 
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -104,13 +106,16 @@ class SequenceInputs:
 
     def prepare(self, decision: Execute) -> list[InferRequest]:
         """The batch's requests with everything attached, null requests included."""
-        reference: InferRequest = next(each for each in decision.requests if each is not None)
-        reference_inputs = self._controls.without(reference.inputs)
+        padding: dict[str, Tensor] | None = None
         prepared: list[InferRequest] = []
         for position, request in enumerate(decision.requests):
             if request is None:
-                request = _null_request(reference, reference_inputs)
-            request.inputs = {**request.inputs, **self._controls.tensors(request)}
+                if padding is None:
+                    reference: InferRequest = next(each for each in decision.requests if each is not None)
+                    padding = self._controls.padded(reference.inputs)
+                request = _null_request(reference, padding)
+            else:
+                request.inputs = {**request.inputs, **self._controls.tensors(request)}
             if self._states:
                 slot = decision.slots[position] if decision.slots else 0
                 request.states = self._attach((decision.instance, slot), request)
@@ -135,58 +140,60 @@ class SequenceInputs:
 
 
 class _Controls:
-    """The control tensors of a model: for each kind its name, datatype and the two values."""
+    """The control tensors of a model: made once for each value, and never written to."""
 
     def __init__(self, config: Any, shape: tuple[int, ...]) -> None:
         self._shape = shape
-        self._flags: list[tuple[str, DataType, int, npt.NDArray[Any], npt.NDArray[Any]]] = []
+        self._flags: list[tuple[int, Tensor, Tensor]] = []
         self._correlation: tuple[str, DataType] | None = None
         for tensor in config.control_input:
             for control in tensor.control:
                 if control.kind == Control.CONTROL_SEQUENCE_CORRID:
                     self._correlation = (tensor.name, BY_NUMBER[control.data_type])
                 elif control.kind in _FLAG:  # Triton passes an unknown number over
-                    self._flags.append((tensor.name, *self._values(control)))
-        self._names = {each[0] for each in self._flags} | ({self._correlation[0]} if self._correlation else set())
-
-    def without(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The inputs that are not controls (a request that runs again has them already)."""
-        return {name: each for name, each in inputs.items() if name not in self._names}
+                    false, true = self._values(tensor.name, control)
+                    self._flags.append((_FLAG[control.kind], false, true))
+        self._by_flags = functools.lru_cache(self._flag_tensors)
+        self._by_id = functools.lru_cache(maxsize=1024)(self._id_tensor)
 
     def tensors(self, request: InferRequest) -> dict[str, Tensor]:
         """The control tensors of one request."""
         # READY has no request flag: it is true on every real request.
-        flags = 0 if request.is_null else request.flags | _READY
-        found = {
-            name: Tensor(name, datatype, true if flags & flag else false)
-            for name, datatype, flag, false, true in self._flags
-        }
-        if self._correlation is not None:
-            name, datatype = self._correlation
-            found[name] = Tensor(name, datatype, self._correlation_id(request, datatype))
-        return found
+        return {**self._by_flags(request.flags & _ANY | _READY), **self._by_id(request.correlation_id)}
 
-    def _values(self, control: Any) -> tuple[DataType, int, npt.NDArray[Any], npt.NDArray[Any]]:
-        for field, type_name in _FALSE_TRUE.items():
-            values = getattr(control, field)
-            if values:
-                datatype = BY_NUMBER[pb.DataType.Value(type_name)]
-                false, true = (np.full(self._shape, each, datatype.numpy) for each in values)
-                return datatype, _FLAG[control.kind], false, true
-        raise InvalidArgumentError("a sequence control without values")  # refused by validation
+    def padded(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The tensors of a null request beside one with these inputs, which may have controls already."""
+        null = {name: Tensor(name, each.datatype, zeros(each.datatype, each.shape)) for name, each in inputs.items()}
+        return {**null, **self._by_flags(0), **self._by_id("")}
 
-    def _correlation_id(self, request: InferRequest, datatype: DataType) -> npt.NDArray[Any]:
-        value = request.correlation_id
+    def _flag_tensors(self, flags: int) -> dict[str, Tensor]:
+        return {false.name: true if flags & flag else false for flag, false, true in self._flags}
+
+    def _id_tensor(self, value: int | str) -> dict[str, Tensor]:
+        if self._correlation is None:
+            return {}
+        name, datatype = self._correlation
         if datatype is BYTES:
-            text = "" if request.is_null or not value else str(value)
-            return np.full(self._shape, text.encode(), dtype=object)
-        number = 0 if request.is_null or isinstance(value, str) else value
-        # 32-bit types take the low four bytes, signed ones reinterpret them, as Triton does.
-        raw = number.to_bytes(8, "little")[: datatype.itemsize]
-        return np.frombuffer(raw, datatype.numpy).reshape(self._shape)
+            array = np.full(self._shape, str(value or "").encode(), dtype=object)
+        else:
+            number = 0 if isinstance(value, str) else value
+            # 32-bit types take the low four bytes, signed ones reinterpret them, as Triton does.
+            raw = number.to_bytes(8, "little")[: datatype.itemsize]
+            array = np.frombuffer(raw, datatype.numpy).reshape(self._shape)
+        array.flags.writeable = False
+        return {name: Tensor(name, datatype, array)}
+
+    def _values(self, name: str, control: Any) -> Iterator[Tensor]:
+        for field, type_name in _FALSE_TRUE.items():
+            for value in getattr(control, field):
+                datatype = BY_NUMBER[pb.DataType.Value(type_name)]
+                array = np.full(self._shape, value, datatype.numpy)
+                array.flags.writeable = False
+                yield Tensor(name, datatype, array)
 
 
 _READY = 1 << 30
+_ANY = SEQUENCE_START | SEQUENCE_END
 _FLAG = {
     Control.CONTROL_SEQUENCE_START: SEQUENCE_START,
     Control.CONTROL_SEQUENCE_END: SEQUENCE_END,
@@ -200,9 +207,8 @@ _FALSE_TRUE = {
 
 
 def _null_request(reference: InferRequest, inputs: dict[str, Tensor]) -> InferRequest:
-    padding = {name: Tensor(name, each.datatype, zeros(each.datatype, each.shape)) for name, each in inputs.items()}
     null = InferRequest(
-        reference.model_name, padding, nobody, model_version=reference.model_version, requested_outputs=()
+        reference.model_name, inputs, nobody, model_version=reference.model_version, requested_outputs=()
     )
     null.is_null = True
     return null

@@ -10,7 +10,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, cast
 
 from tritonnb.backends.contract import ModelContext
 from tritonnb.core.errors import TritonError, UnavailableError
@@ -117,7 +117,7 @@ class ServedEnsemble(Served):
 
     def _carry_out(self, decisions: Iterable[EnsembleDecision]) -> None:
         for decision in decisions:
-            flight: Any = decision.run
+            flight = cast("_Flight", decision.run)  # as it was begun here
             if type(decision) is RunStep:
                 self._run_step(flight, decision)
             elif type(decision) is Answer:
@@ -131,8 +131,12 @@ class ServedEnsemble(Served):
         request = flight.request_for(decision, model)
         request.respond = lambda request, response: self._responded(flight, decision, request, response)
         flight.opened(request, model, self._scheduler.graph.max_inflight_requests if step.decoupled else 0)
+        trace = flight.request.trace
         try:
-            model.submit(request)
+            if trace is None:
+                model.submit(request)
+            else:
+                trace.submit_below(model, request)
         except TritonError as error:
             self._failed(flight, decision, request, error, final=True)
             return
@@ -182,8 +186,9 @@ class ServedEnsemble(Served):
     def _answer(self, flight: _Flight, decision: Answer) -> None:
         request, spec = flight.request, self.spec
         outputs, parameters = [], None
-        # In the order of Triton's hash map, short of collisions: the last one first.
-        for name, value in reversed(decision.outputs.items()):
+        # In the order of Triton's hash map of the configured outputs, short of collisions: the last one first.
+        for name in reversed(spec.outputs):
+            value = decision.outputs.get(name)
             if value is not None:
                 outputs.append(value.renamed(name, spec.outputs[name].dims, spec.max_batch_size > 0))
                 parameters = parameters or value.sequence.as_parameters()

@@ -224,7 +224,7 @@ class ServedModel(Served):
             elif type(decision) is Stage:
                 self._stage(decision.instance)
             else:
-                self._refuse(decision, now)  # type: ignore[arg-type]
+                self._refuse(decision, now)
         if self._pool.is_shrinking and (freed := self._pool.free(self.scheduler.uses)):
             self.unlimit(freed)
             self._instances_changed()

@@ -89,9 +89,9 @@ class RequestValidator:
 
     def _check_names(self, request: InferRequest, inputs: _Inputs) -> None:
         spec = self._spec
-        for name in request.requested_outputs or ():
-            if name not in spec.outputs:
-                raise InvalidArgumentError(f"unexpected inference output '{name}' for model '{spec.name}'")
+        unknown = [name for name in request.requested_outputs or () if name not in spec.outputs]
+        if unknown:
+            raise InvalidArgumentError(f"unexpected inference output '{min(unknown)}' for model '{spec.name}'")
         if not self._required <= len(request.inputs) <= len(spec.inputs):
             self._refuse_count(request)
         for name, _ in inputs:

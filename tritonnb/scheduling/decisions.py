@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, final
 
 from tritonnb.core.errors import TritonError
 from tritonnb.scheduling.response_order import ResponseOrder
@@ -50,6 +50,7 @@ class Reason:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
+@final
 @dataclass(slots=True)
 class Execute:
     """Run these requests, in this order, as one batch on this instance.
@@ -87,6 +88,7 @@ class Refuse:
     reason: Reason
 
 
+@final
 @dataclass(slots=True)
 class Stage:
     """A batch waits for this instance, idle until now; it grows until the rate limiter lets it run: see `begin`."""

@@ -187,6 +187,7 @@ class DynamicBatcher:
         refused = self._expire(now) + self.prepare(now)
         if not self.queue.remove(request):
             return refused
+        self._hold_less(1)
         return [*refused, _cancelled(request, now - request.queued_ns), *self._advance(now)]
 
     def wake(self, now: int) -> Sequence[Decision]:
@@ -263,7 +264,14 @@ class DynamicBatcher:
         if expiry is None or now < expiry:
             return []
         self._enough_rows, self._pass_due_ns = 0, now  # those who are left may fit together
-        return list(self.queue.expire(now))
+        refused = self.queue.expire(now)
+        self._hold_less(len(refused))
+        return list(refused)
+
+    def _hold_less(self, left: int) -> None:
+        """Requests left the queue: Triton, which drops them later, still counts them as waiting."""
+        if self._hold_until:
+            self._hold_until -= left
 
     def _may_leave_for_later(self) -> bool:
         return self._forms_late and not self.instances.idle and not self._hold_until

@@ -85,12 +85,13 @@ def _ms(ns: int) -> str:
     return f"{ns / 1e3:.1f} µs"
 
 
-def _count(number: int, one: str, many: str) -> str:
-    return f"{number} {one if number == 1 else many}"
+def counted(number: int, one: str, many: str = "") -> str:
+    """A number of things in words, such as ``1 batch`` and ``2 batches``."""
+    return f"{number} {one if number == 1 else many or f'{one}s'}"
 
 
 def _batch(facts: Facts) -> str:
-    words = f"{_count(facts['requests'], 'request', 'requests')}, {_count(facts['rows'], 'row', 'rows')}"
+    words = f"{counted(facts['requests'], 'request')}, {counted(facts['rows'], 'row')}"
     nulls = facts.get("nulls", 0)
     return f"{words} ({nulls} null)" if nulls else words
 
@@ -98,7 +99,7 @@ def _batch(facts: Facts) -> str:
 def _dispatch(facts: Facts) -> str:
     """How the batch met its instance."""
     merged, ready, idle = facts.get("merged", 0), facts.get("ready_ns", 0), facts["idle_ns"]
-    words = f"; joined by {_count(merged, 'later batch', 'later batches')}" if merged else ""
+    words = f"; joined by {counted(merged, 'later batch', 'later batches')}" if merged else ""
     if ready:
         return f"{words}; ready for {_ms(ready)} before instance {facts['instance']} was free"
     if idle:
@@ -113,7 +114,7 @@ def _delay_exceeded(facts: Facts) -> str:
 
 
 def _next_goes_beyond(limit: str, size: int, facts: Facts) -> str:
-    return f"the next request's {_count(facts['next_rows'], 'row', 'rows')} would go beyond {limit} {size}"
+    return f"the next request's {counted(facts['next_rows'], 'row')} would go beyond {limit} {size}"
 
 
 def _sizes(facts: Facts) -> str:
@@ -133,7 +134,7 @@ _CAUSES: Mapping[str, Callable[[Facts], str]] = {
         f"no preferred size reached ({_sizes(facts)}), so it took arrivals while all instances were busy"
     ),
     NO_SLOT_WAIT: lambda facts: (
-        f"{_count(facts['ready'], 'slot', 'slots')} ready; no wait for others, as max_queue_delay is "
+        f"{counted(facts['ready'], 'slot')} ready; no wait for others, as max_queue_delay is "
         f"{_ms(facts['delay_ns'])} and minimum_slot_utilization {facts['minimum_slot_utilization']:g}"
     ),
     SLOT_UTILIZATION: lambda facts: (

@@ -82,8 +82,6 @@ class SequenceBatcher:
         Owners of slots, and the backlog.
     """
 
-    heeds_release = True
-
     def __init__(self, settings: SequenceBatcherSettings, instance_count: int) -> None:
         self.next_wake_ns: int | None = None
         self.settings = settings
@@ -91,11 +89,14 @@ class SequenceBatcher:
         self._strategies: dict[int, DirectStrategy | OldestStrategy] = {}
         self._members: set[int] = set()
         self._leaving: set[int] = set()  # instances whose strategies get no new sequences
-        self._sequence_of: dict[Any, SlotSequence] = {}  # of every request accepted and not released
+        #: Of every request that waits, and where it matters of every one that is not released.
+        self._sequence_of: dict[Any, SlotSequence] = {}
+        self.heeds_release = False
         self._depth = 0
         self._held = settings.hold_until > 0 or settings.backlog_hold_until > 0
         self._last_id = 0
         self._stopping = False
+        self._heed_release(settings)
         self.set_instances(range(instance_count), 0)
 
     # Stimuli
@@ -212,6 +213,7 @@ class SequenceBatcher:
         """Go on under another strategy, delay, utilization or idle time; ``iterative`` stays."""
         decisions: list[Decision] = []
         self.settings = settings
+        self._heed_release(settings)
         self.table.max_sequence_idle_ns = settings.max_sequence_idle_ns
         for sequence in list(self.table.idle):
             self.table.idle.set(sequence, sequence.seen_ns + settings.max_sequence_idle_ns)
@@ -315,6 +317,9 @@ class SequenceBatcher:
         for decision in decisions:
             if isinstance(decision, Execute):
                 self._depth -= decision.size - decision.requests.count(None)
+                if not self.heeds_release:
+                    for request in decision.requests:
+                        self._sequence_of.pop(request, None)
             elif isinstance(decision, Refuse):
                 self._depth -= 1
                 self._sequence_of.pop(decision.request)
@@ -322,6 +327,10 @@ class SequenceBatcher:
         wakes += (self.table.idle.next(), self.table.expiring.next())
         self.next_wake_ns = min([wake for wake in wakes if wake is not None], default=None)
         return decisions
+
+    def _heed_release(self, settings: SequenceBatcherSettings) -> None:
+        # Once it did, requests may be under way whose release matters.
+        self.heeds_release |= settings.iterative or isinstance(settings.strategy, OldestSettings)
 
     def _leave(self, instance: int) -> None:
         """An instance, or its strategy, has been replaced: it serves its sequences to their end."""

@@ -150,7 +150,8 @@ class VirtualTime:
             for _, leaving in order.answer(request, answer) if order else ((request, answer),):
                 leaving.time_ns = self.now
                 self._leave(leaving)
-            self._follow(self.scheduler.released(request, self.now))
+            if self.scheduler.heeds_release:
+                self._follow(self.scheduler.released(request, self.now))
         self._follow(self.scheduler.instance_idle(decision.instance, self.now))
 
     def _leave(self, answer: Answer) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from operator import attrgetter
@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tritonclient.grpc import model_config_pb2 as pb
 
+from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import (
     BatchExecuted,
     BatchSent,
@@ -80,6 +81,11 @@ def run(config: pb.ModelConfig, arrivals: Arrivals, service: Service, seed: int)
     service : Service
     seed : int
         Of what is random in the service times.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If an arrival is none, or has more rows than a batch may have.
     """
     with _no_collector():
         world = _World(config, instance_count(config), seeded(service, seed))
@@ -104,6 +110,14 @@ def read_config(config: pb.ModelConfig | str | os.PathLike[str]) -> pb.ModelConf
     return parse_text(path.read_text() if is_path else str(config)).config
 
 
+def _arrival(given: Arrival | tuple[float, int]) -> Arrival:
+    if isinstance(given, Arrival):
+        return given
+    if not isinstance(given, Sequence) or len(given) != 2:
+        raise InvalidArgumentError(f"an arrival is an Arrival or (time in µs, rows), got {given!r}")
+    return Arrival(*given)
+
+
 @contextmanager
 def _no_collector() -> Iterator[None]:
     """A run makes many objects, all of which stay: looking through them for garbage took half of its time."""
@@ -119,6 +133,7 @@ def _no_collector() -> Iterator[None]:
 class _World:
     def __init__(self, config: pb.ModelConfig, instances: int, service: Service) -> None:
         self._name = config.name or "simulated"
+        self._most_rows = config.max_batch_size
         self._requests: list[SimulatedRequest] = []
         self._cancelled: list[RequestCancelled] = []
         self._more: Callable[[Answer], None] = lambda answer: None
@@ -131,7 +146,7 @@ class _World:
 
     def open_loop(self, arrivals: Iterable[Arrival | tuple[float, int]]) -> None:
         for each in arrivals:
-            arrival = each if isinstance(each, Arrival) else Arrival(*each)
+            arrival = _arrival(each)
             request = self._send(round(arrival.time_us * 1000), arrival)
             if arrival.cancel_us is not None:
                 time_ns = round(arrival.cancel_us * 1000)
@@ -170,6 +185,10 @@ class _World:
         return events
 
     def _send(self, time_ns: int, arrival: Arrival) -> SimulatedRequest:
+        if 0 < self._most_rows < arrival.size:
+            raise InvalidArgumentError(
+                f"inference request batch-size must be <= {self._most_rows} for '{self._name}', got {arrival.size}"
+            )
         request = SimulatedRequest(arrival, len(self._requests) + 1)
         request.received_ns = time_ns
         self._requests.append(request)

@@ -2,6 +2,7 @@
 
 Everything of this package logs below the logger ``tritonnb``. The settings say what a `LogHandler` writes
 and how; a program that has handlers of its own is left alone. Verbose messages are those of the level DEBUG.
+Messages are JSON strings, so none can pass for a line of the log; not with ``TRITON_SERVER_ESCAPE_LOG_MESSAGES=0``.
 
 Implements the logging extension and Triton's two formats.
 """
@@ -19,6 +20,8 @@ from typing import Any, ClassVar
 from tritonnb.telemetry.log_table import LogTable
 
 FORMATS = ("default", "ISO8601")
+
+_ESCAPE = "TRITON_SERVER_ESCAPE_LOG_MESSAGES"
 
 
 @dataclass(slots=True)
@@ -97,6 +100,7 @@ class _Formatter(logging.Formatter):
     def __init__(self, settings: LogSettings) -> None:
         super().__init__()
         self._settings = settings
+        self._escapes = os.environ.get(_ESCAPE) != "0"
 
     def format(self, record: logging.LogRecord) -> str:
         letter = self._LETTERS.get(record.levelname, "I")
@@ -105,7 +109,10 @@ class _Formatter(logging.Formatter):
             head = f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', when)} {letter}"
         else:
             head = f"{letter}{time.strftime('%m%d %H:%M:%S', when)}.{int(record.created % 1 * 1e6):06d}"
-        table = isinstance(record.msg, LogTable)
-        message = f"\n{record.msg}" if table else json.dumps(record.getMessage(), ensure_ascii=False)
+        message = record.getMessage()
+        if isinstance(record.msg, LogTable):
+            message = f"\n{message}"
+        elif self._escapes:
+            message = json.dumps(message, ensure_ascii=False)
         line = f"{head} {os.getpid()} {record.filename}:{record.lineno}] {message}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line

@@ -15,35 +15,25 @@ import itertools
 import json
 import logging
 import time
-from collections import deque
 from collections.abc import Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from tritonnb.core.datatypes import BF16, BOOL, BYTES, FP16
-from tritonnb.core.events import BatchExecuted, Packed, RequestArrived, StepSent, unpack
-from tritonnb.core.messages import InferRequest, InferResponse, Tensor
+from tritonnb.core.events import BatchExecuted, Packed, RequestArrived, unpack
+from tritonnb.core.messages import InferRequest, InferResponse, Submit, Tensor
 from tritonnb.telemetry.spans import SpanExporter
 from tritonnb.telemetry.stream import EventStream
 from tritonnb.telemetry.trace_settings import OPENTELEMETRY, TraceOptions, TraceSetting, TraceSettings
 
 logger = logging.getLogger(__name__)
 
-_EARLY_STEPS = 256
-
-
-class Submit(Protocol):
-    """What takes requests: a served model."""
-
-    def submit(self, request: InferRequest) -> None:
-        """Take a request."""
-
 
 class Trace:
-    """One request that is traced; those that its model makes of it have traces of their own below it.
+    """One request that is traced; those that its model makes of it, or an ensemble, have traces of their own below it.
 
     Attributes
     ----------
@@ -69,8 +59,7 @@ class Trace:
         self.root = self
         self.serials: set[int] = set()
         self._below: list[Trace] = []
-        self._is_step = False
-        self._request_id = ""
+        self._finished = False
         self._above: dict[str, int] = {}
         self._tracer = tracer
         self._entries: list[dict[str, Any]] = []
@@ -90,15 +79,16 @@ class Trace:
         TritonError
             As ``served.submit``.
         """
-        self._request_id = request.id
+        request.trace = self
         at = len(self._entries)
-        self._tracer.submitting = self
+        outer, self._tracer.submitting = self._tracer.submitting, self
         try:
             served.submit(request)
         finally:
-            self._tracer.submitting = None
+            self._tracer.submitting = outer
         later, self._entries = self._entries[at:], self._entries[:at]
-        self._identify(request.model_name, request.model_version)
+        named = {"request_id": request.id} if request.id else {}
+        self._add(model_name=request.model_name, model_version=request.model_version, **named, **self._above)
         self.stamp("REQUEST_START", request.received_ns)
         self.stamp("QUEUE_START", request.queued_ns or request.received_ns)
         for tensor in request.inputs.values():
@@ -111,55 +101,49 @@ class Trace:
         self.stamp("COMPUTE_INPUT_END", event.compute_start_ns)
         self.stamp("COMPUTE_OUTPUT_START", event.compute_end_ns)
         self.stamp("COMPUTE_END", event.exec_end_ns)
-        if self._is_step:
-            self.stamp("REQUEST_END", event.exec_end_ns)
 
-    def step(self, event: StepSent, identifier: int) -> Trace:
-        """The trace of a request that an ensemble sent to the model of a step."""
-        below = self._begin_below(event.step_model, identifier)
-        below._is_step = True
-        below._request_id = self._request_id
-        below._identify(event.step_model, event.step_version)
-        below.stamp("REQUEST_START", event.time_ns)
-        below.stamp("QUEUE_START", event.time_ns)
-        return below
+    def submit_below(self, served: Submit, request: InferRequest) -> None:
+        """Give a request that this one leads to, to its model.
 
-    def call(self, request: InferRequest, identifier: int) -> Trace:
-        """The trace of a request that a model is about to make."""
-        below = self._begin_below(request.model_name, identifier)
+        Raises
+        ------
+        TritonError
+            As ``served.submit``.
+        """
+        if self.root._finished:
+            served.submit(request)
+            return
+        below = Trace(self._tracer, self._tracer.new_id(), request.model_name, self.setting)
+        below.root = self.root
+        below._above = {"parent_id": self.id}
+        self.root._below.append(below)
         respond = request.respond
 
         def responded(request: InferRequest, response: InferResponse) -> None:
+            below._outputs(response)
             if response.final:
                 below.stamp("REQUEST_END", time.monotonic_ns())
             respond(request, response)
 
         request.respond = responded
-        return below
+        below.submit(served, request)
 
     def responded(self, response: InferResponse, ns: int) -> None:
         """The model answered."""
+        self._outputs(response)
         if not response.empty:
-            for tensor in response.outputs:
-                self._tensor("TENSOR_BACKEND_OUTPUT", tensor)
             self.stamp("INFER_RESPONSE_COMPLETE", ns)
         if response.final:
             self.stamp("REQUEST_END", ns)
 
     def finish(self) -> None:
         """Nothing follows."""
+        self._finished = True
         self._tracer.finished(self, [*self._entries, *chain.from_iterable(each._entries for each in self._below)])
 
-    def _identify(self, model: str, version: int) -> None:
-        named = {"request_id": self._request_id} if self._request_id else {}
-        self._add(model_name=model, model_version=version, **named, **self._above)
-
-    def _begin_below(self, model: str, identifier: int) -> Trace:
-        below = Trace(self._tracer, identifier, model, self.setting)
-        below.root = self.root
-        below._above = {"parent_id": self.id}
-        self.root._below.append(below)
-        return below
+    def _outputs(self, response: InferResponse) -> None:
+        for tensor in response.outputs:
+            self._tensor("TENSOR_BACKEND_OUTPUT", tensor)
 
     def _tensor(self, activity: str, tensor: Tensor) -> None:
         if self._tensors:
@@ -197,7 +181,6 @@ class Tracer:
         self._ids = itertools.count(1)
         #: by number in the event stream
         self._followed: dict[int, Trace] = {}
-        self._early: deque[StepSent] = deque(maxlen=_EARLY_STEPS)
         self._open = 0
         self._files: dict[str, _TraceFile] = {}
         self.spans = SpanExporter(options.exporting) if options.mode == OPENTELEMETRY else None
@@ -216,12 +199,11 @@ class Tracer:
         self._open += 1
         if self._open == 1:
             self._stream.attach(self._take)
-        return Trace(self, next(self._ids), model, setting, context)
+        return Trace(self, self.new_id(), model, setting, context)
 
-    def call(self, cause: InferRequest, request: InferRequest) -> Trace | None:
-        """The trace of a request that the model of another one makes, if that is traced."""
-        above = self._followed.get(cause.serial)
-        return None if above is None else above.call(request, next(self._ids))
+    def new_id(self) -> int:
+        """For a trace that begins."""
+        return next(self._ids)
 
     def finished(self, trace: Trace, entries: list[dict[str, Any]]) -> None:
         """A trace is complete."""
@@ -249,35 +231,17 @@ class Tracer:
 
     def _take(self, packed: Packed) -> None:
         kind = packed[0]
-        trace = self.submitting
         if kind == RequestArrived.__name__:
+            trace = self.submitting
             if trace is not None and packed[2] == trace.model:
-                self._follow(packed[4], trace)
-        elif kind == StepSent.__name__:
-            event = unpack(packed)
-            assert isinstance(event, StepSent)
-            if trace is not None and event.model == trace.model:
-                self._follow(event.serial, trace)
-            if event.serial in self._followed:
-                self._follow_step(event)
-            else:  # an ensemble that is a step sends its first steps before it is known to be one
-                self._early.append(event)
+                self._followed[packed[4]] = trace
+                trace.root.serials.add(packed[4])
         elif kind == BatchExecuted.__name__ and self._followed:
             executed = unpack(packed)
             assert isinstance(executed, BatchExecuted)
             for serial, *_ in executed.requests:
                 if serial in self._followed:
                     self._followed[serial].executed(executed)
-
-    def _follow_step(self, event: StepSent) -> None:
-        self._follow(event.step_serial, self._followed[event.serial].step(event, next(self._ids)))
-        for each in [early for early in self._early if early.serial == event.step_serial]:
-            self._early.remove(each)
-            self._follow_step(each)
-
-    def _follow(self, serial: int, trace: Trace) -> None:
-        self._followed[serial] = trace
-        trace.root.serials.add(serial)
 
     def _retire(self, setting: TraceSetting) -> None:
         if setting.written:

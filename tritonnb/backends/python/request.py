@@ -182,9 +182,9 @@ class InferenceRequest:
         given = self._request.inputs
         if isinstance(given, _Inputs):
             return list(given.tensors)
-        tensors = [Tensor(each.name, each.array) for each in given.values()]
+        tensors = [Tensor.received(each) for each in given.values()]
         if self._request.states is not None:
-            tensors += [Tensor(each.name, each.array) for each in self._request.states.inputs.values()]
+            tensors += [Tensor.received(each) for each in self._request.states.inputs.values()]
         return tensors
 
     def input(self, name: str) -> Tensor | None:
@@ -192,7 +192,7 @@ class InferenceRequest:
         tensor = self._request.inputs.get(name)
         if tensor is None and self._request.states is not None:
             tensor = self._request.states.inputs.get(name)
-        return None if tensor is None else Tensor(name, tensor.array)
+        return None if tensor is None else Tensor.received(tensor)
 
     def requested_output_names(self) -> set[str]:
         """The outputs that are wanted."""

@@ -104,5 +104,5 @@ def from_core(response: InferResponse, message: str | None = None) -> InferenceR
     """The server's response as a model that asked for it sees it; an error may get another text."""
     if response.error is not None:
         return InferenceResponse(error=from_core_error(response.error, message))
-    tensors = [Tensor(each.name, each.array) for each in response.outputs]
+    tensors = [Tensor.received(each) for each in response.outputs]
     return InferenceResponse(tensors, parameters=response.parameters)

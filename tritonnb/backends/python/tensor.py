@@ -48,6 +48,15 @@ class Tensor:
         self._name = as_text(name)
         self._array = array if array.flags.c_contiguous else np.ascontiguousarray(array)
 
+    @classmethod
+    def received(cls, tensor: CoreTensor) -> Tensor:
+        """A tensor of the server as the model's, whose name and dtype need no check."""
+        received = cls.__new__(cls)
+        array = tensor.array
+        received._name = tensor.name
+        received._array = array if array.flags.c_contiguous else np.ascontiguousarray(array)
+        return received
+
     @staticmethod
     def from_dlpack(name: str, tensor: Any) -> Tensor:
         """A tensor from anything that speaks DLPack, or from a DLPack capsule."""

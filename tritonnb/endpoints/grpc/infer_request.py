@@ -59,13 +59,13 @@ def read_request(
     if message.parameters:
         _read_parameters(message.parameters, request)
     described = _described(message.inputs, request)
+    _read_inputs(message, described, request, shared_memory)
     answer = AnswerFormat()
     for output in message.outputs:
         wanted = _output_format(output, shared_memory) if output.parameters else OutputFormat()
         answer.outputs.setdefault(output.name, wanted)
     if answer.outputs:
         request.requested_outputs = tuple(answer.outputs)
-    _read_inputs(message, described, request, shared_memory)
     return request, answer
 
 
@@ -215,16 +215,16 @@ def _correlation_id(value: Any, kind: str | None) -> int | str:
 
 def _output_format(output: Any, shared_memory: SharedMemory) -> OutputFormat:
     wanted = OutputFormat()
+    where = _region(output)
     given = output.parameters.get("classification")
     if given is not None:
         if given.WhichOneof("parameter_choice") != "int64_param":
             raise InvalidArgumentError("invalid value type for 'classification' parameter, expected int64_param")
         if given.int64_param <= 0:
             raise InvalidArgumentError("invalid value for 'classification' parameter, expected >= 0")
+        if where is not None:
+            raise InvalidArgumentError("output can't set both 'shared_memory_region' and 'classification'")
         wanted.classification = given.int64_param
-    if "shared_memory_region" in output.parameters and wanted.classification:
-        raise InvalidArgumentError("output can't set both 'shared_memory_region' and 'classification'")
-    where = _region(output)
     if where is not None:
         wanted.region = shared_memory.part(*where)
     return wanted
@@ -232,29 +232,29 @@ def _output_format(output: Any, shared_memory: SharedMemory) -> OutputFormat:
 
 def _region(tensor: Any) -> tuple[str, int, int] | None:
     """Region, offset and size of an input or output in shared memory; None if it is in none."""
-    parameters = tensor.parameters
-    kinds = {"shared_memory_region": "string_param", "shared_memory_offset": "int64_param"}
-    kinds["shared_memory_byte_size"] = "int64_param"
-    found: dict[str, Any] = {}
-    for name, kind in kinds.items():
-        if name in parameters:
-            if parameters[name].WhichOneof("parameter_choice") != kind:
-                raise InvalidArgumentError(
-                    f"invalid value type for '{name}' parameter for tensor '{tensor.name}', expected {kind}."
-                )
-            found[name] = getattr(parameters[name], kind)
-    has_region, has_size = "shared_memory_region" in found, "shared_memory_byte_size" in found
-    if has_region and not has_size:
+    name = _region_parameter(tensor, "shared_memory_region", "string_param")
+    offset = _region_parameter(tensor, "shared_memory_offset", "int64_param")
+    size = _region_parameter(tensor, "shared_memory_byte_size", "int64_param")
+    if name is None:
+        return None
+    if size is None:
         raise InvalidArgumentError(
             "'shared_memory_byte_size' must be specified along with 'shared_memory_region' parameter for tensor "
             f"'{tensor.name}'"
         )
-    if has_size and not has_region:
-        raise InvalidArgumentError(
-            "'shared_memory_byte_size' can not be specified without 'shared_memory_region' parameter for tensor "
-            f"'{tensor.name}'"
-        )
-    if not has_region:
+    return name, (offset or 0) % 2**64, size % 2**64
+
+
+def _region_parameter(tensor: Any, name: str, kind: str) -> Any:
+    parameters = tensor.parameters
+    if name not in parameters:
         return None
-    offset, size = found.get("shared_memory_offset", 0), found["shared_memory_byte_size"]
-    return found["shared_memory_region"], offset % 2**64, size % 2**64
+    if "shared_memory_region" not in parameters:
+        raise InvalidArgumentError(
+            f"'{name}' can not be specified without 'shared_memory_region' parameter for tensor '{tensor.name}'"
+        )
+    if parameters[name].WhichOneof("parameter_choice") != kind:
+        raise InvalidArgumentError(
+            f"invalid value type for '{name}' parameter for tensor '{tensor.name}', expected {kind}."
+        )
+    return getattr(parameters[name], kind)

@@ -11,6 +11,7 @@ from google.protobuf.message_factory import GetMessageClass
 from tritonclient.grpc import service_pb2 as pb
 
 from tritonnb.core.errors import InternalError, Status, TritonError
+from tritonnb.endpoints.client_errors import log_failed
 from tritonnb.endpoints.forwarding import forward_pattern
 from tritonnb.endpoints.grpc.inference import Inference, Take
 from tritonnb.endpoints.grpc.options import GrpcOptions
@@ -108,9 +109,13 @@ class Rpcs:
         """
         if self._restrictions:
             self._admit(INFER, metadata)
-        return Inference.begin(
-            self._engine, given, take, streaming=False, metadata=metadata, headers=self._headers(metadata)
-        )
+        try:
+            return Inference.begin(
+                self._engine, given, take, streaming=False, metadata=metadata, headers=self._headers(metadata)
+            )
+        except TritonError as error:
+            log_failed(given.id, error)
+            raise
 
     def infer_bytes(self, message: bytes | bytearray, metadata: Mapping[str, str], take: Take) -> Inference:
         """Begin a ``ModelInfer`` whose message is not parsed yet.

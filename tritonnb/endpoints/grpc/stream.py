@@ -16,6 +16,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 from tritonnb.core.errors import TritonError, UnavailableError
 from tritonnb.core.messages import InferResponse
+from tritonnb.endpoints.client_errors import log_failed
 from tritonnb.endpoints.grpc.inference import Inference
 from tritonnb.runtime.engine import Engine
 
@@ -110,6 +111,7 @@ class Stream:
                 self._engine, given, take, streaming=True, metadata=self._metadata, headers=self._headers
             )
         except TritonError as error:
+            log_failed(given.id, error)
             message = pb.ModelStreamInferResponse(error_message=error.message)
             message.infer_response.id = given.id
             self._answer(place, message)

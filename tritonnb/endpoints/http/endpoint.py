@@ -17,7 +17,7 @@ from tornado import httputil, web
 
 from tritonnb.core.errors import InternalError, TritonError, UnsupportedError
 from tritonnb.core.messages import InferRequest, InferResponse, Respond
-from tritonnb.endpoints.client_errors import client_text
+from tritonnb.endpoints.client_errors import client_text, log_failed
 from tritonnb.endpoints.endpoint import Endpoint, Transport
 from tritonnb.endpoints.forwarding import forward_pattern
 from tritonnb.endpoints.http.application import make_application, routed_path
@@ -275,10 +275,9 @@ class _Message(httputil.HTTPMessageDelegate):
                 served.submit(request)
             else:
                 self._trace.submit(served, request)
-        except IncompleteStringError as error:
-            self._fail(error, TEXT)
         except TritonError as error:
-            self._fail(error, content_type)
+            log_failed("" if self._request is None else self._request.id, error)
+            self._fail(error, TEXT if isinstance(error, IncompleteStringError) else content_type)
         except Exception as error:
             self._fail(_unexpected(error), content_type)
 

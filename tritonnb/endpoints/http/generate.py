@@ -13,13 +13,14 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from tritonnb.core.datatypes import BYTES
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError
 from tritonnb.core.messages import InferRequest, InferResponse, Respond, Tensor
 from tritonnb.endpoints.http import members, rapidjson
 from tritonnb.endpoints.http.infer_request import custom_parameter
 from tritonnb.endpoints.http.infer_response import write_parameter
 from tritonnb.endpoints.http.input_tensors import tensor_from_json
-from tritonnb.endpoints.http.tensor_data import write_data, write_string
+from tritonnb.endpoints.http.tensor_data import read_strings, write_data, write_string
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
 
 _ID = "id"
@@ -108,6 +109,8 @@ def _read_member(name: str, value: Any, request: InferRequest, spec: ModelSpec, 
 
 def _read_input(tensor: TensorSpec, value: Any, request: InferRequest, spec: ModelSpec, max_input_size: int) -> None:
     elements = value if type(value) is list else [value]
+    if tensor.datatype is BYTES:
+        read_strings(elements)  # that they are none is said before their number is wrong
     dims = (-1, *tensor.dims) if spec.max_batch_size > 0 else tensor.dims
     shape = _shape(tensor.name, len(elements), dims)
     if tensor.name in request.inputs:

@@ -1,7 +1,8 @@
 """Figures that show themselves in a notebook, with their description for who cannot see them.
 
 They are made without pyplot, which keeps figures in a global table: these may be drawn on any thread and
-vanish with their last reference.
+vanish with their last reference. As files they are ink on white paper. Where the notebook is dark, what it shows of
+them is turned round, lightness but not hue; a figure to which somebody gave another background stays as it is.
 """
 
 from __future__ import annotations
@@ -13,7 +14,15 @@ from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.colors import same_color
 from matplotlib.figure import Figure
+
+#: What is turned round in a dark notebook (JupyterLab, Visual Studio Code): white becomes its #111111.
+_PAPER = "tnb-paper"
+_STYLE = (
+    f"<style>body[data-jp-theme-light='false'] .{_PAPER}, body.vscode-dark .{_PAPER} "
+    "{ filter: invert(0.933) hue-rotate(180deg); }</style>"
+)
 
 #: Inches. Height is the figure's own affair.
 WIDTH = 10.0
@@ -41,16 +50,21 @@ class Picture(Figure):
         text = raw.getvalue()
         start = text.index("<svg ")
         head = text.index(">", start) + 1
-        opened = text[start:head].replace("<svg ", '<svg role="img" ', 1)
-        return f"{opened}<title>{html.escape(self.alt)}</title>{text[head:]}"
+        opened = text[start:head].replace("<svg ", f'<svg role="img" class="{self._class}" ', 1)
+        return f"{opened}<title>{html.escape(self.alt)}</title>{_STYLE}{text[head:]}"
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         raw = io.BytesIO()
         self.savefig(raw, format="png", dpi=_DPI)
         png = base64.b64encode(raw.getvalue()).decode()
         alt = html.escape(self.alt, quote=True)
-        shown = f'<img alt="{alt}" title="{alt}" style="max-width: 100%" src="data:image/png;base64,{png}">'
+        look = f'class="{self._class}" style="max-width: 100%"'
+        shown = f'<img alt="{alt}" title="{alt}" {look} src="data:image/png;base64,{png}">{_STYLE}'
         return {"text/html": shown, "image/png": png, "text/plain": self.alt or repr(self)}
+
+    @property
+    def _class(self) -> str:
+        return _PAPER if same_color(self.get_facecolor(), "white") else ""
 
 
 class PictureAxes(Axes):

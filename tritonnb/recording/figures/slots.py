@@ -6,6 +6,7 @@ sequence; hatched boxes are null requests, the padding of the direct strategy.
 
 from __future__ import annotations
 
+from statistics import median
 from typing import TYPE_CHECKING
 
 from matplotlib.axes import Axes
@@ -46,9 +47,10 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     for y, (instance, _) in zip(lanes.values(), lanes, strict=True):
         ax.axhspan(y - 0.5, y + 0.5, color="#F6F6F6" if rec.instances.index(instance) % 2 else "white", zorder=0)
     ax.hlines([y - 0.5 for y in lanes.values()], 0, scale.length, colors=LIGHT, linewidths=0.6, zorder=0)
+    line = _line_width(ax, scale, rec)
     _stays(ax, scale, held, lanes, numbers)
-    _requests(ax, scale, held, lanes, numbers)
-    _batches(ax, scale, rec, lanes)
+    _requests(ax, scale, held, lanes, numbers, line)
+    _batches(ax, scale, rec, lanes, line)
     ticks = {y: f"{instance} slot {slot}" for (instance, slot), y in lanes.items()}
     if places:
         top = min(lanes.values()) - 1
@@ -58,7 +60,7 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     ax.set_ylim(min(lanes.values()) - 0.6 - (0.7 + depth if places else 0), max(lanes.values()) + 0.6)
     ax.set_xlabel(
         f"{scale.unit}    band: the sequence that holds the slot; box: its n-th request runs (thick left edge START, "
-        f"right edge END)",
+        f"right edge END){_padding_words(rec, line)}",
         fontsize=8,
     )
     calm(ax)
@@ -106,6 +108,18 @@ def _lanes(rec: Recording) -> _Lanes:
     return lanes
 
 
+def _padding_words(rec: Recording, line: float) -> str:
+    return (
+        f"; {'hatched' if line else 'grey'}: null request" if any(None in each.requests for each in rec.batches) else ""
+    )
+
+
+def _line_width(ax: Axes, scale: TimeScale, rec: Recording) -> float:
+    """Of what is around boxes; where those are too narrow for it, it would be all that one sees."""
+    widths = [(each.exec_end_ns - each.exec_start_ns) / scale.unit_ns for each in rec.batches if each.slots]
+    return 1.0 if scale.fitting(ax)("0", median(widths), 7.5) else 0.0
+
+
 def _stays(ax: Axes, scale: TimeScale, held: list[Stay], lanes: _Lanes, numbers: _Numbers) -> None:
     """The bands of the sequences that hold slots, and when their requests came."""
     fits = scale.fitting(ax)
@@ -127,7 +141,7 @@ def _stays(ax: Axes, scale: TimeScale, held: list[Stay], lanes: _Lanes, numbers:
     ax.scatter([x for x, _ in arrivals], [y for _, y in arrivals], c=marks, s=14, marker="^", linewidths=0, zorder=2)
 
 
-def _requests(ax: Axes, scale: TimeScale, held: list[Stay], lanes: _Lanes, numbers: _Numbers) -> None:
+def _requests(ax: Axes, scale: TimeScale, held: list[Stay], lanes: _Lanes, numbers: _Numbers, line: float) -> None:
     """A box for each request that ran, numbered within its sequence, with START and END at its edges."""
     fits = scale.fitting(ax)
     boxes, paints, flags = [], [], []
@@ -143,11 +157,11 @@ def _requests(ax: Axes, scale: TimeScale, held: list[Stay], lanes: _Lanes, numbe
             if text := next(fitting, ""):
                 ax.text((begin + end) / 2, y, text, fontsize=7.5, ha="center", va="center", color=INK, zorder=5)
     faces = [tint(paint, 0.65) for paint in paints]
-    ax.add_collection(PolyCollection(boxes, facecolors=faces, edgecolors=paints, linewidths=1, zorder=3))
+    ax.add_collection(PolyCollection(boxes, facecolors=faces, edgecolors=paints, linewidths=line, zorder=3))
     ax.add_collection(LineCollection(flags, colors=INK, linewidths=2.6, capstyle="butt", zorder=4))
 
 
-def _batches(ax: Axes, scale: TimeScale, rec: Recording, lanes: _Lanes) -> None:
+def _batches(ax: Axes, scale: TimeScale, rec: Recording, lanes: _Lanes, line: float) -> None:
     """What holds each batch together, and the null rows."""
     fits = scale.fitting(ax)
     nulls, frames, links, dots = [], [], [], []
@@ -166,9 +180,10 @@ def _batches(ax: Axes, scale: TimeScale, rec: Recording, lanes: _Lanes) -> None:
         elif len(heights) > 1:
             links.append([(left, min(heights)), (left, max(heights))])
             dots += [(left, y) for y in heights]
-    padding = PolyCollection(nulls, facecolors="white", edgecolors=GREY, hatch="////", linewidths=0.8, zorder=3)
+    hatch, face = ("////", "white") if line else (None, tint(GREY, 0.4))
+    padding = PolyCollection(nulls, facecolors=face, edgecolors=GREY, hatch=hatch, linewidths=0.8 * line, zorder=3)
     ax.add_collection(padding)
-    ax.add_collection(PolyCollection(frames, facecolors="none", edgecolors=INK, linewidths=0.9, zorder=6))
+    ax.add_collection(PolyCollection(frames, facecolors="none", edgecolors=INK, linewidths=0.9 * line, zorder=6))
     ax.add_collection(LineCollection(links, colors=INK, linewidths=0.9, zorder=6))
     if dots:
         ax.scatter([x for x, _ in dots], [y for _, y in dots], s=12, color=INK, zorder=7)

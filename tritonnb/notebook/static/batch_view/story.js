@@ -5,6 +5,37 @@ const LABEL = 0, ROWS = 1, PRIORITY = 2, QUEUED = 3, LINE = 4, SEQUENCE = 5, FLA
 const START = 1, END = 2;
 const MOST_BATCHES = 6000;
 
+// Times come as whole ten-thousandths of a millisecond, batches as one list for each of their fields.
+const TICKS = 10000;
+const TIMES = { sent: true, start: true, input: true, output: true, end: true, oldest: true };
+const time = (ticks) => (ticks === null ? null : ticks / TICKS);
+const request = (told) => told.map((value, at) => (at === QUEUED ? time(value) : value));
+
+function objects(columns) {
+  const names = Object.keys(columns);
+  if (!names.length) return [];
+  return columns[names[0]].map((_, row) => {
+    const found = {};
+    for (const name of names) found[name] = TIMES[name] ? time(columns[name][row]) : columns[name][row];
+    if (found.members) found.members = found.members.map(request);
+    return found;
+  });
+}
+
+function unpacked(told) {
+  return {
+    ...told,
+    now: time(told.now),
+    pending: told.pending.map(request),
+    batches: objects(told.batches),
+    done: objects(told.done),
+    refused: told.refused.map(([begin, end, ...rest]) => [time(begin), time(end), ...rest]),
+    depths: told.depths.map(([at, depth]) => [time(at), depth]),
+    stays: told.stays.map(([sequence, instance, slot, arrived, assigned, released, ended, ran, last]) =>
+      [sequence, instance, slot, time(arrived), time(assigned), time(released), ended, ran, time(last)]),
+  };
+}
+
 class Story {
   constructor() {
     this.meta = {};
@@ -23,13 +54,14 @@ class Story {
   }
 
   // A history holds all that is kept, a tick what is new; both may tell what is known already.
-  merge(told) {
-    if (told.now === undefined) return;
+  merge(packed) {
+    if (packed.now === undefined) return;
+    const told = unpacked(packed);
     this.steps = null;
     if (told.meta) this.meta = told.meta;
     this.instances = told.instances;
     for (const batch of told.batches) {
-      if (!this.batches.has(batch.n)) this.batches.set(batch.n, { ...batch });
+      if (!this.batches.has(batch.n)) this.batches.set(batch.n, batch);
       else if (batch.end !== null) Object.assign(this.batches.get(batch.n), batch);
       if (batch.drawn) this.drawn = batch.drawn[0] * batch.drawn[1];
     }

@@ -1,6 +1,6 @@
 // The view: what one sees and does. Everything here works without the kernel.
 
-const LIVE_SPAN = 2000, LAG = 130, REST = 700, READABLE = 30, SILENCE = 1000;
+const LIVE_SPAN = 2000, TICK = 100, SLACK = 30, REST = 700, READABLE = 30, SILENCE = 1000;
 
 const TOOLS = `
   <div class="tnb-tools" role="toolbar" aria-label="time">
@@ -19,7 +19,7 @@ const TOOLS = `
 
 class View {
   constructor(model, root) {
-    Object.assign(this, { model, root, story: new Story(), follow: model.get("live"), name: String(Math.random()), onScreen: true, inSight: null, cursor: null, selected: null, targets: [], from: 0, span: LIVE_SPAN, told: 0, rate: null, closed: false });
+    Object.assign(this, { model, root, story: new Story(), follow: model.get("live"), name: String(Math.random()), onScreen: true, inSight: null, cursor: null, selected: null, targets: [], from: 0, span: LIVE_SPAN, told: 0, lag: TICK + SLACK, rate: null, closed: false });
     root.classList.add("tnb-batch-view");
     root.dataset.lmSuppressShortcuts = "true"; // keys pressed here are no shortcuts of JupyterLab
     root.innerHTML = `<div class="tnb-head" aria-live="off"></div>${TOOLS}<canvas tabindex="0" role="img"></canvas>
@@ -40,6 +40,7 @@ class View {
     this.told = performance.now();
     clearTimeout(this.quiet);
     const passed = this.story.now - before.now;
+    if (passed > 50 && passed < 500) this.lag = passed + SLACK; // what is drawn follows, so that it never waits for news
     if (passed > 50 && passed < 1500) {
       const rate = ((this.story.counts.requests - before.counts.requests) / passed) * 1000;
       this.rate = this.rate === null ? rate : 0.7 * this.rate + 0.3 * rate;
@@ -80,7 +81,7 @@ class View {
   get end() {
     if (!this.follow) return this.story.now;
     const since = performance.now() - this.told;
-    return this.story.now + Math.min(since, REST) - LAG;
+    return this.story.now + Math.min(since, REST) - this.lag;
   }
 
   // --- what one does ------------------------------------------------------------------------
