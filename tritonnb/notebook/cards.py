@@ -67,7 +67,8 @@ def model_card(model: ModelHandle) -> str:
     """A model's tensors, how it is scheduled, and what it did; of one that failed to load, why."""
     if failure := model.server.call(model.server.engine.failure, model.name):
         return (
-            f"<p><b>model '{html.escape(model.name)}' failed to load</b> and is not served.</p>"
+            f"<p><b>model '{html.escape(model.name)}' failed to load</b> and is not served. "
+            "Its configuration can be mended, and applied.</p>"
             f"<pre style='white-space:pre-wrap'>{html.escape(failure)}</pre>"
         )
     try:
