@@ -27,7 +27,7 @@ logger = logging.getLogger("tritonnb")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit status."""
-    parser = FlagParser(prog="tritonnb", description=__doc__)
+    parser = FlagParser(prog="tritonnb", description="An NVIDIA-Triton-compatible inference server.")
     parser.add_argument("--version", action="version", version=VERSION)
     commands = parser.add_subparsers(dest="command", required=True)
     add_flags(commands.add_parser("serve", help="serve model repositories"))

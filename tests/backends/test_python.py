@@ -384,7 +384,7 @@ def test_tasks_that_a_coroutine_leaves_go_on(tmp_path: Path):
     loaded = load(tmp_path, LATER)
     for value in (1, 2):
         loaded.run(request(IN0=rows(value)))
-        assert loaded.instance._model.done.wait(10)
+        assert loaded.instance._model.done.wait(30)
         loaded.instance._model.done.clear()
     loaded.instance.finalize()
     assert [answer.outputs[0].array.item() for _, answer in loaded.streamed] == [1, 2]

@@ -66,7 +66,7 @@ class Client:
 
     async def next(self) -> tuple[int, int, int, bytes]:
         """The next frame: kind, flags, stream, payload."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             head = await self.reader.readexactly(9)
             payload = await self.reader.readexactly(int.from_bytes(head[:3], "big"))
         return head[3], head[4], int.from_bytes(head[5:], "big"), payload
@@ -95,7 +95,7 @@ class Client:
         """The server says goodbye with a code, and closes."""
         _, payload = await self.until(GOAWAY)
         assert struct.unpack(">II", payload[:8])[1] == code
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             with suppress(ConnectionResetError):
                 assert await self.reader.read() == b""
 

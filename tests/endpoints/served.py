@@ -95,7 +95,7 @@ class Client:
 
     async def answer(self) -> tuple[int, dict[str, str], bytes]:
         """The next response: status, headers, body."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             head = (await self.reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
             headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
             return int(head[0].split()[1]), headers, await self._body(headers)
@@ -111,7 +111,7 @@ class Client:
 
     async def closed(self) -> bool:
         """Whether the server has closed the connection and sent nothing more."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             try:
                 return await self.reader.read() == b""
             except ConnectionResetError:

@@ -124,7 +124,7 @@ def test_a_client_that_goes_away_cancels_its_request(transport: str, route: str)
             client = await server.connect()
             head = f"POST /v2/models/echo/{route} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 7\r\n\r\n"
             client.send(head.encode() + b'{"X":1}')
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 request = await server.echo.held.get()
                 client.writer.close()
                 assert await server.echo.cancelled.get() is request
@@ -140,7 +140,7 @@ def test_responses_are_sent_as_they_come(transport: str):
             client = await server.connect()
             head = b"POST /v2/models/echo/generate_stream HTTP/1.1\r\nHost: localhost\r\nContent-Length: 7\r\n\r\n"
             client.send(head + b'{"X":1}')
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 request = await server.echo.held.get()
                 tensor = Tensor("Y", request.inputs["X"].datatype, request.inputs["X"].array)
                 request.respond(request, InferResponse([tensor], final=False))

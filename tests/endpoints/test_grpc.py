@@ -73,7 +73,7 @@ class Answers:
         client.start_stream(lambda result, error: self._answers.put(error or result), **options)
 
     def next(self) -> Any:
-        return self._answers.get(timeout=20)
+        return self._answers.get(timeout=60)
 
 
 def final(result: Any) -> bool:
@@ -228,17 +228,17 @@ def test_a_client_that_goes_away_cancels_its_request(start: Start, tmp_path: Pat
         unary = client.async_infer("slow", [tensor], lambda result, error: None, request_id="unary")
         _wait_for_arrival(events)
         unary.cancel()
-        assert cancelled.get(timeout=10) == "unary"
+        assert cancelled.get(timeout=30) == "unary"
         Answers(client)
         client.async_stream_infer("slow", [tensor], request_id="streamed")
         _wait_for_arrival(events)
         client.stop_stream(cancel_requests=True)
-        assert cancelled.get(timeout=10) == "streamed"
+        assert cancelled.get(timeout=30) == "streamed"
     gate.touch()
 
 
 def _wait_for_arrival(events: queue.Queue[Packed]) -> None:
-    while not isinstance(unpack(events.get(timeout=20)), RequestArrived):
+    while not isinstance(unpack(events.get(timeout=60)), RequestArrived):
         pass
 
 

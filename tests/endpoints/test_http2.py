@@ -86,7 +86,7 @@ def test_no_frame_breaks_the_server(payload: bytes, kind: int, flags: int, strea
             client = await server.connect()
             client.send(client.headers(1), frame(kind, flags, stream, payload))
             client.writer.write_eof()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 with suppress(ConnectionResetError):
                     await client.reader.read()
             other = await server.connect()

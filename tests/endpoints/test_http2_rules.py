@@ -232,7 +232,7 @@ def test_no_stream_of_frames_breaks_the_server(data: st.DataObject):
             await asyncio.sleep(0)
             client.send(stream[cut:])
             client.writer.write_eof()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 with suppress(ConnectionResetError):
                     await client.reader.read()
             other = await server.connect()

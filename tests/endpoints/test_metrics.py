@@ -38,7 +38,7 @@ def start() -> Iterator[Callable[..., Server]]:
 
 
 def get(server: Server, path: str = "/metrics", method: str = "GET") -> tuple[int, str, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.metrics_port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", server.metrics_port, timeout=30)
     connection.request(method, path)
     answer = connection.getresponse()
     body = answer.read().decode()

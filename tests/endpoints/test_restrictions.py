@@ -30,7 +30,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
 
 
 def ask(server: Server, method: str, path: str, body: str = "", **headers: str) -> tuple[int, str, bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
     connection.request(method, path, body or None, {name.replace("_", "-"): each for name, each in headers.items()})
     answer = connection.getresponse()
     found = answer.status, answer.headers["Content-Type"], answer.read()

@@ -72,7 +72,7 @@ def test_a_view_ends_with_its_server(server, watched):
     view, _ = watched
     server["double"](X=[[1]])
     server.stop()
-    assert view.ended.wait(20)
+    assert view.ended.wait(60)
     view.stop()  # waits for its thread
     assert not view.live
     assert view.history["counts"]["requests"] == 1
@@ -82,7 +82,7 @@ def test_a_view_ends_with_its_server(server, watched):
 def test_a_view_ends_with_its_model(server, watched):
     view, _ = watched
     server.unload("double")
-    assert view.ended.wait(20)
+    assert view.ended.wait(60)
     assert not view.live
     assert server.call(lambda: server.engine.stream._sinks) == ()
 

@@ -52,7 +52,7 @@ def until(editor: ConfigEditor, reached: Callable[[], bool]) -> None:
     names = ["text", "report", "status"]
     editor.observe(lambda change: reached() and done.set(), names)
     if not reached():
-        assert done.wait(20)
+        assert done.wait(60)
 
 
 def test_it_opens_with_the_file_as_it_was_written(editor: ConfigEditor, file: Path):
@@ -305,7 +305,7 @@ def test_no_thread_outlives_its_editor(server: Server, editor: ConfigEditor):
     assert threads
     editor.close()
     for each in threads:
-        each.join(20)
+        each.join(60)
         assert not each.is_alive()
 
 

@@ -39,7 +39,7 @@ def test_the_button_starts_and_stops_traffic(panel: Traffic, server: Server):
     assert panel.running.description == "Stop"
     assert "sent" in describe(load)
     panel.running.value = False
-    assert load.wait(20).requests == load.sent
+    assert load.wait(60).requests == load.sent
     assert panel.running.description == "Send"
 
 
@@ -49,7 +49,7 @@ def test_a_setting_takes_effect_while_traffic_runs(panel: Traffic, server: Serve
     panel.loop.value = "closed loop"
     second = answered(panel.load, server)
     assert first is not None
-    assert first.wait(20).requests == first.sent
+    assert first.wait(60).requests == first.sent
     assert "closed loop, 8 clients" in repr(second)
     panel.http.value = True
     assert answered(panel.load, server) is not second
@@ -68,7 +68,7 @@ def test_the_figures_follow_without_anybody_asking(panel: Traffic):
     seen = threading.Event()
     panel.status.observe(lambda change: "answers/s" in change["new"] and seen.set(), "value")
     panel.running.value = True
-    assert seen.wait(20)
+    assert seen.wait(60)
 
 
 def test_the_last_figures_stay(panel: Traffic, server: Server):
@@ -77,7 +77,7 @@ def test_the_last_figures_stay(panel: Traffic, server: Server):
     panel.running.value = True
     answered(panel.load, server)
     panel.running.value = False
-    assert over.wait(20)
+    assert over.wait(60)
 
 
 def test_what_cannot_be_sent_is_said(server: Server):
@@ -106,7 +106,7 @@ def test_a_closed_panel_sends_nothing(panel: Traffic, server: Server):
     panel.running.value = True
     load = answered(panel.load, server)
     panel.close()
-    assert load.wait(20).requests == load.sent
+    assert load.wait(60).requests == load.sent
 
 
 def test_there_is_one_panel_for_a_model_until_it_is_closed(panel: Traffic, server: Server):
@@ -125,4 +125,4 @@ def test_traffic_of_a_server_that_stopped_ends(panel: Traffic, server: Server):
     panel.running.value = True
     load = answered(panel.load, server)
     server.stop()
-    load.wait(20)
+    load.wait(60)

@@ -30,7 +30,7 @@ class Gate:
 
     def enter(self) -> None:
         self.begun.set()
-        assert self._open.wait(timeout=20)
+        assert self._open.wait(timeout=60)
 
 
 @pytest.fixture

@@ -121,7 +121,7 @@ def test_live_the_scheduler_decides_as_it_did_in_virtual_time():
 
         @server.model(max_batch_size=8, dynamic_batching={})
         def m(X: tnb.FP32[2]) -> tnb.FP32[2]:
-            assert everybody.wait(20)  # as in virtual time nothing ends before everybody has come
+            assert everybody.wait(60)  # as in virtual time nothing ends before everybody has come
             return X
 
         grid = {"max_batch_size": [3, 8], "preferred_batch_size": [[2], [3]], "count": [1, 2]}
@@ -141,7 +141,7 @@ def test_live_the_scheduler_decides_as_it_did_in_virtual_time():
 def test_it_runs_in_the_background_and_says_how_far_it_is(server: Server, gate: Gate):
     gate.close()
     sweep = tnb.sweep(server["held"], max_batch_size=[1, 4], clients=4, requests=40, live=True)
-    assert gate.begun.wait(20)
+    assert gate.begun.wait(60)
     assert repr(sweep) == "<Sweep: 0 of 3 configurations tried>"
     assert not sweep.done
     with pytest.raises(tnb.TritonError, match="no configuration has been tried yet"):
@@ -149,7 +149,7 @@ def test_it_runs_in_the_background_and_says_how_far_it_is(server: Server, gate: 
     with pytest.raises(TimeoutError):
         sweep.wait(0)
     gate.open()
-    assert len(sweep.wait(20).trials) == 2
+    assert len(sweep.wait(60).trials) == 2
     assert sweep.done
     assert repr(sweep) == repr(sweep.result)
 
@@ -159,7 +159,7 @@ def test_stopped_it_keeps_what_was_tried_and_the_model_is_as_it_was(server: Serv
     tried, sweeps, begun = tnb.profile.trial.live, [], threading.Event()
 
     def until_the_third(*args):
-        begun.wait(20)
+        begun.wait(60)
         if args[-2].get("max_batch_size") == 2:
             sweeps[0].stop()
         return tried(*args)
@@ -167,7 +167,7 @@ def test_stopped_it_keeps_what_was_tried_and_the_model_is_as_it_was(server: Serv
     monkeypatch.setattr("tritonnb.profile.trial.live", until_the_third)
     sweeps.append(tnb.sweep(server["held"], max_batch_size=[1, 2, 4], clients=4, requests=40, live=True))
     begun.set()
-    found = sweeps[0].wait(20)
+    found = sweeps[0].wait(60)
     sizes = [each.edits["max_batch_size"] for each in found.trials]
     assert 1 in sizes
     assert 4 not in sizes

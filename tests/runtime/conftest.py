@@ -67,13 +67,13 @@ def driver() -> Iterator[Driver]:
 
 def outputs(answer: Future[InferResponse]) -> list[int]:
     """The rows of an answer; raises its error."""
-    response = answer.result(timeout=10)
+    response = answer.result(timeout=30)
     if response.error is not None:
         raise response.error
     return [int(each) for each in response.outputs[0].array.ravel()]
 
 
 def error_of(answer: Future[InferResponse]) -> TritonError:
-    error = answer.result(timeout=10).error
+    error = answer.result(timeout=30).error
     assert error is not None
     return error

@@ -51,12 +51,12 @@ class Gate:
 
     def wait_begun(self) -> list[int]:
         """Wait until the next execution has begun; its requests."""
-        return self._begun.get(timeout=10)
+        return self._begun.get(timeout=30)
 
     def enter(self, batch: list[int]) -> None:
         self.batches.append(batch)
         self._begun.put(batch)
-        assert self._tickets.acquire(timeout=10)
+        assert self._tickets.acquire(timeout=30)
 
 
 class GatedInstance(BackendModelInstance):

@@ -106,7 +106,7 @@ def responses(driver: Driver, model: str, *rows: int, **options) -> list[InferRe
 
     x = Tensor("X", INT32, np.array(rows, np.int32).reshape(-1, 1))
     driver.background.call(driver.engine.submit, InferRequest(model, {"X": x}, respond, **options))
-    return done.result(timeout=10)
+    return done.result(timeout=30)
 
 
 def test_data_flows_from_step_to_step(driver: Driver):
@@ -155,7 +155,7 @@ def test_what_a_step_needs_to_know_of_the_request_is_passed_on(driver: Driver):
     serve_ensemble(driver, "a: X -> Y")
     options = {"id": "r", "priority": 2, "timeout_us": 9, "parameters": {"p": 1}, "correlation_id": 5}
     responses(driver, "e", 1, **options)
-    request = seen.get(timeout=10)
+    request = seen.get(timeout=30)
     assert {name: getattr(request, name) for name in options} == options
     assert request.requested_outputs == ("Y",)
 
@@ -167,7 +167,7 @@ def test_a_step_may_move_those_behind_it_to_another_sequence(driver: Driver):
     serve_function(driver, "b", lambda request: (seen.put(request), plus(0)(request))[1])
     serve_ensemble(driver, "a: X -> mid", "b: mid -> Y")
     (answer,) = responses(driver, "e", 1, correlation_id=3)
-    request = seen.get(timeout=10)
+    request = seen.get(timeout=30)
     assert (request.correlation_id, request.flags) == ("s", 1)
     assert answer.parameters["sequence_id"] == "s"
 
@@ -240,7 +240,7 @@ def test_between_models_that_batch_and_models_that_do_not_a_batch_of_one_comes_a
     serve_function(driver, "whole", look, batch=0, tensors=vector)
     serve_ensemble(driver, "batched: X -> b", "single: b -> s", "batched: s -> b2", "whole: b2 -> Y")
     assert outputs(driver.send(1, model="e")) == [5]
-    assert [seen.get(timeout=10) for _ in range(4)] == [(1, 1), (1,), (1, 1), (1, 1)]
+    assert [seen.get(timeout=30) for _ in range(4)] == [(1, 1), (1,), (1, 1), (1, 1)]
 
 
 def test_a_tensor_that_several_steps_read_cannot_be_changed_by_one_of_them(driver: Driver):
@@ -287,7 +287,7 @@ def test_a_decoupled_step_waits_for_those_behind_it(driver: Driver):
         assert sent.qsize() <= 3 + number
         gate.let_through()
     gate.open()
-    done.join(timeout=10)
+    done.join(timeout=30)
     assert gate.batches == [[0], [1], [2], [3], [4]]
 
 

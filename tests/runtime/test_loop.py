@@ -29,7 +29,7 @@ def test_who_waits_when_the_loop_ends_is_told():
     asker.start()
     begun.wait()
     background.stop()
-    asker.join(10)
+    asker.join(30)
     assert [str(each) for each in outcome] == ["the server has been stopped"]
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
-
 import pytest
 
 from tritonnb.scheduling import reasons
@@ -81,7 +79,3 @@ def test_a_refusal_is_explained_with_its_numbers(rule: str) -> None:
 )
 def test_how_the_batch_met_its_instance(facts: dict[str, int], ending: str) -> None:
     assert explain(Reason("no_delay", {**BATCH, **facts})).endswith(f"; {ending}")
-
-
-def test_examples() -> None:
-    assert doctest.testmod(reasons).failed == 0

@@ -35,7 +35,7 @@ def ended(server: Server, instances: list[str]) -> None:
     """Wait until only these instances have threads."""
     for each in threading.enumerate():
         if each.name.startswith("tritonnb m_") and each.name.removeprefix("tritonnb ") not in instances:
-            each.join(20)
+            each.join(60)
     assert instance_threads() == [f"tritonnb {each}" for each in instances]
 
 
@@ -61,7 +61,7 @@ def test_more_instances_run_more_batches_at_once():
 
         @server.model(name="m", max_batch_size=1, instance_group=[{"count": 1, "kind": "KIND_CPU"}])
         def m(X: tnb.FP32[1]) -> tnb.FP32[1]:
-            together.wait(20)
+            together.wait(60)
             return X
 
         async def ask() -> None:
@@ -101,7 +101,7 @@ def test_a_batch_that_the_rate_limiter_holds_back_runs_on_its_removed_instance()
         @server.model(name="m", max_batch_size=1, instance_group=[group])
         def m(X: tnb.FP32[1]) -> tnb.FP32[1]:
             running.release()
-            gate.wait(20)
+            gate.wait(60)
             return X
 
         async def ask() -> None:

@@ -185,10 +185,26 @@ def test_only_the_instances_change_when_nothing_else_has_changed(server: Server,
         server.load("one")
         assert server["one"].config.instance_group[0].count == count
         assert infer(server, "one") == 1
+    write_count(repository, count)  # as it was, but newer
+    server.load("one")
     assert server.stats("one")["model_stats"][0]["inference_count"] == 4
     write_count(repository, 2, "dynamic_batching { }")
     server.load("one")
     assert server.stats("one")["model_stats"][0]["inference_count"] == 0
+
+
+def test_instances_that_differ_only_in_name_are_kept_and_others_replaced(server: Server, repository: Path):
+    def load(*groups: str) -> list[object]:
+        text = "".join(f"instance_group {{ {each} }}" for each in groups)
+        config = repository / "one" / "config.pbtxt"
+        config.write_text(f'backend: "python" max_batch_size: 8 {TENSORS} {text}')
+        server.load("one")
+        return [each.backend_instance for each in server["one"].served.instances]
+
+    before = load('count: 3 kind: KIND_CPU name: "a"')
+    assert load('count: 1 kind: KIND_CPU name: "b"', 'count: 2 kind: KIND_CPU name: "c"') == before
+    after = load('count: 2 kind: KIND_CPU name: "b"', "kind: KIND_CPU rate_limiter { priority: 2 }")
+    assert [each in before for each in after] == [True, True, False]
 
 
 def test_an_instance_that_cannot_be_made_leaves_everything_as_it_was(server: Server, write_model: Write):

@@ -110,11 +110,19 @@ def test_what_is_done_to_an_answer_does_not_change_the_cache(write_model: Write)
 
 
 def test_the_least_recently_used_answer_goes_first(write_model: Write):
-    with Server(write_model("m", COUNTING, CACHED), port=0, cache_config={"local": {"size": "10"}}) as server:
+    with Server(write_model("m", COUNTING, CACHED), port=0, cache_config={"local": {"size": "120"}}) as server:
         assert [ask(server, each) for each in (1, 2, 1, 3)] == [[1], [2], [1], [3]]
         assert [ask(server, each) for each in (1, 2)] == [[1], [4]]
         assert server.engine.cache.counts.evictions == 2
-        assert server.engine.cache.used <= 10
+        assert server.engine.cache.used == 2 * 57
+
+
+def test_an_answer_that_is_too_large_is_a_miss_each_time_and_the_log_says_so(write_model: Write, caplog):
+    with Server(write_model("m", COUNTING, CACHED), port=0, cache_config={"local": {"size": "56"}}) as server:
+        assert [ask(server, 1), ask(server, 1)] == [[1], [2]]
+        counts = stats(server)[1]
+    assert (counts["cache_hit"], counts["cache_miss"]) == (0, 2)
+    assert [each.startswith("Failed to insert key [") for each in caplog.messages] == [True, True]
 
 
 def test_an_ensemble_and_its_steps_are_cached(write_model: Write):
@@ -135,7 +143,9 @@ def test_without_a_cache_the_switch_does_nothing(write_model: Write):
         assert [ask(server, 3), ask(server, 3)] == [[1], [2]]
 
 
-@pytest.mark.parametrize("config", [{"redis": {}}, {"local": {}}, {"local": {"size": "many"}}])
+@pytest.mark.parametrize(
+    "config", [{"redis": {}}, {"local": {}}, {"local": {"size": "many"}}, CACHE | {"redis": {"host": "h"}}]
+)
 def test_a_cache_that_does_not_exist_is_refused(config: dict):
     with pytest.raises(InvalidArgumentError, match="cache"):
         Server(port=0, cache_config=config)
@@ -164,7 +174,7 @@ class Crowd:
         with self._lock:
             self._now += 1
             self.most = max(self.most, self._now)
-        assert self.go_on.wait(20)
+        assert self.go_on.wait(60)
         with self._lock:
             self._now -= 1
 
@@ -197,7 +207,7 @@ def test_a_batch_that_waits_for_resources_grows_also_when_the_batcher_goes_meanw
         @server.model(name="hog", instance_group=[group])
         def hog(X: tnb.FP32[1]) -> tnb.FP32[1]:
             running.set()
-            gate.wait(20)
+            gate.wait(60)
             return X
 
         @server.model(name="m", max_batch_size=4, dynamic_batching={}, instance_group=[group])

@@ -12,6 +12,7 @@ from typing import Any
 import onnxruntime as ort
 
 from tritonnb.backends.contract import InstanceSpec, ModelContext
+from tritonnb.backends.parameters import integer
 from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
 
 #: ``optimization.graph.level`` to ONNX Runtime's levels; everything is on by default.
@@ -69,12 +70,12 @@ def session_options(context: ModelContext) -> ort.SessionOptions:
     level = context.config.optimization.graph.level
     options.graph_optimization_level = _GRAPH_LEVELS.get(level, ort.GraphOptimizationLevel.ORT_ENABLE_ALL)
     parameters = context.parameters
-    options.intra_op_num_threads = _integer(context, "intra_op_thread_count", 0)
-    options.inter_op_num_threads = _integer(context, "inter_op_thread_count", 0)
-    if _integer(context, "execution_mode", 0):
+    options.intra_op_num_threads = integer(context, "intra_op_thread_count", 0)
+    options.inter_op_num_threads = integer(context, "inter_op_thread_count", 0)
+    if integer(context, "execution_mode", 0):
         options.execution_mode = ort.ExecutionMode.ORT_PARALLEL
-    options.enable_cpu_mem_arena = bool(_integer(context, "enable_mem_arena", 1))
-    options.enable_mem_pattern = bool(_integer(context, "enable_mem_pattern", 1))
+    options.enable_cpu_mem_arena = bool(integer(context, "enable_mem_arena", 1))
+    options.enable_mem_pattern = bool(integer(context, "enable_mem_pattern", 1))
     for name, value in parameters.items():
         if name.startswith("session."):
             options.add_session_config_entry(name, value)
@@ -145,15 +146,3 @@ def _tensorrt_options(given: Mapping[str, str]) -> dict[str, str]:
         else:
             raise InvalidArgumentError(f"unknown parameter '{name}' is provided for TensorRT Execution Accelerator")
     return options
-
-
-def _integer(context: ModelContext, name: str, default: int) -> int:
-    text = context.parameters.get(name)
-    if text is None:
-        return default
-    try:
-        return int(text)
-    except ValueError:
-        raise InvalidArgumentError(
-            f"parameter '{name}' of model '{context.name}' must be an integer, got '{text}'"
-        ) from None

@@ -27,6 +27,7 @@ from tritonnb.backends.contract import (
     ModelContext,
 )
 from tritonnb.backends.device_states import DTYPES, DeviceStates
+from tritonnb.backends.parameters import integer, switch
 from tritonnb.backends.ragged import BatchTensors
 from tritonnb.backends.torchscript_names import arguments_by_tensor, result_positions
 from tritonnb.core.datatypes import BY_NUMBER
@@ -69,7 +70,7 @@ class PyTorchBackend(Backend):
         """Thread counts hold for the process: the first model that gives one wins, as on Triton."""
         with self._threads_set:
             for name, setter in _THREAD_SETTERS.items():
-                count = _integer(context, name)
+                count = integer(context, name, None)
                 if count is None or count <= 0:
                     continue
                 if self._threads.setdefault(name, count) != count:
@@ -93,11 +94,11 @@ class TorchModel(BackendModel):
         self.path = context.version_directory / (context.config.default_model_filename or "model.pt")
         if not self.path.is_file():
             raise NotFoundError(f"unable to find '{self.path}' for model '{context.name}'")
-        self.inference_mode = _flag(context, "INFERENCE_MODE", True)
-        self.optimized = not _flag(context, "DISABLE_OPTIMIZED_EXECUTION", False)
-        self.clean_cache = _flag(context, "ENABLE_CACHE_CLEANING", False)
-        self.share_weights = _flag(context, "ENABLE_WEIGHT_SHARING", False)
-        cudnn = not _flag(context, "DISABLE_CUDNN", False)
+        self.inference_mode = switch(context, "INFERENCE_MODE", True)
+        self.optimized = not switch(context, "DISABLE_OPTIMIZED_EXECUTION", False)
+        self.clean_cache = switch(context, "ENABLE_CACHE_CLEANING", False)
+        self.share_weights = switch(context, "ENABLE_WEIGHT_SHARING", False)
+        cudnn = not switch(context, "DISABLE_CUDNN", False)
         if not cudnn:
             torch.backends.cudnn.enabled = False
         modes = {
@@ -111,7 +112,7 @@ class TorchModel(BackendModel):
             logger.info("%s is %s for model instance '%s'", mode, state, context.name)
         for name, setter in _JIT_SETTINGS.items():
             if name in context.parameters:
-                setter(_flag(context, name, True))
+                setter(switch(context, name, True))
         self.datatypes = _datatypes(context.config)
         self._shared: dict[str, Any] = {}
         self._sharing = threading.Lock()
@@ -291,29 +292,6 @@ _JIT_SETTINGS = {
     "ENABLE_JIT_PROFILING": torch._C._jit_set_profiling_mode,
     "ENABLE_TENSOR_FUSER": torch._C._jit_set_texpr_fuser_enabled,
 }
-
-
-def _flag(context: ModelContext, name: str, default: bool) -> bool:
-    text = context.parameters.get(name)
-    if text is None:
-        return default
-    if text.lower() not in ("true", "false"):
-        raise InvalidArgumentError(
-            f"parameter '{name}' of model '{context.name}' must be 'true' or 'false', got '{text}'"
-        )
-    return text.lower() == "true"
-
-
-def _integer(context: ModelContext, name: str) -> int | None:
-    text = context.parameters.get(name)
-    if text is None:
-        return None
-    try:
-        return int(text)
-    except ValueError:
-        raise InvalidArgumentError(
-            f"parameter '{name}' of model '{context.name}' must be an integer, got '{text}'"
-        ) from None
 
 
 def _listed(result: Any) -> Sequence[_Value]:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from tritonnb.model_zoo.sources import load_graph
+
 WIDTH = 2048
 LAYERS = 4
 SEED = 20
@@ -59,14 +61,7 @@ def digest(path: Path) -> str:
     ValueError
         If it is no such file.
     """
-    from google.protobuf.message import DecodeError
-    from onnx import load_model
-
-    try:
-        weights = load_model(path).graph.initializer
-    except DecodeError as error:
-        raise ValueError(f"{path} is no ONNX file") from error
     content = hashlib.sha256()
-    for weight in weights:
+    for weight in load_graph(path).initializer:
         content.update(weight.raw_data)
     return content.hexdigest()

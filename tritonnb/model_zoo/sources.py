@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 from pathlib import Path
+from typing import Any
 
 
 def package_directory(name: str) -> Path:
@@ -32,10 +33,23 @@ def graph_digest(path: Path) -> str:
     ValueError
         If it is no such file.
     """
+    return hashlib.sha256(load_graph(path).SerializeToString(deterministic=True)).hexdigest()
+
+
+def load_graph(path: Path) -> Any:
+    """The graph in an ONNX file.
+
+    Raises
+    ------
+    ImportError
+        Where ``onnx`` is not installed.
+    ValueError
+        If it is no such file.
+    """
     from google.protobuf.message import DecodeError
     from onnx import load_model
 
     try:
-        return hashlib.sha256(load_model(path).graph.SerializeToString(deterministic=True)).hexdigest()
+        return load_model(path).graph
     except DecodeError as error:
         raise ValueError(f"{path} is no ONNX file") from error

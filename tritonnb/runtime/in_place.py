@@ -6,7 +6,8 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from tritonnb.model_config.diff import changed_fields, completed, only_scheduling_changed
+from tritonnb.model_config.diff import changed_fields, completed
+from tritonnb.model_config.identity import ENSEMBLE
 from tritonnb.model_config.load import finish_config
 from tritonnb.runtime.devices import cuda_devices
 from tritonnb.runtime.instance import Instance
@@ -60,8 +61,15 @@ async def reconfigure(versions: Sequence[Served], config: Any, loader: ModelLoad
         served.reconfigure(config, instances)
 
 
+async def instances_removed(versions: Sequence[Served]) -> None:
+    """Wait until the instances that `reconfigure` took away have run what they ran."""
+    for served in versions:
+        assert isinstance(served, ServedModel)
+        await served.instances_removed()
+
+
 def only_instances_changed(model: Model, source: ModelSource) -> bool:
-    """Whether the files of a model differ from what is served in nothing but the number of instances.
+    """Whether the files of a model differ from what is served in nothing but its instances.
 
     Triton changes the instances of such a model and keeps the rest of it, statistics and sequences included.
     """
@@ -70,4 +78,4 @@ def only_instances_changed(model: Model, source: ModelSource) -> bool:
         return False
     other_files = {path for path, _, _ in model.files ^ model.tried if not path.endswith(".pbtxt")}
     changed = changed_fields(served.config, source.config)
-    return not other_files and changed == {"instance_group"} and only_scheduling_changed(served.config, source.config)
+    return not other_files and changed <= {"instance_group"} and source.config.platform != ENSEMBLE

@@ -54,6 +54,7 @@ class Instance:
         self._loop = loop
         self._done = done
         self._work: SimpleQueue[Execution | None] = SimpleQueue()
+        self._executed: SimpleQueue[tuple[Execution, TritonError | None]] = SimpleQueue()
         self._started: asyncio.Future[None] = loop.create_future()
         self._ended: asyncio.Future[None] = loop.create_future()
         self._thread = threading.Thread(target=self._run, name=f"tritonnb {spec.name}", daemon=True)
@@ -96,19 +97,20 @@ class Instance:
             self._loop.call_soon_threadsafe(_settle, started, error)
             return
         self._loop.call_soon_threadsafe(_settle, started, None)
-        next_execution = self._work.get
-        run = self._execute
+        next_execution, hand_back = self._work.get, self._executed.put
+        run, wake, report = self._execute, self._loop.call_soon_threadsafe, self._report
         while (execution := next_execution()) is not None:
-            run(execution)
-            # The batch's tensors must not live until the next batch comes.
+            hand_back((execution, run(execution)))
+            # Nothing of the batch lives here once it is answered: clients unregister its shared memory then.
             del execution
+            wake(report)
         try:
             self.backend_instance.finalize()
         except BaseException:
             logger.exception("finalizing instance '%s' failed", self.spec.name)
         self._loop.call_soon_threadsafe(_settle, self._ended, None)
 
-    def _execute(self, execution: Execution) -> None:
+    def _execute(self, execution: Execution) -> TritonError | None:
         raised: TritonError | None = None
         execution.exec_start_ns = time.monotonic_ns()
         try:
@@ -119,7 +121,12 @@ class Instance:
             logger.exception("instance '%s' failed", self.spec.name)
             raised = InternalError(f"{type(error).__name__}: {error}")
         execution.exec_end_ns = time.monotonic_ns()
-        self._loop.call_soon_threadsafe(self._done, self, execution, raised)
+        return raised
+
+    def _report(self) -> None:
+        """On the loop."""
+        execution, raised = self._executed.get()
+        self._done(self, execution, raised)
 
 
 def _settle(future: asyncio.Future[None], error: BaseException | None) -> None:

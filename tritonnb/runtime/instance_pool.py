@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -24,6 +25,7 @@ class InstancePool:
         self._by_number = {each.spec.index: each for each in instances}
         self._removed: set[int] = set()
         self._stopping: set[asyncio.Task[None]] = set()
+        self._gone: dict[int, asyncio.Future[None]] = {}
 
     def __getitem__(self, number: int) -> Instance:
         return self._by_number[number]
@@ -38,19 +40,33 @@ class InstancePool:
 
     def missing(self, config: Any) -> list[InstanceSpec]:
         """The instances that a normalised ``instance_group`` asks for and that are not there, with free numbers."""
-        there = {_identity(self._by_number[each].spec) for each in self.members}
         numbers = (each for each in itertools.count() if each not in self._by_number)
-        return [
-            dataclasses.replace(spec, index=next(numbers))
-            for spec in instance_specs(config)
-            if _identity(spec) not in there
-        ]
+        return [dataclasses.replace(spec, index=next(numbers)) for spec in self._match(config)[1]]
 
     def change(self, config: Any, added: Sequence[Instance]) -> None:
         """Take new instances in, and remove those that ``instance_group`` does not ask for any more."""
-        wanted = {_identity(spec) for spec in instance_specs(config)}
-        self._removed |= {each for each in self.members if _identity(self._by_number[each].spec) not in wanted}
+        removed = self._match(config)[0]
+        self._removed |= removed
+        self._gone.update((each, asyncio.get_running_loop().create_future()) for each in removed)
         self._by_number.update((each.spec.index, each) for each in added)
+
+    def _match(self, config: Any) -> tuple[set[int], list[InstanceSpec]]:
+        """The instances that ``instance_group`` does not ask for, and what it asks for beyond those that there are.
+
+        One of another name is as good, if it can be had.
+        """
+        left, wanted = self.members, list(instance_specs(config))
+        for same in (_named, _signature):
+            there = {number: same(self._by_number[number].spec) for number in sorted(left)}
+            missing = []
+            for spec in wanted:
+                found = next((number for number, what in there.items() if what == same(spec)), None)
+                if found is None:
+                    missing.append(spec)
+                else:
+                    del there[found]
+            left, wanted = set(there), missing
+        return left, wanted
 
     def free(self, in_use: Callable[[int], bool]) -> list[int]:
         """Stop removed instances that run nothing and are not ``in_use``; their numbers."""
@@ -59,8 +75,17 @@ class InstancePool:
             self._removed.discard(number)
             task = asyncio.get_running_loop().create_task(self._by_number.pop(number).stop())
             self._stopping.add(task)
-            task.add_done_callback(self._stopping.discard)
+            task.add_done_callback(functools.partial(self._stopped, self._gone.pop(number)))
         return over
+
+    def _stopped(self, gone: asyncio.Future[None], task: asyncio.Task[None]) -> None:
+        self._stopping.discard(task)
+        gone.set_result(None)
+
+    async def removed(self, in_use: Callable[[int], bool]) -> None:
+        """Wait until removed instances are gone, but for those that are ``in_use``."""
+        leaving = [gone for number, gone in self._gone.items() if not in_use(number)]
+        await asyncio.gather(*leaving, *self._stopping)
 
     @property
     def is_shrinking(self) -> bool:
@@ -98,5 +123,9 @@ def _resources(rate_limiter: Any, device: int) -> tuple[Resource, ...]:
     )
 
 
-def _identity(spec: InstanceSpec) -> tuple[str, str, int]:
-    return spec.name, spec.kind, spec.device_id
+def _signature(spec: InstanceSpec) -> tuple[Any, ...]:
+    return spec.kind, spec.device_id, spec.resources, spec.priority
+
+
+def _named(spec: InstanceSpec) -> tuple[Any, ...]:
+    return spec.name, *_signature(spec)

@@ -106,6 +106,10 @@ class EngineOptions:
         ------
         InvalidArgumentError
         """
+        if len(self.cache_config) > 1:
+            raise InvalidArgumentError(
+                "found multiple cache configurations, but only a single cache is currently supported"
+            )
         for cache, settings in self.cache_config.items():
             if cache != "local":
                 raise InvalidArgumentError(f"there is no cache '{cache}', only 'local'")

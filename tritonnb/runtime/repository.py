@@ -156,6 +156,7 @@ class ModelRepository:
             except TritonError:
                 return False  # loading it anew will fail alike, and say so as usual
             model.source = source
+            await in_place.instances_removed(versions)
             return True
 
     async def _load_source(self, model: Model, source: ModelSource) -> None:

@@ -8,6 +8,7 @@ that are wanted, and the request parameters. Only successful answers are kept.
 from __future__ import annotations
 
 import hashlib
+import logging
 import time
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ import numpy.typing as npt
 
 from tritonnb.core.datatypes import encode_bytes
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
+
+logger = logging.getLogger(__name__)
 
 Key = bytes
 
@@ -71,10 +74,15 @@ class ResponseCache:
         return answer
 
     def insert(self, key: Key, response: InferResponse) -> bool:
-        """Keep an answer; False if it was there already or is too large."""
-        size = sum(_size(each.array) + len(each.name) for each in response.outputs)
-        if key in self._answers or size > self.size:
+        """Keep an answer, unless it is too large; False if it was there already."""
+        if key in self._answers:
             return False
+        size = _packed_size(response)
+        if size > self.size:
+            logger.error(
+                "Failed to insert key [%s] into response cache: %d bytes are more than it may hold", key.hex(), size
+            )
+            return True
         began = time.monotonic_ns()
         while self.used + size > self.size:
             _, (_, freed) = self._answers.popitem(last=False)
@@ -108,6 +116,14 @@ def key_of(model: int, request: InferRequest) -> Key:
 
 def _bytes(tensor: Tensor) -> bytes:
     return encode_bytes(tensor.array) if tensor.array.dtype.kind == "O" else tensor.array.tobytes()
+
+
+def _packed_size(response: InferResponse) -> int:
+    """Bytes of an answer as Triton packs it: numbers, and for each output name, datatype, shape and data."""
+    return 4 + sum(
+        28 + len(each.name) + len(each.datatype.name) + 8 * len(each.shape) + _size(each.array)
+        for each in response.outputs
+    )
 
 
 def _size(array: npt.NDArray[Any]) -> int:

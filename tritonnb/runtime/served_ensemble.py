@@ -67,7 +67,8 @@ class ServedEnsemble(Served):
         """
         request.queued_ns = self._receive(request)
         if self._stopping and request.step is None:
-            raise UnavailableError(f"{request.id_prefix}{STOPPING}")
+            # On Triton it is a step that is refused.
+            raise UnavailableError(f"in ensemble '{self.name}', {request.id_prefix}{STOPPING}")
         if self._answer_from_cache(request):
             return
         flight = _Flight(request, self._scheduler.graph.plan(request.requested_outputs), self._step_models())

@@ -184,6 +184,10 @@ class ServedModel(Served):
             decisions += self.scheduler.instance_idle(instance.spec.index, now)
         self._carry_out(decisions, now)
 
+    async def instances_removed(self) -> None:
+        """Wait until instances that were taken away are gone, but for those that sequences own slots of."""
+        await self._pool.removed(self.scheduler.uses)
+
     def _instances_changed(self) -> None:
         self.instances = list(self._pool)
         usage: Counter[Any] = Counter()

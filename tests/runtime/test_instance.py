@@ -1,0 +1,57 @@
+"""The thread of an instance."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import weakref
+from typing import Any
+
+from tritonnb.backends.contract import BackendModelInstance, InstanceSpec
+from tritonnb.runtime.instance import Instance
+
+
+class Batch:
+    """Stands for an execution."""
+
+
+class Runs(BackendModelInstance):
+    def execute(self, execution: Any) -> None:
+        """Run nothing."""
+
+
+class SlowToReturn:
+    """A loop that, once the instance has started, lets its thread go on only when it is told."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.started, self.go_on = False, threading.Event()
+        self.create_future = loop.create_future
+
+    def call_soon_threadsafe(self, *call: Any) -> None:
+        held, self.started = self.started, True
+        self._loop.call_soon_threadsafe(*call)
+        if held:
+            assert self.go_on.wait(60)
+
+
+def test_a_batch_that_is_answered_is_not_held_by_the_thread_that_ran_it():
+    """Or else a client would be told that its shared memory is still in use."""
+
+    async def main() -> None:
+        loop = SlowToReturn(asyncio.get_running_loop())
+        answered: asyncio.Future[weakref.ref[Batch]] = loop.create_future()
+
+        def done(instance: object, execution: Batch, error: object) -> None:
+            answered.set_result(weakref.ref(execution))
+
+        instance = Instance(InstanceSpec("m_0", 0, "cpu", 0), Runs(), loop, done)
+        await instance.start()
+        instance.execute(Batch())
+        batch = await answered
+        held = batch() is not None
+        loop.go_on.set()
+        await instance.stop()
+        assert not held
+
+    asyncio.run(main())
