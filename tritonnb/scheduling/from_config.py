@@ -9,9 +9,9 @@ from tritonclient.grpc import model_config_pb2 as pb
 from tritonnb.scheduling.decisions import Decision, Scheduler
 from tritonnb.scheduling.default_scheduler import DefaultScheduler
 from tritonnb.scheduling.direct import DirectSettings
-from tritonnb.scheduling.dynamic_batcher import DynamicBatcher, DynamicBatcherSettings
+from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
 from tritonnb.scheduling.oldest import OldestSettings
-from tritonnb.scheduling.policy import QueuePolicy, QueueSettings, TimeoutAction
+from tritonnb.scheduling.policy import DynamicBatcherSettings, QueuePolicy, QueueSettings, TimeoutAction
 from tritonnb.scheduling.sequence_batcher import SequenceBatcher, SequenceBatcherSettings
 
 
