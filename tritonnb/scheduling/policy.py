@@ -1,7 +1,7 @@
-"""What is configured of waiting: queue policies and priority levels (who may wait, how long, who goes first), batches.
+"""What is configured of waiting: who may wait, how long, who goes first, and what batches are made of them.
 
-Mirrors ``ModelQueuePolicy`` and ``ModelDynamicBatching`` in *model_config.proto*. A smaller level number goes earlier; level 0 exists only where
-``priority_levels`` is 0.
+Mirrors ``ModelQueuePolicy`` and ``ModelDynamicBatching`` in *model_config.proto*. A smaller level
+number goes earlier; level 0 exists only where ``priority_levels`` is 0.
 """
 
 from __future__ import annotations
