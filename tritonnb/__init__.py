@@ -112,3 +112,7 @@ __all__ = [
     "theory",
     "worksheet",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

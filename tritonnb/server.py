@@ -347,28 +347,14 @@ class Server:
         return Dashboard(self, model)
 
     def __repr__(self) -> str:
-        if not self.alive:
-            return "<Server: stopped>"
-        rows = [f"  {' '.join(each)}" for each in self._rows()]
-        return "\n".join([f"tritonnb server at {self.url}" if self.url else "tritonnb server without HTTP", *rows])
+        from tritonnb.notebook.cards import server_text
+
+        return server_text(self) if self.alive else "<Server: stopped>"
 
     def _repr_html_(self) -> str:
         from tritonnb.notebook.cards import server_card
 
         return server_card(self) if self.alive else "<p><b>tritonnb server</b>: stopped</p>"
-
-    def _rows(self) -> list[list[str]]:
-        counts = {(each["name"], each["version"]): each for each in self.stats()["model_stats"]}
-        rows = []
-        for entry in self.index():
-            version = entry.get("version", "")
-            stats = counts.get((entry["name"], version))
-            state = entry.get("state", "not loaded")
-            if entry.get("reason"):
-                state += f": {entry['reason']}"
-            numbers = [str(stats["inference_count"]), str(stats["execution_count"])] if stats else ["", ""]
-            rows.append([entry["name"], version, state, *numbers])
-        return rows
 
 
 async def _start(engine: Engine, endpoints: Endpoints, options: ListenOptions) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -126,6 +127,27 @@ def test_summaries_and_histograms_are_published_when_asked_for(start: Callable[.
     assert found[f"{first}_count[('model', 'countdown'), ('version', '1')]"] == 1
     assert found[f"{first}_bucket[('le', '5000'), ('model', 'countdown'), ('version', '1')]"] == 1
     assert not any(name.startswith(first) and "addsub" in name for name in found)
+
+
+def test_summaries_of_the_cache_are_those_of_the_models_that_use_it(tmp_path: Path):
+    for name, extra in (("cached", "response_cache { enable: true }"), ("plain", "")):
+        shutil.copytree(MODELS / "addsub", tmp_path / name)
+        config = (tmp_path / name / "config.pbtxt").read_text().replace('"addsub"', f'"{name}"')
+        (tmp_path / name / "config.pbtxt").write_text(config + extra)
+    inputs = {each: np.ones((1, 4), np.int32) for each in ("INPUT0", "INPUT1")}
+    options = {"metrics_port": 0, "metrics": EVERYTHING, "cache_config": {"local": {"size": "1000000"}}}
+    with Server(tmp_path, port=0, **options) as server:
+        for name in ("cached", "plain"):
+            for _ in range(3):
+                server[name](**inputs)
+        found = samples(server)
+    cached, plain = (f"[('model', '{name}'), ('version', '1')]" for name in ("cached", "plain"))
+    assert found[f"nv_cache_hit_summary_per_model_count{cached}"] == 2
+    assert found[f"nv_cache_miss_summary_per_model_count{cached}"] == 1
+    assert f"nv_cache_hit_summary_per_model_count{plain}" not in found
+    for family, ran in (("request", 3), ("queue", 3), ("compute_infer", 1)):
+        assert found[f"nv_inference_{family}_summary_us_count{cached}"] == ran
+        assert found[f"nv_inference_{family}_summary_us_count{plain}"] == 3
 
 
 def test_counters_of_durations_can_be_switched_off(start: Callable[..., Server]):

@@ -12,6 +12,7 @@ import ipywidgets
 import pytest
 from ipywidgets.widgets.widget import _instances
 
+from tritonnb.notebook.batch_view import LiveBatchView
 from tritonnb.notebook.dashboard import Dashboard
 from tritonnb.server import Server
 
@@ -49,6 +50,14 @@ def test_it_opens_a_model_in_tabs(dashboard: Dashboard):
     assert "add_sub" in card.value
     assert choice.options == ("add_sub", "identity_fp32")
     assert {"Configuration", "Statistics"} <= set(tabs.titles)
+
+
+def test_it_opens_some_model_unless_it_is_told_which(server: Server):
+    dashboard = server.dashboard()
+    _, choice, tabs = parts(dashboard)
+    assert choice.value == "add_sub"
+    assert tabs.children[1].model == "add_sub"
+    dashboard.close()
 
 
 def test_it_follows_the_server_by_itself(server: Server, dashboard: Dashboard):
@@ -110,11 +119,12 @@ def test_a_model_that_failed_to_load_is_mended_there(tmp_path: Path):
         assert "must be non-negative value for add_sub" in card.value
         assert choice.options == ("identity_fp32", "add_sub")
         choice.value = "add_sub"
-        until(tabs, "titles", lambda: tabs.titles == ("Configuration", "Why it failed"))
-        editor, why = tabs.children
+        until(tabs, "children", lambda: tabs.children[1].model == "add_sub")
+        live, editor, _ = tabs.children
+        (why,) = live.children
         assert "must be non-negative value for add_sub" in why.value
         editor.text = good
         assert editor.apply() == "loaded"
-        until(tabs, "titles", lambda: tabs.titles == ("Live", "Configuration", "Statistics"))
+        until(live, "children", lambda: any(isinstance(each, LiveBatchView) for each in live.children))
         assert server["add_sub"](INPUTS)["OUTPUT0"].tolist() == [[2.0, 3, 4, 5]]
         dashboard.close()

@@ -15,6 +15,7 @@ import time
 import weakref
 from collections import deque
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,8 @@ _IDLE_NS, _REST_NS, _HISTORY_NS = 500_000_000, 1_000_000_000, 10_000_000_000
 _AT_ONCE = 1000
 #: Of the time, what pictures for who has no kernel may take.
 _STILL_SHARE = 0.01
+#: What draws the last state. Importing it takes a while, which is spent better before requests come than between them.
+_FIGURES = "tritonnb.recording.figures.plot"
 #: Batches of a recording that are shown at most.
 _LONGEST = 5000
 
@@ -171,6 +174,7 @@ class LiveBatchView(BatchView):
         self._in_sight: dict[str, bool] = {}  # as browsers say, of every place where it is shown
         self.ended = threading.Event()
         super().__init__(self._feed.history(time.monotonic_ns()), live=True)
+        import_module(_FIGURES)
         self._thread = threading.Thread(target=self._update, name=f"tritonnb view {model.name}", daemon=True)
         self.on_msg(_on_message)
         self._thread.start()

@@ -1,4 +1,4 @@
-"""Cards of servers, models and statistics: plain HTML without scripts, readable on GitHub and by screen readers."""
+"""Cards of servers, models and statistics: plain HTML, readable on GitHub and by screen readers, and plain text."""
 
 from __future__ import annotations
 
@@ -31,22 +31,44 @@ def server_card(server: Server) -> str:
             absent.append(entry["name"])
             continue
         key = (entry["name"], entry.get("version", ""))
-        state = entry["state"] + (f": {entry['reason']}" if entry.get("reason") else "")
         found, config = stats.get(key), configs.get(key)
         runs = [config.backend or config.platform, scheduling_words(config)] if config is not None else ["", ""]
         numbers = [found["inference_count"], found["execution_count"], _mean_batch(found)] if found else ["", "", ""]
-        rows.append([*key, state, *runs, *numbers])
+        rows.append([*key, _state(entry), *runs, *numbers])
     titles = ("model", "version", "state", "backend", "scheduling", "rows", "executions", "mean batch")
     link = f"<a href='{server.url}/v2'>{server.url}</a>" if server.url else "no HTTP endpoint"
     rest = f"<p>Not loaded: {html.escape(', '.join(absent))}.</p>" if absent else ""
     return f"<p><b>tritonnb server</b> at {link}</p>{_table(titles, rows) if rows else ''}{rest}"
 
 
+def server_text(server: Server) -> str:
+    """As much of it as fits into plain text."""
+    stats = {(each["name"], each["version"]): each for each in server.stats()["model_stats"]}
+    rows, absent = [["model", "version", "rows", "executions", "state"]], []
+    for entry in server.index():
+        if "state" not in entry:
+            absent.append(entry["name"])
+            continue
+        key = (entry["name"], entry.get("version", ""))
+        numbers = [str(stats[key]["inference_count"]), str(stats[key]["execution_count"])] if key in stats else ["", ""]
+        rows.append([*key, *numbers, _state(entry)])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(each.ljust(width) for each, width in zip(row, widths, strict=True)) for row in rows]
+    title = f"tritonnb server at {server.url}" if server.url else "tritonnb server without HTTP"
+    rest = [f"not loaded: {', '.join(absent)}"] if absent else []
+    return "\n  ".join([title, *(each.rstrip() for each in lines if len(rows) > 1), *rest])
+
+
+def _state(entry: dict[str, str]) -> str:
+    return entry["state"] + (f": {entry['reason']}" if entry.get("reason") else "")
+
+
 def model_card(model: ModelHandle) -> str:
     """A model's tensors, how it is scheduled, and what it did; of one that failed to load, why."""
     if failure := model.server.call(model.server.engine.failure, model.name):
         return (
-            f"<p><b>model '{html.escape(model.name)}' failed to load</b> and is not served.</p>"
+            f"<p><b>model '{html.escape(model.name)}' failed to load</b> and is not served. "
+            "Its configuration can be mended, and applied.</p>"
             f"<pre style='white-space:pre-wrap'>{html.escape(failure)}</pre>"
         )
     try:

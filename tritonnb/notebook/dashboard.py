@@ -2,7 +2,7 @@
 
 One thread asks the server every quarter of a second and sends what has changed, so the dashboard goes on
 while a cell runs; the browser's messages are only handed to that thread. A model that failed to load is among the
-others with its reason and its configuration; once that is mended and applied, the rest of its tabs come.
+others with its reason and its configuration; once that is mended and applied, its traffic and batches come.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from tritonnb.server import Server
 
 _EVERY_S = 0.25
-_CONFIGURATION = "Configuration"
 W = TypeVar("W", ConfigEditor, Traffic)
 
 
@@ -40,7 +39,7 @@ class Dashboard(KeepsLastState, widgets.VBox):  # type: ignore[misc]
     ----------
     server : Server
     model : str, optional
-        The model that is opened first.
+        The model that is opened first; by default any.
     """
 
     def __init__(self, server: Server, model: str | None = None) -> None:
@@ -107,41 +106,39 @@ class Dashboard(KeepsLastState, widgets.VBox):  # type: ignore[misc]
         if list(self._choice.options) != names:
             chosen = self._choice.value
             self._choice.options = names
-            if chosen in names:
-                self._choice.value = chosen
+            self._choice.value = chosen if chosen in names else next(iter(names), None)
         if self._model is not None:
             self._statistics.value = model_card(self._model)
             if (self._model.name in names) and (self._model.name not in failed) != self._served:
-                self._arrange()
-                self._tabs.selected_index = self._tabs.titles.index(_CONFIGURATION)  # there it was mended, or is to be
+                self._show_live()
         self.keep_last_state()
 
     def _open(self, name: str | None) -> None:
         if name is None or (self._model is not None and self._model.name == name):
             return
-        self._model = self._server[name]
-        self._arrange()
+        model = self._model = self._server[name]
+        self._statistics.value = model_card(model)
+        self._editor = self._opened(edit_config, is_open)
+        self._show_live()
+        tabs = {"Live": self._live, "Configuration": self._editor, "Statistics": self._statistics}
+        self._tabs.children = tuple(tabs.values())
+        self._tabs.titles = tuple(tabs)
         self._tabs.selected_index = 0
         self.keep_last_state(at_once=True)
 
-    def _arrange(self) -> None:
-        """The tabs of the model, as far as there is something in them."""
+    def _show_live(self) -> None:
+        """Traffic and batches of the model; why there are none, if it failed to load."""
         assert self._model is not None
         self._close_view()
         model = self._model
         self._served = not self._server.call(self._server.engine.failure, model.name)
-        self._statistics.value = model_card(model)
-        self._editor = self._opened(edit_config, is_open)
-        tabs: dict[str, widgets.Widget] = {}
-        if self._served:
-            traffic = self._opened(open_traffic, has_traffic)
-            if not model.config.HasField("ensemble_scheduling"):  # which has no batches of its own
-                self._view = LiveBatchView(model)
-            self._live.children = (traffic,) if self._view is None else (traffic, self._view)
-            tabs["Live"] = self._live
-        tabs |= {_CONFIGURATION: self._editor, "Statistics" if self._served else "Why it failed": self._statistics}
-        self._tabs.children = tuple(tabs.values())
-        self._tabs.titles = tuple(tabs)
+        if not self._served:
+            self._live.children = (self._statistics,)
+            return
+        traffic = self._opened(open_traffic, has_traffic)
+        if not model.config.HasField("ensemble_scheduling"):  # which has no batches of its own
+            self._view = LiveBatchView(model)
+        self._live.children = (traffic,) if self._view is None else (traffic, self._view)
 
     def _opened(self, open_one: Callable[[ModelHandle], W], is_already: Callable[[ModelHandle], bool]) -> W:
         """A widget of the model; what the dashboard opened, it closes."""
@@ -155,6 +152,6 @@ class Dashboard(KeepsLastState, widgets.VBox):  # type: ignore[misc]
     def _close_view(self) -> None:
         """Configurations stay open, with what was edited in them, and traffic goes on."""
         view, self._view = self._view, None
-        self._tabs.children = self._live.children = ()
+        self._live.children = ()
         if view is not None:
             view.close()

@@ -120,7 +120,8 @@ class Feed:
         self._refusals: list[tuple[Any, Packed | None]] = []
         self._steps: list[tuple[int, int]] = []
         self._stepped_ns = begin_ns
-        self._every = 1  # of the batches one is drawn
+        self._every = 1  # of the batches one is drawn, and those that are larger than the others of a delivery
+        self._largest = 1
         self._members_left, self._batches_left = BURST * MOST_MEMBERS, BURST * MOST_BATCHES
         self._counted = 0, 0  # requests and batches at the last delivery
         self._lines = WaitingLines()
@@ -179,7 +180,8 @@ class Feed:
             self._from_before -= before
             gone += before
         self._step(packed[_TIME], -gone)
-        if self._stateful or counts.batches % self._every == 0:
+        if self._stateful or counts.batches % self._every == 0 or size > self._largest:
+            self._largest = max(size, self._largest)
             drawn: list[_Member] = [
                 None if serial is None else (serial, arrived) for serial, arrived in zip(members, arrivals, strict=True)
             ]
@@ -273,7 +275,11 @@ class Feed:
         if not self._sample:
             return self._sent
         every = max(1, -(-len(self._sent) // self._batches_left))
-        chosen = self._sent[::every]
+        places = {*range(0, len(self._sent), every)}
+        if self._largest > 1 and self._sent:
+            places.add(max(range(len(self._sent)), key=lambda place: self._sent[place].sent[_BATCH_SIZE]))
+        chosen = [self._sent[place] for place in sorted(places)]
+        self._largest = 1
         count = sum(len(each.members) for each in chosen)
         part = max(1, -(-count // self._members_left))
         for each in chosen:

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 
-from tritonnb.core.events import BatchExecuted, ModelStateChanged, Packed, ResponseSent, unpack
+from tritonnb.core.events import BatchExecuted, CacheHit, CacheMiss, ModelStateChanged, Packed, ResponseSent, unpack
 
 #: What a summary looks at: this many seconds, and at most this many observations.
 WINDOW_SECONDS = 60.0
@@ -23,7 +23,7 @@ WINDOW_SIZE = 10_000
 FIRST_RESPONSE_BUCKETS_MS = (100.0, 500.0, 2000.0, 5000.0)
 
 
-_LOOKED_AT = {each.__name__ for each in (BatchExecuted, ResponseSent, ModelStateChanged)}
+_LOOKED_AT = {each.__name__ for each in (BatchExecuted, CacheHit, CacheMiss, ResponseSent, ModelStateChanged)}
 
 
 class Summary:
@@ -83,6 +83,8 @@ class ModelLatencies:
         self.compute_input = Summary()
         self.compute_infer = Summary()
         self.compute_output = Summary()
+        self.cache_hit = Summary()
+        self.cache_miss = Summary()
         self.first_response = Histogram(bounds)
 
     def add(self, event: BatchExecuted, now: float) -> None:
@@ -94,6 +96,12 @@ class ModelLatencies:
                 self.compute_input.observe((event.compute_start_ns - event.exec_start_ns) // 1000, now)
                 self.compute_infer.observe((event.compute_end_ns - event.compute_start_ns) // 1000, now)
                 self.compute_output.observe((event.exec_end_ns - event.compute_end_ns) // 1000, now)
+
+    def add_hit(self, event: CacheHit, now: float) -> None:
+        """Take a request into account that the response cache answered."""
+        self.request.observe((event.time_ns - event.received_ns) // 1000, now)
+        self.queue.observe((event.time_ns - event.lookup_ns - event.received_ns) // 1000, now)
+        self.cache_hit.observe(event.lookup_ns // 1000, now)
 
 
 class Latencies:
@@ -123,6 +131,10 @@ class Latencies:
         event = unpack(packed)
         if isinstance(event, BatchExecuted):
             self.of(event.model, event.version).add(event, time.monotonic())
+        elif isinstance(event, CacheHit):
+            self.of(event.model, event.version).add_hit(event, time.monotonic())
+        elif isinstance(event, CacheMiss):
+            self.of(event.model, event.version).cache_miss.observe(event.elapsed_ns // 1000, time.monotonic())
         elif isinstance(event, ResponseSent):
             if event.index == 0 and event.outcome != "empty":
                 self.of(event.model, event.version).first_response.observe(event.elapsed_ns / 1e6)

@@ -44,6 +44,10 @@ _SUMMARIES = {
     "queue": "Summary of inference queuing duration in microseconds (includes cached requests)",
     **{name: _DURATIONS[name] for name in ("compute_input", "compute_infer", "compute_output")},
 }
+_CACHE_SUMMARIES = {
+    "cache_hit": "Summary of cache hit counts/durations per model, in microseconds.",
+    "cache_miss": "Summary of cache miss counts/durations per model, in microseconds.",
+}
 _GPU = {
     "nv_gpu_utilization": "GPU utilization rate [0.0 - 1.0)",
     "nv_gpu_memory_total_bytes": "GPU total memory, in bytes",
@@ -138,17 +142,24 @@ class Families(Collector):
         return FIRST_RESPONSE_BUCKETS_MS
 
     def _summaries(self, models: list[tuple[Served, dict[str, str]]]) -> Iterator[Metric]:
-        now = time.monotonic()
         for name, documentation in _SUMMARIES.items():
-            metric = Metric(f"nv_inference_{name}_summary_us", documentation, "summary")
-            for each, labels in models:
-                summary: Summary = getattr(self._latencies.of(each.name, each.version), name)
-                metric.add_sample(f"{metric.name}_count", labels, summary.count)
-                metric.add_sample(f"{metric.name}_sum", labels, summary.sum)
-                wanted = self._options.quantiles
-                for quantile, value in zip(wanted, summary.quantiles(wanted, now), strict=True):
-                    metric.add_sample(metric.name, {**labels, "quantile": number_text(quantile)}, value)
-            yield metric
+            yield self._summary(f"nv_inference_{name}_summary_us", documentation, name, models)
+        cached = [(each, labels) for each, labels in models if each.uses_cache]
+        for name, documentation in _CACHE_SUMMARIES.items() if cached else ():
+            yield self._summary(f"nv_{name}_summary_per_model", documentation, name, cached)
+
+    def _summary(
+        self, family: str, documentation: str, name: str, models: list[tuple[Served, dict[str, str]]]
+    ) -> Metric:
+        now, wanted = time.monotonic(), self._options.quantiles
+        metric = Metric(family, documentation, "summary")
+        for each, labels in models:
+            summary: Summary = getattr(self._latencies.of(each.name, each.version), name)
+            metric.add_sample(f"{family}_count", labels, summary.count)
+            metric.add_sample(f"{family}_sum", labels, summary.sum)
+            for quantile, value in zip(wanted, summary.quantiles(wanted, now), strict=True):
+                metric.add_sample(family, {**labels, "quantile": number_text(quantile)}, value)
+        return metric
 
     def _first_responses(self, models: list[tuple[Served, dict[str, str]]]) -> Metric:
         metric = Metric(_FIRST_RESPONSE, "Duration from request to first response in milliseconds", "histogram")

@@ -365,7 +365,7 @@ function drawAxis({ surface, scale }) {
   const power = 10 ** Math.floor(Math.log10(raw));
   const step = [1, 2, 5, 10].map((each) => each * power).find((each) => each >= raw);
   const seconds = scale.to >= 10000;
-  for (let time = Math.ceil(scale.from / step) * step; time <= scale.to; time += step) {
+  for (let time = Math.max(0, Math.ceil(scale.from / step) * step); time <= scale.to; time += step) {
     surface.line(scale.x(time), y, scale.x(time), y + 4, { stroke: surface.theme.line });
     const digits = Math.max(0, -Math.floor(Math.log10(seconds ? step / 1000 : step)));
     const words = seconds ? `${(time / 1000).toFixed(digits)} s` : `${time.toFixed(digits)} ms`;
