@@ -15,9 +15,9 @@ from tritonnb.core.messages import SEQUENCE_END, SEQUENCE_START, InferRequest, I
 from tritonnb.scheduling.decisions import Execute, Scheduler
 from tritonnb.scheduling.default_scheduler import DefaultScheduler
 from tritonnb.scheduling.direct import DirectSettings
-from tritonnb.scheduling.dynamic_batcher import DynamicBatcher, DynamicBatcherSettings
+from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
 from tritonnb.scheduling.oldest import OldestSettings
-from tritonnb.scheduling.policy import QueuePolicy, QueueSettings
+from tritonnb.scheduling.policy import DynamicBatcherSettings, QueuePolicy, QueueSettings
 from tritonnb.scheduling.sequence_batcher import SequenceBatcher, SequenceBatcherSettings
 from tritonnb.scheduling.virtual_time import VirtualTime
 

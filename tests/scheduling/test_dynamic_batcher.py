@@ -14,8 +14,8 @@ from tests.scheduling.harness import MS, Arrival, Play, Request, members
 from tritonnb.core.errors import UnavailableError
 from tritonnb.scheduling.decisions import Scheduler
 from tritonnb.scheduling.default_scheduler import DefaultScheduler
-from tritonnb.scheduling.dynamic_batcher import DynamicBatcher, DynamicBatcherSettings
-from tritonnb.scheduling.policy import QueuePolicy, QueueSettings, TimeoutAction
+from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
+from tritonnb.scheduling.policy import DynamicBatcherSettings, QueuePolicy, QueueSettings, TimeoutAction
 from tritonnb.scheduling.reasons import (
     DELAY_EXCEEDED,
     DIFFERENT_INPUTS,

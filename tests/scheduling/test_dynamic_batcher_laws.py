@@ -15,8 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.scheduling.harness import Request
 from tritonnb.core.errors import UnavailableError
 from tritonnb.scheduling.decisions import Execute
-from tritonnb.scheduling.dynamic_batcher import DynamicBatcher, DynamicBatcherSettings
-from tritonnb.scheduling.policy import QueuePolicy, QueueSettings, TimeoutAction
+from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
+from tritonnb.scheduling.policy import DynamicBatcherSettings, QueuePolicy, QueueSettings, TimeoutAction
 from tritonnb.scheduling.reasons import explain
 
 MAX_BATCH_SIZE = 8

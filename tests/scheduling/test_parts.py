@@ -11,11 +11,11 @@ from tests.scheduling.harness import MS, Request, members
 from tritonnb.scheduling.deadlines import Deadlines
 from tritonnb.scheduling.default_scheduler import DefaultScheduler
 from tritonnb.scheduling.direct import DirectSettings
-from tritonnb.scheduling.dynamic_batcher import DynamicBatcher, DynamicBatcherSettings
+from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
 from tritonnb.scheduling.from_config import make_scheduler, reconfigure_scheduler
 from tritonnb.scheduling.instances import Instances
 from tritonnb.scheduling.oldest import OldestSettings
-from tritonnb.scheduling.policy import QueuePolicy, QueueSettings, TimeoutAction
+from tritonnb.scheduling.policy import DynamicBatcherSettings, QueuePolicy, QueueSettings, TimeoutAction
 from tritonnb.scheduling.response_order import ResponseOrder
 from tritonnb.scheduling.sequence_batcher import SequenceBatcher, SequenceBatcherSettings
 

@@ -14,8 +14,8 @@ from tests.scheduling.harness import MS, Arrival, Play, Request, members
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
 from tritonnb.scheduling.decisions import Execute
 from tritonnb.scheduling.direct import DirectSettings
-from tritonnb.scheduling.dynamic_batcher import DynamicBatcherSettings
 from tritonnb.scheduling.oldest import OldestSettings
+from tritonnb.scheduling.policy import DynamicBatcherSettings
 from tritonnb.scheduling.reasons import DELAY_EXCEEDED, NO_SLOT_WAIT, SLOT_UTILIZATION, explain
 from tritonnb.scheduling.sequence_batcher import SequenceBatcher, SequenceBatcherSettings
 from tritonnb.scheduling.virtual_time import VirtualTime

@@ -17,8 +17,8 @@ from tests.scheduling.harness import END, START, Request
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.scheduling.decisions import Decision, Execute
 from tritonnb.scheduling.direct import DirectSettings
-from tritonnb.scheduling.dynamic_batcher import DynamicBatcherSettings
 from tritonnb.scheduling.oldest import OldestSettings, OldestStrategy
+from tritonnb.scheduling.policy import DynamicBatcherSettings
 from tritonnb.scheduling.reasons import explain
 from tritonnb.scheduling.sequence_batcher import SequenceBatcher, SequenceBatcherSettings
 from tritonnb.scheduling.slots import Sequence as SlotSequence

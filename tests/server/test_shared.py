@@ -236,6 +236,22 @@ def test_a_batch_that_waits_for_resources_grows_also_when_the_batcher_goes_meanw
     assert sizes == [3]
 
 
+@pytest.mark.parametrize("batcher", ["", "dynamic_batching { }"])
+def test_an_instance_of_a_higher_priority_number_is_taken_less_often_as_recorded(write_model: Write, batcher: str):
+    named = python_model("x + self.number").replace(
+        "    def execute",
+        """    def initialize(self, args):
+        self.number = int(args["model_instance_name"].split("_")[1])
+
+    def execute""",
+    )
+    group = 'instance_group {{ name: "m_{}" kind: KIND_CPU rate_limiter {{ priority: {} }} }}'
+    groups = [group.format(0, 1), group.format(1, 5)]
+    with Server(write_model("m", named, " ".join([*groups, batcher])), port=0, rate_limit="execution_count") as server:
+        taken = "".join(str(int(ask(server, 0)[0])) for _ in range(30))
+    assert taken == "000000001000001000001000001000"
+
+
 def test_a_model_that_needs_more_than_there_is_does_not_load(write_model: Write):
     group = 'instance_group { rate_limiter { resources { name: "R" count: 2 } } }'
     repository = write_model("m", COUNTING, group)

@@ -128,6 +128,10 @@ class ServedModel(Served):
             limiter.add((self._load, spec.index), spec.resources, spec.priority)
             self._limiter = limiter
 
+    def _turn(self, number: int) -> int:
+        assert self._limiter is not None
+        return self._limiter.turn((self._load, number))
+
     async def warm_up(self, instance: Instance, samples: Sequence[Sample]) -> None:
         """Run the samples on an instance that has just been made; they count in the statistics.
 
@@ -155,7 +159,8 @@ class ServedModel(Served):
         """Take the initialised instances and make the scheduler that feeds them."""
         self._pool = InstancePool(instances)
         self._instances_changed()
-        self.scheduler = make_scheduler(self.config, len(instances), os.environ, self._limiter is not None)
+        turn = None if self._limiter is None else self._turn
+        self.scheduler = make_scheduler(self.config, len(instances), os.environ, turn)
         now = time.monotonic_ns()
         for instance in instances:
             self._carry_out(self.scheduler.instance_idle(instance.spec.index, now), now)

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from tritonnb.core.errors import CancelledError, InvalidArgumentError, UnavailableError
@@ -27,46 +26,11 @@ from tritonnb.scheduling import reasons
 from tritonnb.scheduling.decisions import CANNOT_RESCHEDULE, STOPPING, Decision, Execute, Reason, Refuse, Stage
 from tritonnb.scheduling.instances import Instances
 from tritonnb.scheduling.payload import Payload
-from tritonnb.scheduling.policy import QueueSettings
+from tritonnb.scheduling.policy import DynamicBatcherSettings
 from tritonnb.scheduling.queue import PriorityQueue
 from tritonnb.scheduling.response_order import ResponseOrder
 
 PAYLOADS_AHEAD = 2  # for each instance
-
-
-@dataclass(frozen=True, slots=True)
-class DynamicBatcherSettings:
-    """What ``dynamic_batching`` configures.
-
-    Attributes
-    ----------
-    max_batch_size : int
-        Rows that one execution may have.
-    preferred_batch_sizes : tuple of int
-        In rising order; ``(max_batch_size,)`` unless configured.
-    max_queue_delay_ns : int
-        How long a request may be held back so that others can join it; 0 for not at all.
-    preserve_ordering : bool
-        Responses leave in the order in which their requests were placed in batches.
-    queue : QueueSettings
-        Priority levels and queue policies.
-    enforce_equal_shape : bool
-        Some input's shape may vary between requests and must not within a batch. Every arrival
-        is then examined at once; otherwise only when enough rows have come for a preferred size.
-    hold_until : int
-        Nothing is batched before this many requests wait (``TRITONSERVER_DELAY_SCHEDULER``).
-    rate_limited : bool
-        Payloads are staged, any number of them is prepared ahead, and none is merged with another.
-    """
-
-    max_batch_size: int
-    preferred_batch_sizes: tuple[int, ...]
-    max_queue_delay_ns: int = 0
-    preserve_ordering: bool = False
-    queue: QueueSettings = field(default_factory=QueueSettings)
-    enforce_equal_shape: bool = False
-    hold_until: int = 0
-    rate_limited: bool = False
 
 
 class DynamicBatcher:
@@ -166,7 +130,7 @@ class DynamicBatcher:
         del self._staged[instance]
         if self._growing is payload:
             self._look_again()
-        return [*decisions, self._execution(payload, instance, idle_since, 0, now), *self._advance(now)]
+        return [*decisions, payload.execute(instance, idle_since, now, self.settings), *self._advance(now)]
 
     def released(self, request: Any, now: int) -> Sequence[Decision]:
         """A request has had its final response: nothing depends on it here."""
@@ -392,12 +356,7 @@ class DynamicBatcher:
         if self.settings.preserve_ordering:
             for request in payload.requests:
                 self._order.placed(request)
-        return self._execution(payload, instance, idle_since, merged, now)
-
-    def _execution(self, payload: Payload, instance: int, idle_since: int, merged: int, now: int) -> Execute:
-        config = self.settings
-        facts = config.max_queue_delay_ns, config.preferred_batch_sizes, config.max_batch_size
-        return payload.execute(instance, idle_since, now, merged, *facts)
+        return payload.execute(instance, idle_since, now, self.settings, merged)
 
     def _stage(self) -> Stage:
         """The first payload is to run on the instance that has been idle longest."""

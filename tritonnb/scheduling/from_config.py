@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.scheduling.decisions import Decision, Scheduler
 from tritonnb.scheduling.default_scheduler import DefaultScheduler
 from tritonnb.scheduling.direct import DirectSettings
-from tritonnb.scheduling.dynamic_batcher import DynamicBatcher, DynamicBatcherSettings
+from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
 from tritonnb.scheduling.oldest import OldestSettings
-from tritonnb.scheduling.policy import QueuePolicy, QueueSettings, TimeoutAction
+from tritonnb.scheduling.policy import DynamicBatcherSettings, QueuePolicy, QueueSettings, TimeoutAction
 from tritonnb.scheduling.sequence_batcher import SequenceBatcher, SequenceBatcherSettings
 
 
 def make_scheduler(
-    config: pb.ModelConfig, instance_count: int, environ: Mapping[str, str], rate_limited: bool = False
+    config: pb.ModelConfig,
+    instance_count: int,
+    environ: Mapping[str, str],
+    turn: Callable[[int], int] | None = None,
 ) -> Scheduler:
     """The scheduler that a model's configuration asks for.
 
@@ -27,14 +30,18 @@ def make_scheduler(
     instance_count : int
     environ : mapping of str to str
         ``TRITONSERVER_DELAY_SCHEDULER`` and ``TRITONSERVER_BACKLOG_DELAY_SCHEDULER`` are looked up here.
-    rate_limited : bool, optional
-        A rate limiter says when batches run.
+    turn : callable, optional
+        A rate limiter says when batches run; of idle instances the one for which this is lowest is its next.
     """
     if config.HasField("sequence_batching"):
-        return SequenceBatcher(sequence_batcher_settings(config, environ, rate_limited), instance_count)
+        return SequenceBatcher(sequence_batcher_settings(config, environ, turn is not None), instance_count)
+    scheduler: DynamicBatcher | DefaultScheduler
     if config.HasField("dynamic_batching"):
-        return DynamicBatcher(dynamic_batcher_settings(config, environ, rate_limited), instance_count)
-    return DefaultScheduler(instance_count)
+        scheduler = DynamicBatcher(dynamic_batcher_settings(config, environ, turn is not None), instance_count)
+    else:
+        scheduler = DefaultScheduler(instance_count)
+    scheduler.instances.turn = turn
+    return scheduler
 
 
 def reconfigure_scheduler(
@@ -55,11 +62,14 @@ def reconfigure_scheduler(
         return scheduler, scheduler.reconfigure(sequence_batcher_settings(config, {}, rate_limited), now)
     if isinstance(scheduler, DynamicBatcher) and config.HasField("dynamic_batching"):
         return scheduler, scheduler.reconfigure(dynamic_batcher_settings(config, {}, rate_limited), now)
-    successor = make_scheduler(config, 0, {}, rate_limited)
-    if type(successor) is type(scheduler):
+    successor: DynamicBatcher | DefaultScheduler
+    if config.HasField("dynamic_batching"):
+        successor = DynamicBatcher(dynamic_batcher_settings(config, {}, rate_limited), 0)
+    elif isinstance(scheduler, DefaultScheduler):
         return scheduler, ()
+    else:
+        successor = DefaultScheduler(0)
     assert isinstance(scheduler, DefaultScheduler | DynamicBatcher)
-    assert isinstance(successor, DefaultScheduler | DynamicBatcher)
     if scheduler.stopping:
         successor.stop()
     refused, waiting = scheduler.hand_over(now)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 
 class Instances:
@@ -12,12 +12,19 @@ class Instances:
     ----------
     count : int
         Instances 0 to count - 1. None of them is idle until it says so.
+
+    Attributes
+    ----------
+    members : set of int
+    turn : callable or None
+        With a rate limiter: of the idle instances the one for which this is lowest is taken.
     """
 
-    __slots__ = ("_idle", "members")
+    __slots__ = ("_idle", "members", "turn")
 
     def __init__(self, count: int) -> None:
         self.members = set(range(count))
+        self.turn: Callable[[int], int] | None = None
         self._idle: dict[int, int] = {}
 
     @property
@@ -33,8 +40,8 @@ class Instances:
         return True
 
     def take(self) -> tuple[int, int]:
-        """The instance that has been idle longest, now busy, and since when it was idle (ns)."""
-        instance = next(iter(self._idle))
+        """The instance whose turn it is, now busy, and since when it was idle (ns)."""
+        instance = next(iter(self._idle)) if self.turn is None else min(self._idle, key=self.turn)
         return instance, self._idle.pop(instance)
 
     def replace(self, members: Collection[int]) -> None:

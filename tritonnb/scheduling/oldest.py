@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tritonnb.scheduling.decisions import Decision, Execute, Refuse
-from tritonnb.scheduling.dynamic_batcher import DynamicBatcher, DynamicBatcherSettings
+from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
+from tritonnb.scheduling.policy import DynamicBatcherSettings
 from tritonnb.scheduling.response_order import ResponseOrder
 from tritonnb.scheduling.slots import Slot, SlotTable
 

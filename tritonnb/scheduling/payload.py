@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from typing import Any
 
 from tritonnb.scheduling.decisions import Execute, Reason
+from tritonnb.scheduling.policy import DynamicBatcherSettings
 
 
 class Payload:
@@ -59,20 +60,16 @@ class Payload:
         self.formed_ns = now
 
     def execute(
-        self, instance: int, idle_since: int, now: int, merged: int, delay_ns: int, preferred: Sequence[int], most: int
+        self, instance: int, idle_since: int, now: int, settings: DynamicBatcherSettings, merged: int = 0
     ) -> Execute:
-        """Run on an instance that was idle since ``idle_since`` (ns).
-
-        The rest is what the batcher goes by, told with the reason: ``merged`` payloads joined this one, and
-        delay, preferred sizes and ``max_batch_size`` are those configured.
-        """
+        """Run on an instance that was idle since ``idle_since`` (ns); ``merged`` others joined this one."""
         facts = {
             "requests": len(self.requests),
             "rows": self.rows,
             "waited_ns": self.waited_ns,
-            "delay_ns": delay_ns,
-            "preferred": preferred,
-            "max_batch_size": most,
+            "delay_ns": settings.max_queue_delay_ns,
+            "preferred": settings.preferred_batch_sizes,
+            "max_batch_size": settings.max_batch_size,
             "next_rows": self.next_rows,
             "instance": instance,
             "idle_ns": now - idle_since,

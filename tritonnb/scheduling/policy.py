@@ -1,8 +1,7 @@
-"""Queue policies and priority levels: who may wait, how long, and who goes first.
+"""What is configured of waiting: who may wait, how long, who goes first, and what batches are made of them.
 
-Mirrors ``ModelQueuePolicy`` and the priority fields of ``ModelDynamicBatching`` in
-*model_config.proto*. A smaller level number goes earlier; level 0 exists only where
-``priority_levels`` is 0.
+Mirrors ``ModelQueuePolicy`` and ``ModelDynamicBatching`` in *model_config.proto*. A smaller level
+number goes earlier; level 0 exists only where ``priority_levels`` is 0.
 """
 
 from __future__ import annotations
@@ -96,3 +95,38 @@ class QueueSettings:
         """Some request may expire while it waits."""
         policies = (self.default_queue_policy, *self.priority_queue_policy.values())
         return any(policy.default_timeout_ns for policy in policies)
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicBatcherSettings:
+    """What ``dynamic_batching`` configures.
+
+    Attributes
+    ----------
+    max_batch_size : int
+        Rows that one execution may have.
+    preferred_batch_sizes : tuple of int
+        In rising order; ``(max_batch_size,)`` unless configured.
+    max_queue_delay_ns : int
+        How long a request may be held back so that others can join it; 0 for not at all.
+    preserve_ordering : bool
+        Responses leave in the order in which their requests were placed in batches.
+    queue : QueueSettings
+        Priority levels and queue policies.
+    enforce_equal_shape : bool
+        Some input's shape may vary between requests and must not within a batch. Every arrival
+        is then examined at once; otherwise only when enough rows have come for a preferred size.
+    hold_until : int
+        Nothing is batched before this many requests wait (``TRITONSERVER_DELAY_SCHEDULER``).
+    rate_limited : bool
+        Payloads are staged, any number of them is prepared ahead, and none is merged with another.
+    """
+
+    max_batch_size: int
+    preferred_batch_sizes: tuple[int, ...]
+    max_queue_delay_ns: int = 0
+    preserve_ordering: bool = False
+    queue: QueueSettings = field(default_factory=QueueSettings)
+    enforce_equal_shape: bool = False
+    hold_until: int = 0
+    rate_limited: bool = False
