@@ -8,9 +8,9 @@ import json
 import logging
 import signal
 import sys
-import threading
 from collections.abc import Sequence
 from pathlib import Path
+from queue import SimpleQueue
 from types import FrameType
 
 from tritonnb.core.errors import TritonError
@@ -50,10 +50,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _serve(options: argparse.Namespace) -> int:
     log = _set_up_logging(options)
-    stopped = threading.Event()
+    # Not an event: a signal that interrupts its `wait` at the wrong moment would wait for its lock for ever.
+    signals: SimpleQueue[int] = SimpleQueue()
 
     def stop(number: int, frame: FrameType | None) -> None:
-        stopped.set()
+        signals.put(number)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
@@ -81,7 +82,7 @@ def _serve(options: argparse.Namespace) -> int:
         metrics = server.endpoints.metrics
         logger.info("Started Metrics Service at %s:%d", metrics.host, metrics.port)
     _calm_garbage_collector()
-    stopped.wait()
+    signals.get()
     logger.info("Waiting for in-flight requests to complete.")
     try:
         server.stop()

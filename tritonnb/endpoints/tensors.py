@@ -9,11 +9,12 @@ from functools import cached_property
 import numpy as np
 
 from tritonnb.core.datatypes import BYTES, DataType, encode_bytes
-from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.errors import InternalError, InvalidArgumentError
 from tritonnb.core.messages import Tensor, UndecodedTensor
 from tritonnb.endpoints.classification import classify
+from tritonnb.model_config.identity import ENSEMBLE
 from tritonnb.runtime.served import Served
-from tritonnb.runtime.shared_memory import Part
+from tritonnb.runtime.shared_memory import Part, fill
 
 _MAX_INT64 = 2**63 - 1
 
@@ -99,6 +100,22 @@ def contents(tensor: Tensor) -> bytes | memoryview:
         return array.tobytes()
     # A large array is joined into the answer from where it lies.
     return np.ascontiguousarray(array).data.cast("B")
+
+
+def fill_region(served: Served, tensor: Tensor, region: Part) -> None:
+    """Write an output where the client wants it.
+
+    Raises
+    ------
+    InternalError
+        If there is not room enough.
+    """
+    try:
+        fill(tensor.name, region, contents(tensor))
+    except InternalError as error:
+        if served.config.platform == ENSEMBLE:
+            raise InternalError(f"in ensemble '{served.name}', {error.message}") from None
+        raise
 
 
 def classified(served: Served, tensor: Tensor, count: int) -> Tensor:

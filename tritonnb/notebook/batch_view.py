@@ -41,7 +41,7 @@ _STATIC = Path(__file__).parent / "static"
 _PARTS = ("story", "surface", "lanes", "export", "words", "view")
 #: How often a view is told: in sight, where more happens than is drawn, and out of sight.
 _TICK_S, _BUSY_S, _UNSEEN_S = 0.1, 0.2, 1.0
-_IDLE_NS, _REST_NS, _HISTORY_NS = 500_000_000, 1_000_000_000, 10_000_000_000
+_IDLE_NS, _REST_NS, _HISTORY_NS = 500_000_000, 3_000_000_000, 10_000_000_000
 #: Events folded before other threads have their turn: less than a millisecond.
 _AT_ONCE = 1000
 #: Of the time, what pictures for who has no kernel may take.

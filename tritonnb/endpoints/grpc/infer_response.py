@@ -11,9 +11,8 @@ from typing import Any
 from tritonclient.grpc import service_pb2 as pb
 
 from tritonnb.core.messages import InferRequest, InferResponse, ParameterValue
-from tritonnb.endpoints.tensors import AnswerFormat, OutputFormat, classified, contents
+from tritonnb.endpoints.tensors import AnswerFormat, OutputFormat, classified, contents, fill_region
 from tritonnb.runtime.served import Served
-from tritonnb.runtime.shared_memory import fill
 
 _PLAIN = OutputFormat()
 
@@ -50,7 +49,7 @@ def response_message(served: Served, request: InferRequest, response: InferRespo
         if wanted.region is None:
             raw.append(bytes(contents(tensor)))
         else:
-            fill(tensor.name, wanted.region, contents(tensor))
+            fill_region(served, tensor, wanted.region)
             raw.append(b"")
         outputs.append(output)
     message = pb.ModelInferResponse(

@@ -7,9 +7,8 @@ import functools
 from tritonnb.core.datatypes import DataType
 from tritonnb.core.messages import InferRequest, InferResponse, ParameterValue, Tensor
 from tritonnb.endpoints.http.tensor_data import write_data, write_float, write_string
-from tritonnb.endpoints.tensors import AnswerFormat, OutputFormat, classified, contents
+from tritonnb.endpoints.tensors import AnswerFormat, OutputFormat, classified, contents, fill_region
 from tritonnb.runtime.served import Served
-from tritonnb.runtime.shared_memory import fill
 
 _BINARY = OutputFormat(binary=True)
 _JSON = OutputFormat()
@@ -38,7 +37,7 @@ def write_response(
         if wanted.classification:
             tensor = classified(served, tensor, wanted.classification)
         if wanted.region is not None:
-            fill(tensor.name, wanted.region, contents(tensor))
+            fill_region(served, tensor, wanted.region)
             outputs.append(_described(tensor.name, tensor.datatype, tensor.array.shape)[:-1] + b"}")
             continue
         outputs.append(_write_output(tensor, wanted.binary, tail))
