@@ -342,3 +342,4 @@ def test_a_stopping_server_lets_sequences_go_on_to_their_end():
             result = client.infer("accumulate", [given], sequence_id=1, sequence_end=True)
             assert result.as_numpy("TOTAL").tolist() == [[2]]
         assert process.exit_status() == 0
+        assert "successfully unloaded 'accumulate' version 1" in process.log

@@ -399,13 +399,18 @@ class ModelRepository:
 
     def _close(self, served: Served | None) -> asyncio.Task[None]:
         assert served is not None
-        task = asyncio.get_running_loop().create_task(served.drain_and_close())
+        task = asyncio.get_running_loop().create_task(_drain_and_close(served))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
         return task
 
     def _changed(self, name: str, version: int, state: State, reason: str = "") -> None:
         self._stream.emit(ModelStateChanged(time.monotonic_ns(), name, version, state.value, reason))
+
+
+async def _drain_and_close(served: Served) -> None:
+    await served.drain_and_close()
+    logger.info("successfully unloaded '%s' version %d", served.name, served.version)
 
 
 async def _report(served: list[Served], sequences: bool) -> None:
