@@ -14,7 +14,7 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tritonnb.backends.contract import BackendModel, Execution, InstanceSpec, ModelContext
@@ -221,10 +221,11 @@ class ServedModel(Served):
     def _carry_out(self, decisions: Sequence[Decision], now: int) -> None:
         for decision in decisions:
             if type(decision) is Execute:
-                run = self._execution(decision, now)
+                instance, execution = self._execution(decision, now)
                 if self._limiter is None:
-                    run()
+                    instance.execute(execution)
                 else:
+                    run = functools.partial(instance.execute, execution)
                     self._limiter.stage((self._load, decision.instance), run)
             elif type(decision) is Stage:
                 self._stage(decision.instance)
@@ -256,11 +257,12 @@ class ServedModel(Served):
         decisions = scheduler.begin(number, now)
         for each in decisions:
             if type(each) is Execute:
-                self._execution(each, now)()
+                instance, execution = self._execution(each, now)
+                instance.execute(execution)
         self._carry_out([each for each in decisions if type(each) is not Execute], now)
 
-    def _execution(self, decision: Execute, now: int) -> Callable[[], None]:
-        """What runs a batch, once it may."""
+    def _execution(self, decision: Execute, now: int) -> tuple[Instance, Execution]:
+        """The batch, and the instance that is to run it once it may."""
         instance = self._pool[decision.instance]
         number = next(_batch_numbers)
         members = tuple([None if each is None else each.serial for each in decision.requests])
@@ -285,7 +287,7 @@ class ServedModel(Served):
         requests = list(decision.requests) if self._sequences is None else self._sequences.prepare(decision)
         execution = Execution(requests, decision.size, self._deliver_from_anywhere, number)
         instance.busy = True
-        return functools.partial(instance.execute, execution)
+        return instance, execution
 
     def executed(self, instance: Instance, execution: Execution, raised: TritonError | None) -> None:
         """An instance has run a batch: count it, start the next one, then answer."""
