@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent import futures
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 #: How often who waits looks how far it is, in seconds. Who slept until the end instead would never
@@ -45,8 +45,8 @@ def wait(finished: Future[T], timeout: float | None, told: Callable[[], str], st
     try:
         with _line() as tell:
             while not finished.done() and (left := end - time.monotonic()) > 0:
-                futures.wait([finished], min(left, _LOOK_S))
-                tell(told())
+                if not futures.wait([finished], min(left, _LOOK_S)).done:
+                    tell(told())
             return finished.result(0)
     except KeyboardInterrupt:
         stop()
@@ -63,16 +63,21 @@ def _line() -> Iterator[Callable[[str], None]]:
         return
     from IPython.display import HTML, display
 
-    shown = display(HTML(""), display_id=True)
+    line: Any = None
     said = ""
 
     def tell(text: str) -> None:
-        nonlocal said
-        if text != said:
-            said = text
-            shown.update(HTML(f"<i>{html.escape(text)}</i>"))
+        nonlocal line, said
+        if text == said:
+            return
+        said, words = text, HTML(f"<i>{html.escape(text)}</i>")
+        if line is None:
+            line = display(words, display_id=True)
+        else:
+            line.update(words)
 
     try:
         yield tell
     finally:
-        shown.update(HTML(""))
+        if line is not None:
+            line.update(HTML(""))
