@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent import futures
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
 #: How often who waits looks how far it is, in seconds. Who slept until the end instead would never
@@ -45,8 +45,8 @@ def wait(finished: Future[T], timeout: float | None, told: Callable[[], str], st
     try:
         with _line() as tell:
             while not finished.done() and (left := end - time.monotonic()) > 0:
-                if not futures.wait([finished], min(left, _LOOK_S)).done:
-                    tell(told())
+                futures.wait([finished], min(left, _LOOK_S))
+                tell(told())
             return finished.result(0)
     except KeyboardInterrupt:
         stop()
@@ -55,7 +55,7 @@ def wait(finished: Future[T], timeout: float | None, told: Callable[[], str], st
 
 @contextmanager
 def _line() -> Iterator[Callable[[str], None]]:
-    """A line of the notebook to tell the progress on, from the first word to the end."""
+    """A line of the notebook to tell the progress on, empty before the first word and after the end."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     if getattr(shell, "kernel", None) is None:
@@ -63,21 +63,16 @@ def _line() -> Iterator[Callable[[str], None]]:
         return
     from IPython.display import HTML, display
 
-    line: Any = None
+    shown = display(HTML(""), display_id=True)
     said = ""
 
     def tell(text: str) -> None:
-        nonlocal line, said
-        if text == said:
-            return
-        said, words = text, HTML(f"<i>{html.escape(text)}</i>")
-        if line is None:
-            line = display(words, display_id=True)
-        else:
-            line.update(words)
+        nonlocal said
+        if text != said:
+            said = text
+            shown.update(HTML(f"<i>{html.escape(text)}</i>"))
 
     try:
         yield tell
     finally:
-        if line is not None:
-            line.update(HTML(""))
+        shown.update(HTML(""))
