@@ -11,7 +11,8 @@ from tritonclient.grpc import model_config_pb2 as pb
 import tritonnb as tnb
 from tritonnb.core.events import CacheHit, EnsembleExecuted, pack
 from tritonnb.notebook.described import describe_config
-from tritonnb.notebook.feed import BURST, MOST_BATCHES, MOST_MEMBERS, TICKS, Feed
+from tritonnb.notebook.feed import BURST, MOST_BATCHES, MOST_MEMBERS, Feed
+from tritonnb.notebook.told import TICKS
 from tritonnb.recording.recording import Recording
 
 DYNAMIC = 'name: "m" max_batch_size: 8 dynamic_batching { preferred_batch_size: 4 max_queue_delay_microseconds: 5000 }'
