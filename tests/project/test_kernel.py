@@ -97,8 +97,9 @@ def test_a_wait_for_traffic_tells_how_far_it_is_and_an_interrupt_keeps_what_was_
 def test_a_wait_that_is_over_at_once_shows_nothing(kernel: Kernel):
     kernel.run(SERVE.format(port=0))
     shown: list[str] = []
-    cell = 'tnb.load(server["add_sub"], requests=1).wait(); None'
+    cell = 'print(tnb.load(server["add_sub"], clients=1, requests=1).wait().sent)'
     kernel.client.execute_interactive(cell, output_hook=lambda each: shown.append(each["msg_type"]), timeout=60)
+    assert "stream" in shown
     assert "display_data" not in shown
 
 

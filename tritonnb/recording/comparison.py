@@ -26,6 +26,12 @@ _MEASURES = {
     "refused": "{:.0f}",
 }
 
+_REMARK = "Before and after are simulated: these arrivals, these times of executions, and nothing else that takes time."
+_LIVE_REMARK = (
+    " What was recorded also took time between executions, and more requests may have gathered meanwhile: "
+    "what the edit does is the difference between before and after."
+)
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -38,11 +44,14 @@ class Comparison:
         service times, so that they differ by the edit alone.
     edits : dict
         The fields that were set.
+    recorded : Recording or None
+        What the arrivals were taken from, if ``before`` is not the same: a live server does not only execute.
     """
 
     before: Recording
     after: Recording
     edits: dict[str, Any]
+    recorded: Recording | None = None
 
     def table(self) -> list[tuple[str, float, float]]:
         """What is compared: name, before, after; times in milliseconds."""
@@ -98,20 +107,27 @@ class Comparison:
         return draw(self)
 
     def __repr__(self) -> str:
-        rows = [f"  {_words(name):<20}{_show(name, a):>10}{_show(name, b):>10}" for name, a, b in self.table()]
-        return "\n".join([self.verdict(), f"  {'':<20}{'before':>10}{'after':>10}", *rows])
+        head, rows = self._shown()
+        lines = [f"  {name:<20}" + "".join(f"{each:>10}" for each in values) for name, *values in [("", *head), *rows]]
+        return "\n".join([self.verdict(), *lines])
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><td>{_words(name)}</td><td>{_show(name, a)}</td><td>{_show(name, b)}</td></tr>"
-            for name, a, b in self.table()
-        )
-        head = "<tr><th></th><th>before</th><th>after</th></tr>"
+        head, rows = self._shown()
+        body = "".join(f"<tr>{''.join(f'<td>{each}</td>' for each in row)}</tr>" for row in rows)
+        heads = "".join(f"<th>{each}</th>" for each in ("", *head))
         return (
             f"<p><b>{html.escape(self.verdict())}</b></p>"
-            f"<table style='margin-left:0'><thead>{head}</thead><tbody>{rows}</tbody></table>"
-            "<p>Both in virtual time: these arrivals, these times of executions, and nothing else that takes time.</p>"
+            f"<table style='margin-left:0'><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>"
+            f"<p>{_REMARK if self.recorded is None else _REMARK + _LIVE_REMARK}</p>"
         )
+
+    def _shown(self) -> tuple[list[str], list[list[str]]]:
+        """The heads of the columns, and the rows: a name and what is in each column."""
+        runs = {"before": self.before, "after": self.after}
+        if self.recorded is not None:
+            runs = {"recorded": self.recorded, **runs}
+        found = [each.summary() for each in runs.values()]
+        return [*runs], [[_words(name), *(_show(name, each[name]) for each in found)] for name in _MEASURES]
 
 
 def _sent(batch: Batch) -> tuple[int, int]:

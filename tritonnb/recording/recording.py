@@ -212,8 +212,8 @@ class Recording:
     def what_if(self, *, service: Service | None = None, seed: int = 0, **edits: Any) -> Comparison:
         """What the same arrivals would have met under another configuration, in virtual time.
 
-        Arrivals stay as they were recorded: clients that wait for answers would have sent earlier or
-        later under the other configuration.
+        Both configurations, the recorded and the other one, are simulated. Arrivals stay as they were recorded:
+        clients that wait for answers would have sent earlier or later under the other configuration.
 
         Parameters
         ----------
@@ -244,7 +244,7 @@ class Recording:
             Recording(run(each, self.arrivals(), service or self.service(), seed), {name: each})
             for each in (config, edited(config, edits))
         ]
-        return Comparison(runs[0], runs[1], edits)
+        return Comparison(runs[0], runs[1], edits, None if runs[0].events == self.events else self)
 
     def batch_sizes(self) -> dict[int, int]:
         """How many batches of each number of rows ran."""
