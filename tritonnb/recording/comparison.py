@@ -26,6 +26,7 @@ _MEASURES = {
     "refused": "{:.0f}",
 }
 
+_RECORDED = "recorded"
 _REMARK = "Before and after are simulated: these arrivals, these times of executions, and nothing else that takes time."
 _LIVE_REMARK = (
     " What was recorded also took time between executions, and more requests may have gathered meanwhile: "
@@ -44,14 +45,15 @@ class Comparison:
         service times, so that they differ by the edit alone.
     edits : dict
         The fields that were set.
-    recorded : Recording or None
-        What the arrivals were taken from, if ``before`` is not the same: a live server does not only execute.
+    recorded : Recording
+        What the arrivals were taken from. It is shown where it differs from ``before``: a live server does not
+        only execute.
     """
 
     before: Recording
     after: Recording
     edits: dict[str, Any]
-    recorded: Recording | None = None
+    recorded: Recording
 
     def table(self) -> list[tuple[str, float, float]]:
         """What is compared: name, before, after; times in milliseconds."""
@@ -118,16 +120,19 @@ class Comparison:
         return (
             f"<p><b>{html.escape(self.verdict())}</b></p>"
             f"<table style='margin-left:0'><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>"
-            f"<p>{_REMARK if self.recorded is None else _REMARK + _LIVE_REMARK}</p>"
+            f"<p>{_REMARK}{_LIVE_REMARK if _RECORDED in head else ''}</p>"
         )
 
     def _shown(self) -> tuple[list[str], list[list[str]]]:
         """The heads of the columns, and the rows: a name and what is in each column."""
-        runs = {"before": self.before, "after": self.after}
-        if self.recorded is not None:
-            runs = {"recorded": self.recorded, **runs}
-        found = [each.summary() for each in runs.values()]
-        return [*runs], [[_words(name), *(_show(name, each[name]) for each in found)] for name in _MEASURES]
+        runs = {_RECORDED: self.recorded, "before": self.before, "after": self.after}
+        columns = {}
+        for head, run in runs.items():
+            found = run.summary()
+            columns[head] = [_show(name, found[name]) for name in _MEASURES]
+        if columns[_RECORDED] == columns["before"]:
+            del columns[_RECORDED]
+        return [*columns], [list(row) for row in zip(map(_words, _MEASURES), *columns.values(), strict=True)]
 
 
 def _sent(batch: Batch) -> tuple[int, int]:

@@ -244,7 +244,7 @@ class Recording:
             Recording(run(each, self.arrivals(), service or self.service(), seed), {name: each})
             for each in (config, edited(config, edits))
         ]
-        return Comparison(runs[0], runs[1], edits, None if runs[0].events == self.events else self)
+        return Comparison(runs[0], runs[1], edits, self)
 
     def batch_sizes(self) -> dict[int, int]:
         """How many batches of each number of rows ran."""
