@@ -133,6 +133,18 @@ def test_what_is_not_drawn_is_counted_delivery_by_delivery(rec):
     assert not feed._waiting
 
 
+def test_lanes_are_those_of_the_instances_that_there_are(rec):
+    config = rec.configs["m"]
+    config.instance_group.add(count=3)
+    feed = Feed("m", config, 0)
+    assert feed.history(0)["instances"] == ["m_0_0", "m_0_1", "m_0_2"]
+    fewer = pb.ModelConfig()
+    fewer.CopyFrom(config)
+    fewer.instance_group[0].count = 1
+    assert feed.reconfigured(fewer)
+    assert feed.flush(0)["instances"] == ["m_0_0"]
+
+
 def test_history_is_bounded(rec):
     feed = feed_of(rec, keep=5)
     feed.take(map(pack, rec.events))

@@ -141,3 +141,10 @@ def test_a_comparison_is_drawn_over_the_same_time(guide):
     assert before.get_xlim() == after.get_xlim()
     assert "max_queue_delay_microseconds: 0" in after.get_title(loc="left")
     assert changed.verdict() in figure.alt
+
+
+@pytest.mark.parametrize(("name", "told"), [("slots", "no stateful model"), ("steps", "steps of an ensemble")])
+def test_a_figure_that_does_not_apply_has_no_words_either(name, told):
+    for made in (tnb.Recording().plot.alt, tnb.Recording().plot.svg):
+        with pytest.raises(tnb.TritonError, match=told):
+            made(name)

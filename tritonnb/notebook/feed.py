@@ -127,6 +127,7 @@ class Feed:
             return False
         self.config, self.meta = config, describe_config(self.model, config)
         self._stays.follow({self.model: config})
+        self._instances = instances_of(self.model, config)
         return True
 
     # --- events in ----------------------------------------------------------------------------

@@ -338,10 +338,14 @@ class Recording:
             f"<tr><td>{size}</td><td>{count}</td><td>{self.median_ms(size):.2f}</td></tr>"
             for size, count in self.batch_sizes().items()
         )
+        table = (
+            "<table><thead><tr><th>batch size (rows)</th><th>batches</th><th>compute, median (ms)</th></tr></thead>"
+            f"<tbody>{rows}</tbody></table>"
+        )
         findings = "".join(f"<li>{html.escape(str(each))}</li>" for each in self.diagnoses())
         return (
-            f"<p><b>{html.escape(self.verdict())}</b></p><table><thead><tr><th>batch size (rows)</th>"
-            f"<th>batches</th><th>compute, median (ms)</th></tr></thead><tbody>{rows}</tbody></table>"
+            f"<p><b>{html.escape(self.verdict())}</b></p>"
+            + (table if rows else "")
             + (f"<ul>{findings}</ul>" if findings else "")
         )
 

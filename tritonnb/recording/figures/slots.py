@@ -32,15 +32,12 @@ _ROW = 0.42
 
 def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     """Draw it; see `Plot.slots`."""
-    held = rec.stays
-    if not held:
-        raise InvalidArgumentError("no batch of this recording has slots: it is of no stateful model")
-    lanes = _lanes(rec)
+    alt, held, lanes = describe(rec), rec.stays, _lanes(rec)
     backlog = [each for each in held if each.backlog_ns > 0]
     refused = _refused(rec)
     places = _backlog_rows(rec, backlog, refused)
     depth = (max(places) + 1) * _ROW if places else 0
-    ax = axes_for(ax, 1.0 + 0.36 * len(lanes) + 0.36 * depth, describe(rec))
+    ax = axes_for(ax, 1.0 + 0.36 * len(lanes) + 0.36 * depth, alt)
     scale = TimeScale.of(rec)
     scale.frame(ax)
     numbers = numbered(held)
@@ -70,6 +67,8 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
 def describe(rec: Recording) -> str:
     """The alternative text."""
     held = rec.stays
+    if not held:
+        raise InvalidArgumentError("no batch of this recording has slots: it is of no stateful model")
     nulls = sum(each.requests.count(None) for each in rec.batches if each.slots)
     total = sum(len(each.requests) for each in rec.batches if each.slots)
     backlog = [each for each in held if each.backlog_ns > 0]

@@ -28,10 +28,8 @@ _FEW = 12
 
 def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     """Draw it; see `Plot.steps`."""
-    if not rec.journeys:
-        raise InvalidArgumentError("no request of this recording ran through the steps of an ensemble")
-    lanes = _lanes(rec)
-    ax = axes_for(ax, 0.9 + 0.5 * len(lanes), describe(rec))
+    alt, lanes = describe(rec), _lanes(rec)
+    ax = axes_for(ax, 0.9 + 0.5 * len(lanes), alt)
     scale = TimeScale.of(rec)
     scale.frame(ax)
     ax.hlines([y - 0.5 for y in lanes.values()], 0, scale.length, colors=LIGHT, linewidths=0.6, zorder=0)
@@ -50,6 +48,8 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
 def describe(rec: Recording) -> str:
     """The alternative text."""
     found = rec.journeys
+    if not found:
+        raise InvalidArgumentError("no request of this recording ran through the steps of an ensemble")
     begin, end = rec.span_ns
     models = list(dict.fromkeys(each.model for each in sorted(rec.batches, key=lambda each: each.exec_start_ns)))
     shared = sum(1 for each in rec.batches if len(each.requests) > 1)
