@@ -16,7 +16,7 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import RequestArrived
 from tritonnb.recording.figures.palette import GREY, INK, LIGHT, VERMILION, colour, tint
 from tritonnb.recording.figures.picture import axes_for
-from tritonnb.recording.figures.scale import TimeScale, box, calm, duration
+from tritonnb.recording.figures.scale import TimeScale, box, calm, duration, name_lanes, tell_unit
 from tritonnb.recording.figures.waiting import rows
 from tritonnb.recording.sequences import END, IDLE, Stay, numbered
 
@@ -53,12 +53,13 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
         top = min(lanes.values()) - 1
         _backlog(ax, scale, backlog, refused, places, top, numbers)
         ticks[top - (max(places) * _ROW) / 2] = "backlog"
-    ax.set_yticks(list(ticks), list(ticks.values()))
+    name_lanes(ax, ticks)
     ax.set_ylim(min(lanes.values()) - 0.6 - (0.7 + depth if places else 0), max(lanes.values()) + 0.6)
-    ax.set_xlabel(
-        f"{scale.unit}    band: the sequence that holds the slot; box: its n-th request runs (thick left edge START, "
+    tell_unit(
+        ax,
+        scale.unit,
+        "band: the sequence that holds the slot; box: its n-th request runs (thick left edge START, "
         f"right edge END){_padding_words(rec, line)}",
-        fontsize=8,
     )
     calm(ax)
     return ax

@@ -16,7 +16,7 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.recording.batches import Batch
 from tritonnb.recording.figures.palette import GREY, INK, LIGHT, colour, tint
 from tritonnb.recording.figures.picture import axes_for
-from tritonnb.recording.figures.scale import TimeScale, calm, duration
+from tritonnb.recording.figures.scale import TimeScale, calm, duration, name_lanes, tell_unit
 
 if TYPE_CHECKING:
     from tritonnb.recording.recording import Recording
@@ -37,10 +37,10 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     queued = {each.serial: each.queued_ns for each in rec.requests}
     for batch in rec.batches:
         _batch(ax, scale, batch, lanes[batch.instance], numbers, queued)
-    ax.set_yticks(list(lanes.values()), list(lanes))
+    name_lanes(ax, {y: instance for instance, y in lanes.items()})
     ax.set_ylim(min(lanes.values()) - 0.6, 0.6)
     legend = "box: an execution; colour and number: a request of the ensemble; line: its step waits"
-    ax.set_xlabel(f"{scale.unit}    {legend}", fontsize=8)
+    tell_unit(ax, scale.unit, legend)
     calm(ax)
     return ax
 
