@@ -5,6 +5,7 @@ from __future__ import annotations
 from threading import Thread
 
 import pytest
+from matplotlib import style
 from matplotlib.figure import Figure
 
 import tritonnb as tnb
@@ -56,6 +57,8 @@ def test_a_dark_notebook_shows_a_figure_on_dark_paper_unless_it_has_a_background
     assert 'class="tnb-paper"' in guide.plot.svg("timeline")
     axes.figure.set_facecolor("lightyellow")
     assert 'class="tnb-paper"' not in axes._repr_mimebundle_()["text/html"]
+    with style.context("dark_background"):
+        assert 'class="tnb-paper"' not in guide.plot.timeline()._repr_mimebundle_()["text/html"]
 
 
 def test_a_figure_may_be_drawn_on_any_thread(guide):
