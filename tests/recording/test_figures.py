@@ -162,3 +162,10 @@ def test_of_a_long_name_the_end_is_shown_and_a_long_legend_has_several_lines():
     assert [(each[0], each[-9:], len(each)) for each in names[:2]] == [("…", "long__0_0", 32), ("…", "long__0_1", 32)]
     assert max(map(len, ax.get_xlabel().splitlines())) <= 130
     assert "priority 6: vermilion, priority 7: yellow" in ax.get_xlabel().replace("\n", " ")
+
+
+@pytest.mark.parametrize("name", ["timeline", "batch_sizes", "latency", "queue"])
+def test_a_figure_of_nothing_says_so_instead_of_drawing_axes(name):
+    ax = getattr(tnb.Recording().plot, name)()
+    assert [each.get_text() for each in ax.texts] == ["Nothing was executed."]
+    assert not ax.axison
