@@ -95,9 +95,8 @@ def view(recording: Recording) -> BatchView:
     """
     models = sorted({each.model for each in recording.events if isinstance(each, RequestArrived | BatchSent)})
     if len(models) != 1:
-        raise InvalidArgumentError(
-            f"a view shows one model, and this is a recording of {', '.join(models) or 'no model'}: use rec.of()"
-        )
+        found = f"{', '.join(models)}: use rec.of()" if models else "no model"
+        raise InvalidArgumentError(f"a view shows one model, and this is a recording of {found}")
     one = recording.of(models[0])
     begin, end = one.span_ns
     config = one.configs.get(models[0], pb.ModelConfig())
