@@ -211,7 +211,7 @@ def server_options(options: argparse.Namespace) -> dict[str, Any]:
         "metrics": _metrics_options(options),
         "server_id": options.id,
         "model_control_mode": options.model_control_mode,
-        "repository_poll_secs": options.repository_poll_secs,
+        "repository_poll_secs": max(0, options.repository_poll_secs),
         "allow_file_override": _allows_files(options),
         "load_models": options.load_model,
         "model_load_threads": options.model_load_thread_count,
@@ -224,7 +224,7 @@ def server_options(options: argparse.Namespace) -> dict[str, Any]:
         "cache_config": _cache_config(options),
         "rate_limit": options.rate_limit,
         "rate_limit_resources": options.rate_limit_resource,
-        "exit_timeout": options.exit_timeout_secs,
+        "exit_timeout": max(0, options.exit_timeout_secs),
         "wait_for_sequences": True,
         "trace": _trace_options(options),
     }

@@ -18,6 +18,18 @@ X = [[1.0, 2.0, 3.0, 4.0]]
 BATCHING = "max_batch_size: 3 dynamic_batching { }"
 
 
+class Foreign:
+    """An array of another library, or one that cannot be had as NumPy's."""
+
+    def __init__(self, content: np.ndarray[Any, Any] | Exception) -> None:
+        self.content = content
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        if isinstance(self.content, Exception):
+            raise self.content
+        return self.content if dtype is None else self.content.astype(dtype)
+
+
 def told(mistake: Callable[[], object]) -> str:
     """The error's text; it is of one line and alone."""
     with pytest.raises((tnb.TritonError, TypeError, AttributeError)) as caught:
@@ -34,16 +46,88 @@ def told(mistake: Callable[[], object]) -> str:
         (np.zeros((1, 4), np.float32), "inputs of model 'add_sub' are given by name (INPUT0=, INPUT1=), got ndarray"),
         ({"INPUT0": "one"}, "input 'INPUT0' of model 'add_sub' is FP32, and could not convert string to float: 'one'"),
         ({"INPUT": X}, "unexpected inference input 'INPUT' for model 'add_sub': it has 'INPUT0', 'INPUT1'"),
+        (
+            {"INPUT0": Foreign(np.ones((1, 4)))},
+            "input 'INPUT0' of model 'add_sub' is FP32 (NumPy float32), got float64 in a Foreign: "
+            "convert it to float32",
+        ),
+        (
+            {"INPUT0": Foreign(RuntimeError("tensor on another device"))},
+            "input 'INPUT0' of model 'add_sub' is FP32, and tensor on another device",
+        ),
+        ({"INPUT0": X, "INPUT1": None}, "input 'INPUT1' of model 'add_sub' is FP32, and None is no array"),
+        (
+            {"INPUT0": np.float32(1), "INPUT1": np.float32(1)},
+            "[request id: <id_unknown>] input 'INPUT1' has no shape but model requires batch dimension for 'add_sub'",
+        ),
     ],
 )  # fmt: skip
 def test_an_input_that_cannot_be(server: Server, inputs: Any, words: str):
     assert told(lambda: server["add_sub"](inputs)) == words
 
 
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ({"outputs": "OUTPUT0"}, "outputs must be a list of output names, got 'OUTPUT0'"),
+        ({"outputs": 3}, "outputs must be a list of output names, got 3"),
+        ({"priority": -1}, "priority must be a whole number from 0 on, got -1"),
+        ({"priority": "high"}, "priority must be a whole number from 0 on, got 'high'"),
+        ({"timeout_us": 0.5}, "timeout_us must be a whole number from 0 on, got 0.5"),
+        ({"sequence_id": -1}, "sequence_id must be a whole number from 0 on or a text, got -1"),
+        ({"sequence_id": 1.5}, "sequence_id must be a whole number from 0 on or a text, got 1.5"),
+        ({"id": 5}, "id must be a text, got 5"),
+        ({"parameters": ["a"]}, "parameters must be a dict of texts, numbers or bools by name, got ['a']"),
+        ({"parameters": {"a": [1]}}, "parameters must be a dict of texts, numbers or bools by name, got {'a': [1]}"),
+    ],
+)
+def test_an_option_of_a_request_that_cannot_be(server: Server, option: dict[str, Any], words: str):
+    assert told(lambda: server["add_sub"](INPUT0=X, INPUT1=X, **option)) == f"model 'add_sub': {words}"
+
+
+def test_numbers_of_numpy_are_whole_numbers_too(server: Server):
+    options = {"timeout_us": np.int64(5), "priority": np.uint8(0), "sequence_id": np.int32(7)}
+    assert server["add_sub"](INPUT0=X, INPUT1=X, **options)["OUTPUT0"].tolist() == [[2.0, 4.0, 6.0, 8.0]]
+
+
 def test_a_model_that_is_called_otherwise(server: Server):
-    assert told(lambda: server["addsub"]) == (
-        "Request for unknown model: 'addsub' is not found; did you mean 'add_sub'?"
+    unknown = "Request for unknown model: 'addsub' is not found; did you mean 'add_sub'?"
+    assert told(lambda: server["addsub"]) == unknown
+    assert told(lambda: server.unload("addsub")) == unknown
+    assert told(lambda: server.stats("addsub")) == "requested model 'addsub' is not available; did you mean 'add_sub'?"
+
+
+@pytest.mark.parametrize("name", [0, None, b"add_sub"])
+def test_a_name_that_is_no_text_changes_nothing(server: Server, name: Any):
+    words = f"a model is asked for by its name, a text, got {name!r}"
+    for ask in (server.__getitem__, server.load, server.unload, lambda name: server.labels(name, "OUTPUT0")):
+        assert told(lambda ask=ask: ask(name)) == words
+    assert sorted(server) == ["add_sub", "identity_fp32", "string_upper"]
+
+
+def test_an_output_that_a_model_does_not_have(server: Server):
+    assert told(lambda: server.labels("add_sub", "OUT")) == (
+        "unexpected inference output 'OUT' for model 'add_sub': it has 'OUTPUT0', 'OUTPUT1'"
     )
+
+
+def test_a_configuration_that_is_no_text(server: Server):
+    assert told(lambda: server.load("add_sub", {"max_batch_size": 2})) == (
+        "the configuration of model 'add_sub' is given as JSON text, got dict: json.dumps(...) makes text of it"
+    )
+    assert server["add_sub"].config.max_batch_size == 8
+
+
+def test_a_server_that_has_been_stopped():
+    server = Server(EXAMPLES, port=0, model_control_mode="explicit", load_models=["add_sub"])
+    model = server["add_sub"]
+    server.stop()
+    mistakes = (model.stats, server.stats, server.index, lambda: model(INPUT0=X, INPUT1=X), lambda: server["add_sub"],
+                lambda: server.load("add_sub"), lambda: list(server), lambda: server.record().__enter__())  # fmt: skip
+    for mistake in mistakes:
+        with pytest.raises(tnb.TritonError, match=r"^the server has been stopped$"):
+            mistake()
+    assert repr(model) == "model 'add_sub' (the server has been stopped)"
 
 
 @pytest.mark.parametrize(
@@ -54,10 +138,22 @@ def test_a_model_that_is_called_otherwise(server: Server):
         ({"model_control_mode": "manual"}, "model_control_mode cannot be 'manual': one of 'none', 'explicit', 'poll'"),
         ({"rate_limit": "on"}, "rate_limit cannot be 'on': one of 'off', 'execution_count'"),
         ({"port": 99_999}, "cannot listen on 127.0.0.1:99999: ports end at 65535"),
+        ({"port": -1}, "cannot listen on 127.0.0.1:-1: ports end at 65535"),
+        ({"port": "8000"}, "cannot listen on 127.0.0.1:8000: a port is a whole number, got '8000'"),
+        ({"grpc_port": 80.5}, "cannot listen on 127.0.0.1:80.5: a port is a whole number, got 80.5"),
+        ({"model_repository": 5}, "model_repository must be a path or several, got 5"),
+        ({"model_repository": None}, "model_repository must be a path or several, got None"),
+        ({"load_models": "add_sub"}, "load_models must be a list of names, got 'add_sub'"),
+        ({"load_models": ["add_sub"]}, "load_models needs model_control_mode='explicit'"),
+        ({"exit_timeout": -1}, "exit_timeout must be a number from 0 on, got -1"),
+        ({"repository_poll_secs": "x"}, "repository_poll_secs must be a number from 0 on, got 'x'"),
+        ({"backend_config": "onnx"}, "backend_config must be a dict of dicts, got 'onnx'"),
+        ({"http": {"max_input_size": 1}}, "http must be HttpOptions(...), got {'max_input_size': 1}"),
+        ({"trace": "file"}, "trace must be TraceOptions(...), got 'file'"),
     ],
 )  # fmt: skip
 def test_an_option_that_there_is_not(options: dict[str, Any], words: str):
-    assert told(lambda: Server(**options)) == words
+    assert told(lambda: Server(**{"port": 0, **options})) == words
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ import traitlets
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
-from tritonnb.core.errors import TritonError
+from tritonnb.core.errors import TritonError, UnavailableError
 from tritonnb.model_config.diagnose import Diagnosis, Problem, diagnose, problem_of
 from tritonnb.model_config.diff import changed_fields, effect_of, replaced
 from tritonnb.model_config.edit import edit_text
@@ -235,7 +235,7 @@ class ConfigEditor(KeepsLastState, anywidget.AnyWidget):
             handle = self._handle
             if handle is not None and not handle.server.alive:
                 self._end()
-            with contextlib.suppress(RuntimeError):  # the server was stopped meanwhile
+            with contextlib.suppress(UnavailableError, RuntimeError):  # server or editor ended meanwhile
                 job()
             self.keep_last_state()
 

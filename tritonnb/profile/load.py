@@ -267,7 +267,7 @@ class Load:
         try:
             with server.record() as recording:
                 yield recording
-        except RuntimeError:
+        except UnavailableError:
             if server.alive:
                 raise
 
