@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.server.conftest import python_model
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.server import Server
 
@@ -46,6 +48,30 @@ def test_sequences_keep_their_own_totals(accumulate: Server):
     assert add(accumulate, 2, 7) == 3
     assert add(accumulate, 20, 8, sequence_end=True) == 30
     assert add(accumulate, 3, 7, sequence_end=True) == 6
+
+
+def test_a_stopping_server_that_waits_for_sequences_is_gone_when_the_last_has_ended():
+    options = {"model_control_mode": "explicit", "load_models": ["accumulate"], "wait_for_sequences": True}
+    server = Server(MODELS, port=0, **options)
+    for sequence_id in (7, 8):
+        add(server, 1, sequence_id, sequence_start=True)
+    model = server["accumulate"]
+    stopped = threading.Thread(target=server.stop)
+    stopped.start()
+    assert int(model(INPUT0=[[2]], sequence_id=7, sequence_end=True)["TOTAL"][0, 0]) == 3
+    assert int(model(INPUT0=[[3]], sequence_id=8)["TOTAL"][0, 0]) == 4
+    assert stopped.is_alive()
+    assert int(model(INPUT0=[[4]], sequence_id=8, sequence_end=True)["TOTAL"][0, 0]) == 8
+    stopped.join(30)
+    assert not stopped.is_alive()
+
+
+def test_a_stopping_server_does_not_wait_for_sequences_that_were_idle_for_too_long(write_model: Callable[..., Path]):
+    config = "sequence_batching { max_sequence_idle_microseconds: 50000 }"
+    server = Server(write_model("m", python_model("x"), config), port=0, wait_for_sequences=True)
+    server["m"](X=[[1.0]], sequence_id=7, sequence_start=True)
+    server.stop()
+    assert not server.alive
 
 
 def test_a_request_of_an_unknown_sequence_needs_the_start_flag(accumulate: Server):

@@ -275,7 +275,7 @@ class Load:
         """What concerns the model; of an ensemble everything, since other models do its work."""
         name = self._target.spec.name
         config = None if recording is None else recording.configs.get(name)
-        if recording is None or (config is not None and config.HasField("ensemble_scheduling")):
+        if recording is None or not recording.events or (config is not None and config.HasField("ensemble_scheduling")):
             return recording
         return recording.of(name)
 

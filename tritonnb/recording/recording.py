@@ -48,7 +48,6 @@ class Recording:
     ----------
     events : list of Event
         Everything, in order.
-
     configs : dict of str to ModelConfig
         The configurations of the models, by name.
 
@@ -186,7 +185,22 @@ class Recording:
         Path(path).write_text(content, encoding="utf-8")
 
     def of(self, model: str) -> Recording:
-        """Only what concerns one model."""
+        """Only what concerns one model.
+
+        Parameters
+        ----------
+        model : str
+            One that was served while it was recorded.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If nothing was recorded of a model of that name.
+        """
+        known = self.configs.keys() | {each.model for each in self.events}
+        if model not in known:
+            names = ", ".join(map(repr, sorted(known))) or "no model"
+            raise InvalidArgumentError(f"nothing was recorded of model '{model}', only of {names}")
         configs = {name: each for name, each in self.configs.items() if name == model}
         return Recording((each for each in self.events if each.model == model), configs)
 

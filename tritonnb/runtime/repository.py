@@ -34,8 +34,6 @@ from tritonnb.runtime.served_ensemble import ServedEnsemble
 
 logger = logging.getLogger(__name__)
 
-_LOOK_S = 0.1  # how often a stopping server looks whether sequences have ended
-
 
 class ModelRepository:
     """Changes the model table of a server; lives on the server's loop.
@@ -350,7 +348,7 @@ class ModelRepository:
         try:
             await asyncio.gather(*(each.drained() for each in served))
             while self._wait_for_sequences and any(each.open_sequences for each in served):
-                await asyncio.sleep(_LOOK_S)
+                await asyncio.gather(*(each.sequences_ended() for each in served))
                 await asyncio.gather(*(each.drained() for each in served))
         finally:
             reporting.cancel()
