@@ -390,7 +390,14 @@ class Server:
         -------
         Dashboard
             A widget; its ``close()`` ends it.
+
+        Raises
+        ------
+        NotFoundError
+            If there is no such model.
         """
+        if model is not None:
+            _ = self[model]
         from tritonnb.notebook.dashboard import Dashboard
 
         return Dashboard(self, model)

@@ -12,6 +12,7 @@ import pytest
 
 import tritonnb as tnb
 from tests.server.conftest import EXAMPLES
+from tritonnb.cli import main
 from tritonnb.server import Server
 
 X = [[1.0, 2.0, 3.0, 4.0]]
@@ -170,6 +171,7 @@ def test_a_field_of_a_functions_configuration(server: Server, fields: dict[str, 
     def m(X: tnb.FP32[1]) -> tnb.FP32[1]:
         return X
 
+    assert told(lambda: server.model("m")) == "a function is served as a model, not 'm'"
     text = told(lambda: server.model(m, **fields))
     assert text.startswith("model 'm': Message type ")
     assert text.endswith(words)
@@ -201,17 +203,124 @@ def test_a_field_of_a_running_configuration(server: Server):
     [
         ([5], "an arrival is an Arrival or (time in µs, rows), got 5"),
         ([(0, 9)], "inference request batch-size must be <= 3 for 'simulated', got 9"),
+        ([(-1, 1)], "an arrival has a time in µs from 0 on, and rows from 1 on, got -1 and 1"),
+        ([(0, 0)], "an arrival has a time in µs from 0 on, and rows from 1 on, got 0 and 0"),
+        ([("a", 1)], "an arrival has a time in µs from 0 on, and rows from 1 on, got 'a' and 1"),
+        ([(0, 1.5)], "an arrival has a time in µs from 0 on, and rows from 1 on, got 0 and 1.5"),
+        (5, "arrivals are a list of Arrival or of (time in µs, rows), got 5"),
     ],
 )
 def test_an_arrival_that_cannot_be(arrivals: list[Any], words: str):
     assert told(lambda: tnb.simulate(BATCHING, arrivals, tnb.fixed(1))) == words
 
 
+@pytest.mark.parametrize(
+    ("mistake", "words"),
+    [
+        (lambda: tnb.poisson(0, 1, seed=1), "rate must be positive, got 0"),
+        (lambda: tnb.constant(5, -1), "duration must be positive, got -1"),
+        (lambda: tnb.bursts(2, 0, 1), "every_ms must be positive, got 0"),
+        (lambda: tnb.sequences([2, 0], every_us=5), "length must be positive, got 0"),
+        (
+            lambda: tnb.sequences(3, every_us=5),  # type: ignore[arg-type]
+            "lengths are a list of numbers of requests, one for each sequence, got 3",
+        ),
+        (lambda: tnb.ClosedLoop(0, 5), "clients must be positive, got 0"),
+        (lambda: tnb.ClosedLoop(2, 5, think_us=-1), "think_us must not be negative, got -1"),
+        (lambda: tnb.table({}), "a service-time table needs milliseconds for at least one batch size, got {}"),
+        (lambda: tnb.measured({}), "these statistics know of no execution, so no service time is known"),
+        (lambda: tnb.theory("rec"), "theory needs a recording, got str"),  # type: ignore[arg-type]
+        (lambda: tnb.worksheet().check(5), "an answer is a list of batches or a text with a line for each, got 5"),
+    ],
+)
+def test_a_workload_or_a_service_time_that_cannot_be(mistake: Callable[[], object], words: str):
+    assert told(mistake) == words
+
+
+@pytest.mark.parametrize(
+    ("config", "service", "words"),
+    [
+        (None, tnb.fixed(1), "a configuration is a ModelConfig, its text or the path of its file, got None"),
+        ("/no/m.pbtxt", tnb.fixed(1), "the configuration '/no/m.pbtxt' cannot be read: No such file or directory"),
+        ("max_batch_size: -1", tnb.fixed(1), "'max_batch_size' must be non-negative value for simulated"),
+        (
+            "max_batch_size: 4 dynamic_batching { preferred_batch_size: 8 }",
+            tnb.fixed(1),
+            "dynamic batching preferred size must be <= max batch size for simulated",
+        ),
+        (
+            'name: "m" ensemble_scheduling { }',
+            tnb.fixed(1),
+            "model 'm' is an ensemble, which runs nothing itself: try its steps",
+        ),
+        (BATCHING, 5, "a service model is a function, such as fixed(5) gives, got 5"),
+        (
+            BATCHING,
+            tnb.fixed(-1),
+            "a service model gives nanoseconds from 0 on for a number of rows, got -1000000 for 1",
+        ),
+    ],
+)
+def test_a_simulation_that_cannot_be(config: Any, service: Any, words: str):
+    assert told(lambda: tnb.simulate(config, [(0, 1)], service)) == words
+
+
+def test_a_simulation_in_which_all_is_refused_says_why():
+    rec = tnb.simulate("max_batch_size: 4 sequence_batching { }", [(0, 1), (5, 1)], tnb.fixed(1))
+    assert rec.verdict() == (
+        "Nothing was executed: 2 refused, the first with 'inference request to model 'simulated' must specify a "
+        "non-zero or non-empty correlation ID'."
+    )
+
+
+def test_a_load_of_what_is_no_model_and_a_dashboard_of_one_that_there_is_not(server: Server):
+    assert told(lambda: tnb.load(server, clients=1, requests=1)) == (  # type: ignore[arg-type]
+        "a load needs a model, server['NAME'] or http://HOST:PORT/v2/models/NAME, got Server"
+    )
+    assert told(lambda: server.dashboard("addsub")).startswith("Request for unknown model: 'addsub' is not found")
+
+
+def test_a_value_that_a_field_cannot_have_changes_nothing(server: Server):
+    config = server["add_sub"].config
+    assert told(lambda: setattr(config, "max_batch_size", "x")).startswith("field 'max_batch_size' cannot be 'x': ")
+    assert told(lambda: setattr(config, "dynamic_batching", {})).startswith("field 'dynamic_batching' cannot be {}: ")
+    assert told(lambda: setattr(config, "input", [5])).startswith("field 'input' cannot be [5]: ")
+    assert config.diff() == ""
+    config.input = config.input
+    assert config.diff() == ""
+
+
 def test_a_field_to_try():
     rec = tnb.simulate(BATCHING, [(0, 1)], tnb.fixed(1))
+    assert told(lambda: rec.median_ms(2)) == "no batch of 2 rows ran"
     assert told(lambda: rec.what_if(max_queue_delay=3)) == (
-        "the configuration has no field 'max_queue_delay' to edit; did you mean 'max_queue_delay_microseconds'?"
+        "the configuration of model 'simulated' has no field 'max_queue_delay' to edit; did you mean "
+        "'max_queue_delay_microseconds'?"
     )
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "[Errno 2] No such file or directory: '{path}'"),
+        ("{", "{path} is no trace file: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
+        ("[1]", "{path} is no trace file: it is not a list of entries with an 'id'"),
+        ('{"id": 1}', "{path} is no trace file: it is not a list of entries with an 'id'"),
+    ],
+)
+def test_a_trace_file_that_is_none(tmp_path: Path, capsys, content: str | None, words: str):
+    path = tmp_path / "trace.json"
+    if content is not None:
+        path.write_text(content)
+    assert main(["trace", str(path), "-o", str(tmp_path / "out.json")]) == 1
+    assert capsys.readouterr().err == words.replace("{path}", str(path)) + "\n"
+    assert not (tmp_path / "out.json").exists()
+
+
+def test_a_directory_that_cannot_be_written(tmp_path: Path, capsys):
+    (tmp_path / "file").write_text("")
+    assert main(["models", str(tmp_path / "file")]) == 1
+    assert "Not a directory" in capsys.readouterr().err
 
 
 def test_a_model_in_place_of_a_repository(tmp_path: Path, capsys):

@@ -142,6 +142,10 @@ def load(
 def _target(model: ModelHandle | str, over: str) -> Target:
     if isinstance(model, str):
         return OverHttp(model)
+    if not hasattr(model, "served"):
+        raise InvalidArgumentError(
+            f"a load needs a model, server['NAME'] or http://HOST:PORT/v2/models/NAME, got {type(model).__name__}"
+        )
     if over == "process":
         return InProcess(model)
     if over != "http":

@@ -287,7 +287,9 @@ class Recording:
     def verdict(self) -> str:
         """The recording in one sentence."""
         if not self.batches:
-            return "Nothing was executed."
+            refused = self.refused
+            why = f": {len(refused)} refused, the first with '{refused[0].message}'" if refused else ""
+            return f"Nothing was executed{why}."
         found = self.summary()
         words = (
             f"{counted(found['requests'], 'request')} ran in {counted(found['batches'], 'batch', 'batches')}: "
@@ -360,8 +362,17 @@ class Recording:
         )
 
     def median_ms(self, size: int) -> float:
-        """How long a batch of this many rows ran: the median, in milliseconds."""
-        return statistics.median(each.compute_ns / 1e6 for each in self.batches if each.size == size)
+        """How long a batch of this many rows ran: the median, in milliseconds.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If none ran.
+        """
+        times = [each.compute_ns / 1e6 for each in self.batches if each.size == size]
+        if not times:
+            raise InvalidArgumentError(f"no batch of {counted(size, 'row')} ran")
+        return statistics.median(times)
 
 
 def _delay_us(config: pb.ModelConfig) -> int:

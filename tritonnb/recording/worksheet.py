@@ -132,7 +132,7 @@ class Worksheet:
         Raises
         ------
         InvalidArgumentError
-            If it names a request that does not exist.
+            If it names a request that does not exist, or is neither a list nor a text.
         """
         given = self._read(answer)
         wanted = self._members
@@ -178,6 +178,8 @@ class Worksheet:
         return [frozenset(each) - {_NULL} for each in self.solution]
 
     def _read(self, answer: Answer) -> list[frozenset[str]]:
+        if not isinstance(answer, Sequence):
+            raise InvalidArgumentError(f"an answer is a list of batches or a text with a line for each, got {answer!r}")
         lines = answer.strip().splitlines() if isinstance(answer, str) else answer
         batches = [re.findall(r"[A-Za-z]\d*|\S", each) if isinstance(each, str) else list(each) for each in lines]
         found = []
