@@ -353,6 +353,8 @@ def test_a_removed_instance_gets_no_more_work_and_a_new_one_does() -> None:
     assert scheduler.enqueue(Request("a"), 0)
     scheduler.enqueue(Request("b"), 1)
     scheduler.set_instances([1], 2)
+    assert not scheduler.uses(0)
+    assert scheduler.uses(1)
     assert not scheduler.instance_idle(0, 3)
     assert [decision.instance for decision in scheduler.instance_idle(1, 4)] == [1]
 
