@@ -33,10 +33,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     add_flags(commands.add_parser("serve", help="serve model repositories"))
     models = commands.add_parser("models", help="put the example models into a repository")
-    models.add_argument("directory", nargs="?", default="model_repository", type=Path)
+    models.add_argument(
+        "directory",
+        nargs="?",
+        default="model_repository",
+        type=Path,
+        help="where; what is there already stays (%(default)s)",
+    )
     trace = commands.add_parser("trace", help="turn trace files into a timeline for https://ui.perfetto.dev")
     trace.add_argument("files", nargs="+", type=Path, help="of this server or of a real Triton")
-    trace.add_argument("-o", "--output", type=Path, default="trace.perfetto.json")
+    trace.add_argument("-o", "--output", type=Path, default="trace.perfetto.json", help="%(default)s")
     commands.add_parser("doctor", help="say what this environment has")
     options = parser.parse_args(arguments)
     if options.command == "serve":

@@ -259,6 +259,20 @@ SCENARIOS = [
         [PREFERRED_SIZE, DELAY_EXCEEDED],
     ),
     Scenario(
+        "once the delay has passed all that waits is sent, not the part of a preferred size",
+        waits(policy(replace(EIGHT, preferred_batch_sizes=(4, 8)), max_queue_size=9)),
+        [A("B", 0, 8, run=400), A("a", 50, 2), A("b", 60, 2), A("c", 70)],
+        [("B", 0), ("a b c", 400)],
+        [PREFERRED_SIZE, DELAY_EXCEEDED],
+    ),
+    Scenario(
+        "before the delay has passed the part of a preferred size is sent, and the rest waits on",
+        waits(policy(replace(EIGHT, preferred_batch_sizes=(4, 8)), max_queue_size=9)),
+        [A("B", 0, 8, run=200), A("a", 50, 2), A("b", 60, 2), A("c", 70)],
+        [("B", 0), ("a b", 200), ("c", 370)],
+        [PREFERRED_SIZE, PREFERRED_SIZE, DELAY_EXCEEDED],
+    ),
+    Scenario(
         "a cancelled request does not count towards the pending batch",
         waits(),
         [A("a", 0, 4, cancel_at=50), A("b", 20, 3), A("c", 100, 4)],
