@@ -273,6 +273,20 @@ SCENARIOS = [
         [PREFERRED_SIZE, PREFERRED_SIZE, DELAY_EXCEEDED],
     ),
     Scenario(
+        "a batch of the largest preferred size is full, also when the delay has passed",
+        waits(policy(EIGHT, max_queue_size=9)),
+        [A("B", 0, 8, run=400), A("a", 50, 4), A("b", 60, 4)],
+        [("B", 0), ("a b", 400)],
+        [PREFERRED_SIZE, FULL],
+    ),
+    Scenario(
+        "a payload in line that the next request does not fit in keeps its reason",
+        FOUR,
+        [A("B", 0, run=400), A("a", 50, 3), A("x", 60, 6), A("c", 70)],
+        [("B", 0), ("a", 400), ("x", 401), ("c", 402)],
+        [NO_DELAY, NO_DELAY, FULL, NO_DELAY],
+    ),
+    Scenario(
         "a cancelled request does not count towards the pending batch",
         waits(),
         [A("a", 0, 4, cancel_at=50), A("b", 20, 3), A("c", 100, 4)],
