@@ -321,6 +321,17 @@ def test_an_iterative_request_runs_again_under_the_direct_strategy() -> None:
     assert [batch.start_ns for batch in time.batches] == [0, MS, 2 * MS, 3 * MS]
 
 
+def test_an_id_that_is_made_up_is_none_that_a_client_uses() -> None:
+    scheduler = oldest(4, 1, iterative=True)
+    for taken in (1, 2):
+        scheduler.enqueue(Request(f"client's {taken}", correlation_id=taken, flags=START), 0)
+    nameless = [Request("one"), Request("other")]
+    for request in nameless:
+        scheduler.enqueue(request, 0)
+    assert [request.correlation_id for request in nameless] == [3, 4]
+    scheduler.validate()
+
+
 def test_only_requests_of_an_iterative_model_can_run_again() -> None:
     scheduler = direct(1)
     request = Request("A1", correlation_id="A", flags=START)
