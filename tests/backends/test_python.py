@@ -10,6 +10,8 @@ import pytest
 
 from tests.backends.models import PYTHON, TENSORS, Loaded, config_of, request, rows
 from tritonnb.backends.python import pb_utils
+from tritonnb.backends.python.tensor import to_core_tensor
+from tritonnb.core import datatypes
 from tritonnb.core.errors import InternalError, Status, UnsupportedError
 
 HEAD = "import numpy as np\nimport triton_python_backend_utils as pb_utils\n\nclass TritonPythonModel:\n"
@@ -230,6 +232,42 @@ def test_dlpack_goes_both_ways_without_a_copy():
     assert torch.utils.dlpack.from_dlpack(wrapped.to_dlpack()).tolist() == tensor.tolist()
 
 
+def test_a_dlpack_capsule_keeps_its_tensor():
+    tensor = pb_utils.Tensor("X", np.arange(4, dtype=np.int64))
+    before = sys.getrefcount(tensor)
+    capsule = tensor.to_dlpack()
+    assert sys.getrefcount(tensor) == before + 1
+    del capsule
+    assert sys.getrefcount(tensor) == before
+
+
+def test_bf16_goes_through_dlpack_and_never_through_numpy():
+    import torch
+
+    values = torch.tensor([1.5, -2.0], dtype=torch.bfloat16)
+    made = pb_utils.Tensor.from_dlpack("X", values)
+    assert made.triton_dtype() == datatypes.BF16.number
+    assert to_core_tensor(made).datatype is datatypes.BF16
+    received = pb_utils.Tensor.received(to_core_tensor(made))
+    for tensor in (made, received, pb_utils.Tensor.from_dlpack("X", made)):
+        back = torch.utils.dlpack.from_dlpack(tensor.to_dlpack())
+        assert back.dtype is torch.bfloat16
+        assert back.tolist() == [1.5, -2.0]
+        with pytest.raises(
+            pb_utils.TritonModelException, match="Tensor dtype is BF16 and cannot be converted to NumPy"
+        ):
+            tensor.as_numpy()
+
+
+def test_dlpack_refuses_strings_and_what_is_not_in_c_order():
+    import torch
+
+    with pytest.raises(pb_utils.TritonModelException, match="does not have support for string tensors"):
+        pb_utils.Tensor("X", np.array([b"a"])).to_dlpack()
+    with pytest.raises(pb_utils.TritonModelException, match="DLPack tensor is not contiguous"):
+        pb_utils.Tensor.from_dlpack("X", torch.zeros(2, 3).t())
+
+
 def test_types_of_the_utilities_are_tritons():
     assert pb_utils.triton_string_to_numpy("TYPE_FP16") is np.float16
     assert pb_utils.triton_string_to_numpy("TYPE_STRING") is np.object_
@@ -305,6 +343,10 @@ def test_arguments_of_the_wrong_kind_are_refused():
     for field in ("model_name", "request_id", "correlation_id", "model_version", "flags", "timeout"):
         with pytest.raises(TypeError):
             pb_utils.InferenceRequest(**{**wanted, field: None})
+    with pytest.raises(TypeError):
+        pb_utils.InferenceResponse(error="text")
+    with pytest.raises(TypeError):
+        pb_utils.TritonError(ValueError("text"))
     for arguments in ((None,), ("text", None), ("text", 1)):
         with pytest.raises(TypeError):
             pb_utils.Logger.log(*arguments)

@@ -24,10 +24,12 @@ class TritonError:
 
     __slots__ = ("_code", "_message")
 
-    def __init__(self, message: str, code: int = INTERNAL) -> None:
+    def __init__(self, message: str | bytes, code: int = INTERNAL) -> None:
         if code not in range(8):
             raise TypeError(f"TritonError has no code {code!r}")
-        self._message = message
+        if not isinstance(message, str | bytes):
+            raise TypeError(f"TritonError takes a text, got {type(message).__name__}")
+        self._message = message.decode() if isinstance(message, bytes) else message
         self._code = code
 
     def message(self) -> str:

@@ -39,6 +39,8 @@ class InferenceResponse:
                 raise TritonModelException(
                     f"InferenceResponse takes pb_utils.Tensor objects, got {type(tensor).__name__}"
                 )
+        if not isinstance(error, TritonError | None):
+            raise TypeError(f"InferenceResponse takes a pb_utils.TritonError, got {type(error).__name__}")
         self._tensors = output_tensors
         self._error = error
         self._parameters = parameters
