@@ -337,6 +337,25 @@ def test_a_request_made_outside_a_model_says_what_it_needs(server: Server):
         request.exec()
 
 
+@pytest.mark.parametrize("place", ["auto_complete_config", "initialize"])
+def test_a_model_asks_others_only_while_it_serves(server: Server, write_model: Write, place: str):
+    ask = f"""
+    {"@staticmethod" if place == "auto_complete_config" else ""}
+    def {place}(*arguments):
+        ask("double", 1).exec()
+"""
+    write_model("caller", HEAD + ask)
+    with pytest.raises(TritonError, match="BLS is only supported during the 'execute' function."):
+        server.load("caller")
+
+
+def test_a_model_that_is_finalised_asks_no_others(server: Server, write_model: Write, caplog):
+    write_model("caller", HEAD + '\n    def finalize(self):\n        ask("double", 1).exec()\n')
+    server.load("caller")
+    server.stop()
+    assert "BLS is only supported during the 'execute' function." in caplog.text
+
+
 def test_models_define_metrics_that_go_with_them(server: Server, scripted):
     ask = scripted(
         """

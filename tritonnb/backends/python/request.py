@@ -169,8 +169,10 @@ class InferenceRequest:
 
     def _call(self, decoupled: bool) -> Call:
         host = self._host or current_host()
-        if host is None or host.server is None:
+        if host is None:
             raise TritonModelException("only a model that is being served can ask another one")
+        if host.server is None or not host.executing:
+            raise TritonModelException("BLS is only supported during the 'execute' function.")
         if host.is_in_another_process:
             raise TritonModelException("a process that a model forks cannot ask other models: the server is not in it")
         return Call(self._request, host, decoupled, self._cause)
