@@ -345,7 +345,7 @@ def test_a_model_asks_others_only_while_it_serves(server: Server, write_model: W
         ask("double", 1).exec()
 """
     write_model("caller", HEAD + ask)
-    with pytest.raises(TritonError, match="BLS is only supported during the 'execute' function."):
+    with pytest.raises(TritonError, match="BLS is only supported during the 'execute' function"):
         server.load("caller")
 
 
