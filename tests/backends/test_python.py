@@ -232,6 +232,18 @@ def test_dlpack_goes_both_ways_without_a_copy():
     assert torch.utils.dlpack.from_dlpack(wrapped.to_dlpack()).tolist() == tensor.tolist()
 
 
+def test_ids_that_are_no_utf8_cannot_be_read_by_a_model():
+    from tritonnb.backends.python.request import InferenceRequest
+
+    given = request(IN0=rows(0))
+    given.id = given.correlation_id = "\udcff"
+    given.parameters = {"name": "\udcff"}
+    received = InferenceRequest.received(given, (), lambda: None)
+    for ask in (received.request_id, received.correlation_id, received.parameters):
+        with pytest.raises(UnicodeDecodeError, match="can't decode byte 0xff"):
+            ask()
+
+
 def test_a_dlpack_capsule_keeps_its_tensor():
     tensor = pb_utils.Tensor("X", np.arange(4, dtype=np.int64))
     before = sys.getrefcount(tensor)

@@ -201,12 +201,13 @@ class InferenceRequest:
         return set(self._outputs)
 
     def request_id(self) -> str:
-        """The client's id of the request, or ""."""
-        return self._request.id
+        """The client's id of the request, or ""; as on Triton a UnicodeDecodeError if it is no UTF-8."""
+        return _legible(self._request.id)
 
     def correlation_id(self) -> int | str:
-        """The correlation ID of the request's sequence, or 0."""
-        return self._request.correlation_id
+        """The correlation ID of the request's sequence, or 0; a UnicodeDecodeError if it is no UTF-8."""
+        given = self._request.correlation_id
+        return _legible(given) if isinstance(given, str) else given
 
     def flags(self) -> int:
         """``TRITONSERVER_REQUEST_FLAG_…`` of the request."""
@@ -226,7 +227,7 @@ class InferenceRequest:
 
     def parameters(self) -> str:
         """The request parameters as JSON."""
-        return json.dumps(self._request.parameters, ensure_ascii=False, separators=(",", ":"))
+        return _legible(json.dumps(self._request.parameters, ensure_ascii=False, separators=(",", ":")))
 
     def model_name(self) -> str:
         """The model that is asked."""
@@ -261,6 +262,11 @@ class _Inputs(dict[str, Any]):
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         super().__init__((each.name(), to_core_tensor(each)) for each in tensors)
         self.tensors = tensors
+
+
+def _legible(text: str) -> str:
+    """The text, if it is UTF-8: what is not came over HTTP as surrogate escapes."""
+    return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode()
 
 
 def _nobody(request: InferRequest, response: InferResponse) -> None:
