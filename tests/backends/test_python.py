@@ -37,6 +37,10 @@ def load(directory: Path, body: str, tensors: str = TENSORS, **config) -> Loaded
             "RuntimeError: not today\n\nAt:\n  {path}(6): initialize\n",
         ),
         (
+            HEAD + "    def initialize(self, args):\n        pb_utils.Tensor('', np.zeros(1))\n",
+            "TritonModelException: Tensor name cannot be an empty string.\n\nAt:\n  {path}(6): initialize\n",
+        ),
+        (
             HEAD + "    def initialize(self):\n        pass\n",
             "TypeError: TritonPythonModel.initialize() takes 1 positional argument but 2 were given",
         ),
