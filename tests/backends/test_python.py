@@ -288,9 +288,21 @@ def test_types_of_the_utilities_are_tritons():
     assert pb_utils.triton_string_to_numpy("TYPE_FP16") is np.float16
     assert pb_utils.triton_string_to_numpy("TYPE_STRING") is np.object_
     assert pb_utils.Tensor("S", np.array(["ä", b"b"], object)).triton_dtype() == 13
-    assert pb_utils.deserialize_bytes_tensor(
-        pb_utils.serialize_byte_tensor(np.array([b"a", b""], object)).item()
-    ).tolist() == [b"a", b""]
+    assert pb_utils.triton_string_to_numpy("TYPE_BOOL") is bool
+    assert [pb_utils.numpy_to_triton_type(each) for each in (np.int8, np.dtype("f2"), np.bytes_, "U2")] == [
+        6, 10, 13, None,
+    ]  # fmt: skip
+    assert [pb_utils.triton_to_numpy_type(each) for each in (1, 13, 14)] == [np.bool_, np.object_, None]
+    with pytest.raises(pb_utils.TritonModelException, match="Correlation ID must be integer or string"):
+        pb_utils.InferenceRequest(model_name="m", inputs=[], requested_output_names=[], correlation_id=1.5)
+
+
+def test_strings_are_serialized_as_bytes():
+    encoded = pb_utils.serialize_byte_tensor(np.array([b"a", "ä", b""], object))
+    assert encoded == b"\x01\0\0\0a\x02\0\0\0\xc3\xa4\0\0\0\0"
+    assert pb_utils.deserialize_bytes_tensor(encoded).tolist() == [b"a", "ä".encode(), b""]
+    assert pb_utils.serialize_byte_tensor(np.array([], object)) == ()
+    assert pb_utils.serialize_byte_tensor(np.array(["text"])) is None
 
 
 def test_importing_a_model_leaves_the_path_alone_that_another_thread_walks_along(tmp_path: Path):
@@ -336,8 +348,8 @@ def test_a_reshape_of_an_output_is_undone(tmp_path: Path):
 
 
 def test_an_error_has_one_of_tritons_codes():
-    with pytest.raises(TypeError, match="99"):
-        pb_utils.TritonError("no", 99)
+    with pytest.raises(TypeError, match="is no code of TritonError"):
+        pb_utils.TritonError("no", 3)
 
 
 # --- the arguments of the utilities ----------------------------------------------------------------
@@ -356,13 +368,20 @@ def test_arguments_of_the_wrong_kind_are_refused():
         pb_utils.Tensor.from_dlpack("X", None)
     with pytest.raises(pb_utils.TritonModelException, match="should not be empty"):
         pb_utils.InferenceRequest(**{**wanted, "inputs": [None]})
-    for field in ("model_name", "request_id", "correlation_id", "model_version", "flags", "timeout"):
+    for field in ("model_name", "request_id", "model_version", "flags", "timeout"):
         with pytest.raises(TypeError):
             pb_utils.InferenceRequest(**{**wanted, field: None})
     with pytest.raises(TypeError):
         pb_utils.InferenceResponse(error="text")
     with pytest.raises(TypeError):
         pb_utils.TritonError(ValueError("text"))
+    for field, value in (("flags", -1), ("timeout", -1), ("requested_output_names", "Y"), ("parameters", [1])):
+        with pytest.raises(TypeError):
+            pb_utils.InferenceRequest(**{**wanted, field: value})
+    with pytest.raises(pb_utils.TritonModelException, match=r"Requested output name .* should not be empty"):
+        pb_utils.InferenceRequest(**{**wanted, "requested_output_names": [""]})
+    with pytest.raises(pb_utils.TritonModelException, match="Expect parameters keys to have type str"):
+        pb_utils.InferenceRequest(**{**wanted, "parameters": {1: 2}})
     for arguments in ((None,), ("text", None), ("text", 1)):
         with pytest.raises(TypeError):
             pb_utils.Logger.log(*arguments)

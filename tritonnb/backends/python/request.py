@@ -97,9 +97,12 @@ class InferenceRequest:
         parameters: dict[str, ParameterValue] | None = None,
     ) -> None:
         if not isinstance(correlation_id, (int, str)):
-            raise TypeError("Correlation ID must be integer or string")
-        if not all(isinstance(each, int) for each in (model_version, flags, timeout)):
-            raise TypeError("model_version, flags and timeout are integers")
+            raise TritonModelException("Correlation ID must be integer or string")
+        _check_integer("model_version", model_version, range(-(2**63), 2**63))
+        _check_integer("flags", flags, _FLAGS)
+        _check_integer("timeout", timeout, range(2**64))
+        if isinstance(requested_output_names, str | bytes):
+            raise TypeError("requested_output_names is a sequence of names")
         for tensor in inputs:
             if tensor is None:
                 raise TritonModelException(
@@ -108,12 +111,21 @@ class InferenceRequest:
                 )
             if not isinstance(tensor, Tensor):
                 raise TypeError(f"InferenceRequest takes pb_utils.Tensor objects, got {type(tensor).__name__}")
-        for value in (parameters or {}).values():
+        if parameters is not None and not isinstance(parameters, dict):
+            raise TypeError(f"parameters is a dict, got {type(parameters).__name__}")
+        for name, value in (parameters or {}).items():
+            if not isinstance(name, str):
+                raise TritonModelException(f"Expect parameters keys to have type str, found type {type(name)}")
             if not isinstance(value, (bool, int, str)):
                 raise TritonModelException(
                     f"Expect parameters values to have type bool/int/str, found type {type(value)}"
                 )
-        self._outputs = tuple(map(as_text, requested_output_names))
+        self._outputs = tuple(sorted(set(map(as_text, requested_output_names))))
+        if "" in self._outputs:
+            raise TritonModelException(
+                f"Requested output name for request with id '{as_text(request_id)}' and model name "
+                f"'{as_text(model_name)}' should not be empty."
+            )
         self._request = InferRequest(
             as_text(model_name),
             _Inputs(inputs),
@@ -215,6 +227,7 @@ class InferenceRequest:
 
     def set_flags(self, flags: int) -> None:
         """Set ``TRITONSERVER_REQUEST_FLAG_…`` of a request that the model makes."""
+        _check_integer("flags", flags, _FLAGS)
         self._request.flags = flags
 
     def timeout(self) -> int:
@@ -262,6 +275,14 @@ class _Inputs(dict[str, Any]):
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         super().__init__((each.name(), to_core_tensor(each)) for each in tensors)
         self.tensors = tensors
+
+
+_FLAGS = range(2**32)
+
+
+def _check_integer(name: str, value: object, allowed: range) -> None:
+    if not isinstance(value, int) or value not in allowed:
+        raise TypeError(f"{name} is an integer from {allowed.start} to {allowed.stop - 1}, got {value!r}")
 
 
 def _legible(text: str) -> str:
