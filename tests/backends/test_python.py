@@ -10,6 +10,7 @@ import pytest
 
 from tests.backends.models import PYTHON, TENSORS, Loaded, config_of, request, rows
 from tritonnb.backends.python import pb_utils
+from tritonnb.backends.python.response import InferenceResponseSender
 from tritonnb.backends.python.tensor import to_core_tensor
 from tritonnb.core import datatypes
 from tritonnb.core.errors import InternalError, Status, UnsupportedError
@@ -375,6 +376,10 @@ def test_arguments_of_the_wrong_kind_are_refused():
         pb_utils.InferenceResponse(error="text")
     with pytest.raises(TypeError):
         pb_utils.TritonError(ValueError("text"))
+    with pytest.raises(TypeError):
+        InferenceResponseSender(None, request(IN0=rows(0)), ()).send([])
+    with pytest.raises(RuntimeError, match="-1 is not an unsigned 64-bit integer"):
+        pb_utils.InferenceRequest(**{**wanted, "correlation_id": -1})
     for field, value in (("flags", -1), ("timeout", -1), ("requested_output_names", "Y"), ("parameters", [1])):
         with pytest.raises(TypeError):
             pb_utils.InferenceRequest(**{**wanted, field: value})

@@ -96,30 +96,23 @@ class InferenceRequest:
         trace: InferenceTrace | None = None,
         parameters: dict[str, ParameterValue] | None = None,
     ) -> None:
-        if not isinstance(correlation_id, (int, str)):
-            raise TritonModelException("Correlation ID must be integer or string")
         _check_integer("model_version", model_version, range(-(2**63), 2**63))
         _check_integer("flags", flags, _FLAGS)
         _check_integer("timeout", timeout, range(2**64))
         if isinstance(requested_output_names, str | bytes):
             raise TypeError("requested_output_names is a sequence of names")
-        for tensor in inputs:
-            if tensor is None:
-                raise TritonModelException(
-                    f"Input tensor for request with id '{as_text(request_id)}' and model name '{as_text(model_name)}' "
-                    "should not be empty."
-                )
-            if not isinstance(tensor, Tensor):
-                raise TypeError(f"InferenceRequest takes pb_utils.Tensor objects, got {type(tensor).__name__}")
-        if parameters is not None and not isinstance(parameters, dict):
-            raise TypeError(f"parameters is a dict, got {type(parameters).__name__}")
-        for name, value in (parameters or {}).items():
-            if not isinstance(name, str):
-                raise TritonModelException(f"Expect parameters keys to have type str, found type {type(name)}")
-            if not isinstance(value, (bool, int, str)):
-                raise TritonModelException(
-                    f"Expect parameters values to have type bool/int/str, found type {type(value)}"
-                )
+        if not all(isinstance(each, Tensor | None) for each in inputs):
+            raise TypeError("inputs is a sequence of pb_utils.Tensor objects")
+        _check_parameters(parameters)
+        if not isinstance(correlation_id, (int, str)):
+            raise TritonModelException("Correlation ID must be integer or string")
+        if isinstance(correlation_id, int) and correlation_id not in range(2**64):
+            raise RuntimeError(f"{correlation_id} is not an unsigned 64-bit integer")
+        if any(each is None for each in inputs):
+            raise TritonModelException(
+                f"Input tensor for request with id '{as_text(request_id)}' and model name '{as_text(model_name)}' "
+                "should not be empty."
+            )
         self._outputs = tuple(sorted(set(map(as_text, requested_output_names))))
         if "" in self._outputs:
             raise TritonModelException(
@@ -278,6 +271,16 @@ class _Inputs(dict[str, Any]):
 
 
 _FLAGS = range(2**32)
+
+
+def _check_parameters(parameters: object) -> None:
+    if not isinstance(parameters, dict | None):
+        raise TypeError(f"parameters is a dict, got {type(parameters).__name__}")
+    for name, value in (parameters or {}).items():
+        if not isinstance(name, str):
+            raise TritonModelException(f"Expect parameters keys to have type str, found type {type(name)}")
+        if not isinstance(value, (bool, int, str)):
+            raise TritonModelException(f"Expect parameters values to have type bool/int/str, found type {type(value)}")
 
 
 def _check_integer(name: str, value: object, allowed: range) -> None:

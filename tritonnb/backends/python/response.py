@@ -74,6 +74,8 @@ class InferenceResponseSender:
 
     def send(self, response: InferenceResponse | None = None, flags: int = 0) -> None:
         """Send a response, the final flag, or both."""
+        if not isinstance(response, InferenceResponse | None):
+            raise TypeError(f"a sender takes a pb_utils.InferenceResponse, got {type(response).__name__}")
         final = flags == TRITONSERVER_RESPONSE_COMPLETE_FINAL
         if flags and not final:
             raise TritonModelException("Unable to send response. Unsupported flag provided.")
