@@ -380,11 +380,13 @@ def test_arguments_of_the_wrong_kind_are_refused():
         InferenceResponseSender(None, request(IN0=rows(0)), ()).send([])
     with pytest.raises(RuntimeError, match="-1 is not an unsigned 64-bit integer"):
         pb_utils.InferenceRequest(**{**wanted, "correlation_id": -1})
-    for field, value in (("flags", -1), ("timeout", -1), ("requested_output_names", "Y"), ("parameters", [1])):
+    for field, value in (("flags", -1), ("timeout", -1), ("requested_output_names", "Y")):
         with pytest.raises(TypeError):
             pb_utils.InferenceRequest(**{**wanted, field: value})
     with pytest.raises(pb_utils.TritonModelException, match=r"Requested output name .* should not be empty"):
         pb_utils.InferenceRequest(**{**wanted, "requested_output_names": [""]})
+    with pytest.raises(pb_utils.TritonModelException, match="Expect dict, got <class .list.>"):
+        pb_utils.InferenceRequest(**{**wanted, "parameters": [1]})
     with pytest.raises(pb_utils.TritonModelException, match="Expect parameters keys to have type str"):
         pb_utils.InferenceRequest(**{**wanted, "parameters": {1: 2}})
     for arguments in ((None,), ("text", None), ("text", 1)):
