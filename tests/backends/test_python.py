@@ -385,7 +385,7 @@ def test_arguments_of_the_wrong_kind_are_refused():
             pb_utils.InferenceRequest(**{**wanted, field: value})
     with pytest.raises(pb_utils.TritonModelException, match=r"Requested output name .* should not be empty"):
         pb_utils.InferenceRequest(**{**wanted, "requested_output_names": [""]})
-    with pytest.raises(pb_utils.TritonModelException, match="Expect dict, got <class .list.>"):
+    with pytest.raises(pb_utils.TritonModelException, match="Expect dict, got <class 'list'>"):
         pb_utils.InferenceRequest(**{**wanted, "parameters": [1]})
     with pytest.raises(pb_utils.TritonModelException, match="Expect parameters keys to have type str"):
         pb_utils.InferenceRequest(**{**wanted, "parameters": {1: 2}})

@@ -275,7 +275,7 @@ _FLAGS = range(2**32)
 
 def _check_parameters(parameters: object) -> None:
     if not isinstance(parameters, dict | None):
-        raise TypeError(f"parameters is a dict, got {type(parameters).__name__}")
+        raise TritonModelException(f"Expect dict, got {type(parameters)}")
     for name, value in (parameters or {}).items():
         if not isinstance(name, str):
             raise TritonModelException(f"Expect parameters keys to have type str, found type {type(name)}")
