@@ -147,7 +147,7 @@ def test_a_batch_output_needs_a_target(model):
 
 def test_a_repository_agent_is_looked_for_before_the_rules(model):
     write(model / "config.pbtxt", 'max_batch_size: -1 model_repository_agents { agents { name: "a" } }')
-    with pytest.raises(ConfigError, match="unable to find 'libtritonrepoagent_a.so' for repo agent 'a'"):
+    with pytest.raises(ConfigError, match=r"unable to find .libtritonrepoagent_a\.so. for repo agent .a."):
         load_config(model, "m")
 
 

@@ -50,8 +50,7 @@ class ConfigError(TritonError):
         super().__init__(f"{self._client_message(name)}: {cause}")
         self.cause = cause
         self.client_message = self._client_message(name)
-        one_line = cause.replace("\\", "\\\\").replace("\n", "\\n")
-        self.log_lines = log_lines or [f"Poll failed for model directory '{name}': {one_line}"]
+        self.log_lines = log_lines or [f"Poll failed for model directory '{name}': {cause}"]
         self.line: int | None = None
         self.column: int | None = None
 
