@@ -167,10 +167,9 @@ class Tokenizer:
         escape = _ESCAPE.match(self._text, position)
         if escape is not None:
             return escape.end()
-        for bad, complaint in _BAD_ESCAPES:
-            if (found := bad.match(self._text, position)) is not None:
-                break
-        assert found is not None
+        found, complaint = next(
+            (found, each) for bad, each in _BAD_ESCAPES if (found := bad.match(self._text, position))
+        )
         self._advance(found.end())
         raise self._error(complaint)
 
