@@ -130,6 +130,13 @@ def test_an_initial_state_is_read_from_its_file(tmp_path: Path):
     assert first.states.inputs["IN"].array.tolist() == [[3, 4]]
 
 
+def test_a_state_without_a_type_has_no_use_for_its_file(tmp_path: Path):
+    (tmp_path / "initial_state").mkdir()
+    (tmp_path / "initial_state" / "s.bin").write_bytes(b"1234")
+    initial = 'initial_state { name: "s" dims: [ 2 ] data_file: "s.bin" }'
+    inputs_of(f'state {{ input_name: "IN" output_name: "OUT" dims: [ 2 ] {initial} }}', tmp_path)
+
+
 def test_a_state_that_the_model_does_not_have_is_refused():
     (first,) = inputs_of(STATE % "").prepare(execute(request(flags=SEQUENCE_START)))
     with pytest.raises(InvalidArgumentError, match="state 'NOPE' is not a valid state name"):

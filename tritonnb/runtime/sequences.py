@@ -217,6 +217,8 @@ def _null_request(reference: InferRequest, inputs: dict[str, Tensor]) -> InferRe
 def _read_array(path: Path, datatype: DataType, shape: tuple[int, ...]) -> npt.NDArray[Any]:
     raw = path.read_bytes()
     count = int(np.prod(shape))
+    if datatype is INVALID:
+        return zeros(datatype, shape)
     if datatype is BYTES:
         elements = decode_bytes(raw)[:count]
         if len(elements) < count:
