@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.runtime.conftest import Driver, error_of, outputs
-from tests.runtime.gated import Gate, gated_config
+from tests.runtime.gated import Gate, GatedBackend, GatedModel, gated_config
+from tritonnb.backends.contract import BackendModel, BackendModelInstance, InstanceSpec, ModelContext
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, Status, UnavailableError
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.loading import ModelSource
@@ -74,6 +75,20 @@ def test_a_cancelled_request_leaves_the_queue(driver: Driver, gate: Gate):
     assert gate.batches == [[1]]
 
 
+def test_a_backend_that_cannot_make_an_instance_leaves_the_model_unavailable(driver: Driver):
+    class Unable(GatedModel):
+        def create_instance(self, spec: InstanceSpec) -> BackendModelInstance:
+            raise ValueError("no room")
+
+    class UnableBackend(GatedBackend):
+        def create_model(self, context: ModelContext) -> BackendModel:
+            return Unable(context, Gate())
+
+    source = ModelSource("m", Path(), gated_config("m", ""), (1,), UnableBackend(Gate()))
+    with pytest.raises(InvalidArgumentError, match="version 1 is at UNAVAILABLE state: Internal: ValueError: no room"):
+        driver.background.run(driver.engine.load_source(source))
+
+
 def test_a_request_is_cancelled_where_it_waits_also_after_a_reload(driver: Driver, gate: Gate):
     queued = "dynamic_batching { default_queue_policy { max_queue_size: 9 } }"
     driver.serve(gate, extra=queued)
@@ -111,8 +126,8 @@ def test_a_request_expires_in_the_queue_while_the_instance_is_busy(driver: Drive
 
 def test_a_delayed_batch_is_sent_when_its_oldest_request_has_waited_long_enough(driver: Driver):
     gate = Gate(opened=True)
-    driver.serve(gate, extra="dynamic_batching { max_queue_delay_microseconds: 3000 }")
-    assert [outputs(each) for each in [driver.send(1), driver.send(2)]] == [[1], [2]]
+    driver.serve(gate, extra="dynamic_batching { max_queue_delay_microseconds: 50000 }")
+    assert [outputs(each) for each in driver.send_at_once((1,), (2,))] == [[1], [2]]
     assert gate.batches == [[1, 2]]
 
 

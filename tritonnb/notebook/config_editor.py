@@ -22,7 +22,7 @@ import anywidget
 import traitlets
 from tritonclient.grpc import model_config_pb2 as pb
 
-from tritonnb.core.errors import TritonError
+from tritonnb.core.errors import TritonError, UnavailableError
 from tritonnb.model_config.edit import edit_text
 from tritonnb.model_config.parse import ConfigSyntaxError, parse_text
 from tritonnb.model_config.write import write_text
@@ -234,7 +234,7 @@ class ConfigEditor(KeepsLastState, anywidget.AnyWidget):
             handle = self._handle
             if handle is not None and not handle.server.alive:
                 self._end()
-            with contextlib.suppress(RuntimeError):  # the server was stopped meanwhile
+            with contextlib.suppress(UnavailableError, RuntimeError):  # server or editor ended meanwhile
                 job()
             self.keep_last_state()
 

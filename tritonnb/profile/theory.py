@@ -115,7 +115,7 @@ def theory(rec: Recording) -> Theory:
     Raises
     ------
     InvalidArgumentError
-        If it is of no model or of several (see `Recording.of`), or lasted no time.
+        If it is no recording, of no model or of several (see `Recording.of`), or lasted no time.
 
     Examples
     --------
@@ -125,6 +125,8 @@ def theory(rec: Recording) -> Theory:
     >>> abs(found.little / found.in_system - 1) < 0.01
     True
     """
+    if not isinstance(rec, Recording):
+        raise InvalidArgumentError(f"theory needs a recording, got {type(rec).__name__}")
     models = {each.model for each in rec.requests}
     if len(models) != 1:
         found = f"{', '.join(sorted(models))}: use rec.of()" if models else "no model"

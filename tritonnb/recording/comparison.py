@@ -68,7 +68,7 @@ class Comparison:
             for name, before, after in self.table()
             if _show(name, before) != _show(name, after)
         ]
-        return f"With {told}: {'; '.join(changed) or 'nothing changes'}."
+        return f"{f'With {told}' if told else 'Without an edit'}: {'; '.join(changed) or 'nothing changes'}."
 
     def difference(self) -> str:
         """The first batch that is another one, and why it was sent when it was."""

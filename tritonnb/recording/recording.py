@@ -48,7 +48,6 @@ class Recording:
     ----------
     events : list of Event
         Everything, in order.
-
     configs : dict of str to ModelConfig
         The configurations of the models, by name.
 
@@ -186,7 +185,22 @@ class Recording:
         Path(path).write_text(content, encoding="utf-8")
 
     def of(self, model: str) -> Recording:
-        """Only what concerns one model."""
+        """Only what concerns one model.
+
+        Parameters
+        ----------
+        model : str
+            One that was served while it was recorded.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If nothing was recorded of a model of that name.
+        """
+        known = self.configs.keys() | {each.model for each in self.events}
+        if model not in known:
+            names = ", ".join(map(repr, sorted(known))) or "no model"
+            raise InvalidArgumentError(f"nothing was recorded of model '{model}', only of {names}")
         configs = {name: each for name, each in self.configs.items() if name == model}
         return Recording((each for each in self.events if each.model == model), configs)
 
@@ -273,7 +287,9 @@ class Recording:
     def verdict(self) -> str:
         """The recording in one sentence."""
         if not self.batches:
-            return "Nothing was executed."
+            refused = self.refused
+            why = f": {len(refused)} refused, the first with '{refused[0].message}'" if refused else ""
+            return f"Nothing was executed{why}."
         found = self.summary()
         words = (
             f"{counted(found['requests'], 'request')} ran in {counted(found['batches'], 'batch', 'batches')}: "
@@ -350,8 +366,17 @@ class Recording:
         )
 
     def median_ms(self, size: int) -> float:
-        """How long a batch of this many rows ran: the median, in milliseconds."""
-        return statistics.median(each.compute_ns / 1e6 for each in self.batches if each.size == size)
+        """How long a batch of this many rows ran: the median, in milliseconds.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If none ran.
+        """
+        times = [each.compute_ns / 1e6 for each in self.batches if each.size == size]
+        if not times:
+            raise InvalidArgumentError(f"no batch of {counted(size, 'row')} ran")
+        return statistics.median(times)
 
 
 def _delay_us(config: pb.ModelConfig) -> int:
