@@ -484,3 +484,17 @@ def test_a_reshape_of_the_configuration_is_undone_for_every_response(server: Ser
     server.load("count2")
     shapes = [each["Y"].shape for each in server["count2"].infer_all(X=np.array([[2]], np.float32)) if each]
     assert shapes == [(1, 1), (1, 1)]
+
+
+def test_what_a_model_asks_of_the_repository_is_refused_with_the_name_of_its_instance(server: Server, scripted):
+    refused = pytest.raises(
+        TritonError,
+        match="Failed to check model readiness: Failed to process the request for model 'caller_0_0', message: failed to "
+        "get model version from specified version string 'x'",
+    )
+    asked = scripted('return pb_utils.is_model_ready("double", "x")')
+    with refused:
+        asked(0)
+    asked = scripted('return pb_utils.is_model_ready("double", 1)')
+    with pytest.raises(TritonError, match="TypeError: expected a string, got int"):
+        asked(0)
