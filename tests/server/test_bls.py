@@ -489,8 +489,8 @@ def test_a_reshape_of_the_configuration_is_undone_for_every_response(server: Ser
 def test_what_a_model_asks_of_the_repository_is_refused_with_the_name_of_its_instance(server: Server, scripted):
     refused = pytest.raises(
         TritonError,
-        match="Failed to check model readiness: Failed to process the request for model 'caller_0_0', message: failed to "
-        "get model version from specified version string 'x'",
+        match="Failed to check model readiness: Failed to process the request for model 'caller_0_0', message: failed "
+        "to get model version from specified version string 'x'",
     )
     asked = scripted('return pb_utils.is_model_ready("double", "x")')
     with refused:
