@@ -369,7 +369,7 @@ def test_arguments_of_the_wrong_kind_are_refused():
         pb_utils.Tensor.from_dlpack("X", None)
     with pytest.raises(pb_utils.TritonModelException, match="should not be empty"):
         pb_utils.InferenceRequest(**{**wanted, "inputs": [None]})
-    for field in ("model_name", "request_id", "model_version", "flags", "timeout"):
+    for field in ("model_name", "request_id", "correlation_id", "model_version", "flags", "timeout"):
         with pytest.raises(TypeError):
             pb_utils.InferenceRequest(**{**wanted, field: None})
     with pytest.raises(TypeError):

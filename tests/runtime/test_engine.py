@@ -124,6 +124,12 @@ def test_a_request_expires_in_the_queue_while_the_instance_is_busy(driver: Drive
     assert outputs(running) == [1]
 
 
+def test_a_request_that_need_not_wait_does_not_expire(driver: Driver):
+    policy = "default_queue_policy { default_timeout_microseconds: 1 }"
+    driver.serve(Gate(opened=True), extra=f"dynamic_batching {{ {policy} }}")
+    assert outputs(driver.send(1)) == [1]
+
+
 def test_a_delayed_batch_is_sent_when_its_oldest_request_has_waited_long_enough(driver: Driver):
     gate = Gate(opened=True)
     driver.serve(gate, extra="dynamic_batching { max_queue_delay_microseconds: 50000 }")

@@ -9,7 +9,7 @@ import pytest
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
-from tritonnb.core.datatypes import FP32
+from tritonnb.core.datatypes import FP32, encode_bytes
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import SEQUENCE_END, SEQUENCE_START, InferRequest, Tensor
 from tritonnb.runtime.sequences import SequenceInputs
@@ -135,6 +135,14 @@ def test_a_state_without_a_type_has_no_use_for_its_file(tmp_path: Path):
     (tmp_path / "initial_state" / "s.bin").write_bytes(b"1234")
     initial = 'initial_state { name: "s" dims: [ 2 ] data_file: "s.bin" }'
     inputs_of(f'state {{ input_name: "IN" output_name: "OUT" dims: [ 2 ] {initial} }}', tmp_path)
+
+
+def test_an_initial_state_of_strings_must_be_whole(tmp_path: Path):
+    (tmp_path / "initial_state").mkdir()
+    (tmp_path / "initial_state" / "s.bin").write_bytes(encode_bytes(np.array([b"one"], object)))
+    initial = 'initial_state { name: "s" data_type: TYPE_STRING dims: [ 2 ] data_file: "s.bin" }'
+    with pytest.raises(InvalidArgumentError, match="holds 1 elements, the initial state needs 2"):
+        inputs_of((STATE % initial).replace("FP32", "STRING"), tmp_path)
 
 
 def test_a_state_that_the_model_does_not_have_is_refused():

@@ -123,6 +123,12 @@ def test_a_negative_batch_dimension_is_taken_for_a_large_one(shape: tuple[int, .
     assert complaint(VARIABLE, request(raw("A", shape, content))) == f"[request id: <id_unknown>] {text}"
 
 
+def test_a_batch_dimension_of_nothing_is_one():
+    given_ = request(raw("A", (0, 2), bytes(8)))
+    validator(VARIABLE).check(given_)
+    assert given_.inputs["A"].array.shape == (1, 2)
+
+
 def test_names_are_refused_without_the_id():
     good = (tensor("A", 1, 2), tensor("B", 1, 2))
     assert complaint(TWO, request(tensor("A", 1, 2), tensor("X", 1, 2), id="7")) == (

@@ -368,6 +368,14 @@ def test_cancelling_what_is_over_or_was_never_admitted_changes_nothing() -> None
         scheduler.validate()
 
 
+def test_an_automatic_id_is_none_that_is_in_use() -> None:
+    scheduler = SequenceBatcher(SequenceBatcherSettings("seq", DirectSettings(4), iterative=True), 1)
+    scheduler.enqueue(Request("a", correlation_id=1, flags=1), 0)
+    unnamed = Request("b", correlation_id=0)
+    scheduler.enqueue(unnamed, 0)
+    assert unnamed.correlation_id == 2
+
+
 def test_admission_refuses_in_tritons_words() -> None:
     scheduler = direct(1)
     with pytest.raises(InvalidArgumentError, match="must specify batch-size 1 due to requirements of sequence batcher"):

@@ -124,6 +124,26 @@ def test_the_responses_of_a_decoupled_model_come_one_by_one_and_the_last_is_empt
     assert ask(0) == [0]
 
 
+MOODY = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        sender = requests[0].get_response_sender()
+        sender.send(pb_utils.InferenceResponse(error=pb_utils.TritonError("not now")))
+        sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("Y", np.ones((1, 1), np.float32))]))
+        sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+
+
+def test_an_error_among_the_responses_of_a_decoupled_model_comes_too(server: Server, write_model: Write, scripted):
+    write_model("moody", MOODY, "model_transaction_policy { decoupled: true }")
+    server.load("moody")
+    asked = scripted('return [each.has_error() for each in ask("moody", x).exec(decoupled=True)]')
+    assert asked(0) == [True, False, False]
+
+
 def test_responses_can_be_iterated_again(scripted):
     ask = scripted(
         """
@@ -464,3 +484,17 @@ def test_a_reshape_of_the_configuration_is_undone_for_every_response(server: Ser
     server.load("count2")
     shapes = [each["Y"].shape for each in server["count2"].infer_all(X=np.array([[2]], np.float32)) if each]
     assert shapes == [(1, 1), (1, 1)]
+
+
+def test_what_a_model_asks_of_the_repository_is_refused_with_the_name_of_its_instance(server: Server, scripted):
+    refused = pytest.raises(
+        TritonError,
+        match="Failed to check model readiness: Failed to process the request for model 'caller_0_0', message: failed "
+        "to get model version from specified version string 'x'",
+    )
+    asked = scripted('return pb_utils.is_model_ready("double", "x")')
+    with refused:
+        asked(0)
+    asked = scripted('return pb_utils.is_model_ready("double", 1)')
+    with pytest.raises(TritonError, match="TypeError: expected a string, got int"):
+        asked(0)

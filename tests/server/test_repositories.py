@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.server.conftest import python_model
-from tritonnb.core.errors import InvalidArgumentError, NotFoundError
+from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError
 from tritonnb.server import Server
 
 TENSORS = 'input { name: "X" data_type: TYPE_FP32 dims: 1 } output { name: "Y" data_type: TYPE_FP32 dims: 1 }'
@@ -101,6 +101,14 @@ def test_the_failure_of_a_part_is_told_with_the_ensemble_and_repaired_with_it(se
     )
     write_model("one", python_model("x + 1"))
     server.load("one")
+    assert infer(server, "both") == 11
+
+
+def test_an_ensemble_that_no_longer_loads_goes_on_as_it_was(server: Server, repository: Path):
+    server.load("both")
+    write_ensemble(repository, "both", "one", "missing")
+    with pytest.raises(TritonError, match="missing"):
+        server.load("both")
     assert infer(server, "both") == 11
 
 

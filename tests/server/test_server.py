@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import http.client
 import socket
 import subprocess
 import sys
@@ -340,6 +341,17 @@ def test_a_server_may_do_without_http():
         assert (server.url, repr(server)) == ("", "tritonnb server without HTTP")
         with pytest.raises(UnavailableError, match="no HTTP endpoint"):
             assert server.port
+
+
+def test_a_refused_head_has_no_body(write_model: Callable[..., Path]):
+    with Server(write_model("one", python_model("x + 1")), port=0) as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port)
+        for method, status in (("HEAD", 405), ("GET", 200)):  # a body would be taken for the next answer
+            connection.request(method, "/v2")
+            answer = connection.getresponse()
+            answer.read()
+            assert answer.status == status
+        connection.close()
 
 
 @pytest.mark.skipif(not hasattr(socket, "SO_REUSEPORT"), reason="this system cannot share ports")

@@ -84,6 +84,31 @@ def test_parameters_belong_to_the_question(write_model: Write):
         assert ask(server, 3, parameters={"p": 1}) == [2]
 
 
+def test_an_ordered_model_answers_from_the_cache_only_while_nothing_runs(write_model: Write):
+    calls, release = [], threading.Event()
+    with Server(write_model("m", COUNTING), port=0, cache_config=CACHE) as server:
+        ordered = {"dynamic_batching": {"preserve_ordering": True}, "response_cache": {"enable": True}}
+
+        @server.model(max_batch_size=1, **ordered)
+        def slow(X: tnb.FP32[1]) -> tnb.FP32[1]:
+            calls.append(float(X[0, 0]))
+            if X[0, 0] == 2:
+                release.wait()
+            return X
+
+        async def both() -> None:
+            asked = [asyncio.create_task(server["slow"].infer_async(X=np.float32([[x]]))) for x in (2, 1)]
+            await asyncio.sleep(0)
+            await asyncio.to_thread(server.stats, "slow")  # both requests are there
+            release.set()
+            await asyncio.gather(*asked)
+
+        for _ in range(2):
+            server["slow"](X=np.float32([[1]]))
+        asyncio.run(both())
+    assert calls == [1, 2, 1]
+
+
 def test_errors_are_not_kept(write_model: Write):
     with Server(write_model("m", COUNTING, CACHED), port=0, cache_config=CACHE) as server:
         for _ in range(2):

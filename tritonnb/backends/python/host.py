@@ -31,6 +31,8 @@ class Host:
         None while only the configuration is being completed.
     instance : object or None
         The backend's instance: what waits when the model calls another one.
+    name : str
+        The instance's.
     executing : bool
         Whether the instance is initialised and not yet being finalised: only then may it ask other models.
     process : int
@@ -40,6 +42,7 @@ class Host:
     directory: Path
     server: ServerCalls | None = None
     instance: object = None
+    name: str = ""
     executing: bool = False
     process: int = field(default_factory=os.getpid)
 

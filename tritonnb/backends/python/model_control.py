@@ -34,7 +34,7 @@ def load_model(model_name: str | bytes, config: str = "", files: Mapping[str, by
     try:
         _server().load_model(as_text(model_name), parameters)
     except TritonError as error:
-        raise TritonModelException(str(error)) from error
+        raise _failed("load model", str(error)) from error
 
 
 def unload_model(model_name: str | bytes, unload_dependents: bool = False) -> None:
@@ -47,7 +47,7 @@ def unload_model(model_name: str | bytes, unload_dependents: bool = False) -> No
     try:
         _server().unload_model(as_text(model_name), unload_dependents)
     except TritonError as error:
-        raise TritonModelException(str(error)) from error
+        raise _failed("unload model", str(error)) from error
 
 
 def is_model_ready(model_name: str | bytes, model_version: str = "") -> bool:
@@ -58,14 +58,17 @@ def is_model_ready(model_name: str | bytes, model_version: str = "") -> bool:
     TritonModelException
         If the version is no number.
     """
+    text = as_text(model_version)
+    server = _server()
     try:
-        version = int(model_version) if model_version else -1
+        version = int(text) if text else -1
     except ValueError:
-        raise TritonModelException(
-            f"failed to get model version from specified version string '{model_version}' (details: stol), version "
-            "should be an integral value > 0"
+        raise _failed(
+            "check model readiness",
+            f"failed to get model version from specified version string '{text}' (details: stol), version should be an "
+            "integral value > 0",
         ) from None
-    return _server().is_model_ready(as_text(model_name), version)
+    return server.is_model_ready(as_text(model_name), version)
 
 
 def _server() -> ServerCalls:
@@ -73,3 +76,11 @@ def _server() -> ServerCalls:
     if host is None or host.server is None:
         raise TritonModelException("only a model that is being served can ask for another one")
     return host.server
+
+
+def _failed(what: str, message: str) -> TritonModelException:
+    host = current_host()
+    assert host is not None
+    return TritonModelException(
+        f"Failed to {what}: Failed to process the request for model '{host.name}', message: {message}"
+    )

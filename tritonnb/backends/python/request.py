@@ -104,6 +104,8 @@ class InferenceRequest:
         if not all(isinstance(each, Tensor | None) for each in inputs):
             raise TypeError("inputs is a sequence of pb_utils.Tensor objects")
         _check_parameters(parameters)
+        if correlation_id is None:
+            raise TypeError("correlation_id is an integer or a string")
         if not isinstance(correlation_id, (int, str)):
             raise TritonModelException("Correlation ID must be integer or string")
         if isinstance(correlation_id, int) and correlation_id not in range(2**64):
