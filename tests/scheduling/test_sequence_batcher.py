@@ -397,6 +397,41 @@ def test_nothing_runs_before_slots_and_backlog_hold_enough_requests() -> None:
     assert play.batches == [("A1", 20), ("A2", 21), ("B1", 22), ("B2", 30)]
 
 
+def test_requests_of_the_backlog_do_not_count_for_those_in_slots() -> None:
+    settings = SequenceBatcherSettings("seq", DirectSettings(1), hold_until=2, backlog_hold_until=1)
+    play = Play(SequenceBatcher(settings, 1), steps(("A1^", 0), ("B1^", 10), ("B2$", 20), ("A2$", 30)))
+    assert play.batches == [("A1", 30), ("A2", 31), ("B1", 32), ("B2", 33)]
+
+
+def test_a_refusal_in_the_backlog_tells_how_long_it_waited() -> None:
+    scheduler = direct(1)
+    scheduler.enqueue(Request("A1", correlation_id="A", flags=START), 0)
+    scheduler.enqueue(Request("B1", correlation_id="B", flags=START, timeout_us=10_000), 5 * MS)
+    scheduler.enqueue(Request("B2", correlation_id="B"), 7 * MS)
+    assert scheduler.next_wake_ns == 15 * MS
+    decisions = scheduler.wake(15 * MS)
+    assert [each.reason.facts for each in decisions] == [
+        {"sequence": "B", "waited_ns": 10 * MS},
+        {"sequence": "B", "waited_ns": 8 * MS},
+    ]
+
+
+@pytest.mark.parametrize("slots", [3, 1])
+def test_another_number_of_slots_holds_as_soon_as_none_is_owned(slots: int) -> None:
+    scheduler = oldest(2, 4)
+    scheduler.instance_idle(0, 0)
+    last = Request("A", correlation_id="A", flags=START | END)
+    scheduler.enqueue(last, 0)
+    strategy = OldestSettings(slots, DynamicBatcherSettings(4, (4,)))
+    scheduler.reconfigure(SequenceBatcherSettings("seq", strategy), 1)
+    for name in "BCDE":
+        scheduler.enqueue(Request(name, correlation_id=name, flags=START), 2)
+    scheduler.released(last, 3)
+    scheduler.instance_idle(0, 3)
+    assert (scheduler.open_sequences, len(scheduler.table.backlog)) == (slots, 4 - slots)
+    scheduler.validate()
+
+
 def test_the_request_that_ends_the_hold_is_in_the_first_batch() -> None:
     settings = SequenceBatcherSettings("seq", DirectSettings(4), hold_until=2)
     play = Play(SequenceBatcher(settings, 1), steps(("A1^", 0), ("B1^", 10), ("B2$", 11)))
