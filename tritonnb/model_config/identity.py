@@ -72,6 +72,7 @@ def check_identity(config: Any) -> None:
     Raises
     ------
     InvalidArgumentError
+        If not.
     """
     name, platform, backend = config.name, config.platform, config.backend
     if not backend and platform != ENSEMBLE:
@@ -89,6 +90,7 @@ def check_runtime(config: Any, directory: Path) -> None:
     Raises
     ------
     InvalidArgumentError
+        If it does not.
     """
     backend, runtime = config.backend, config.runtime
     if runtime in ("", f"libtriton_{backend}.so"):

@@ -114,6 +114,7 @@ def load_config(
     Raises
     ------
     ConfigError
+        What a configuration is refused for, with its place in the file.
     """
     try:
         config, positions = _read(directory, name, override, custom_name, auto_complete)
@@ -160,6 +161,7 @@ def finish_config(
     Raises
     ------
     TritonError
+        The first rule that is broken.
     """
     finished = pb.ModelConfig()
     finished.CopyFrom(config)

@@ -19,6 +19,7 @@ def check_labels(config: Any, directory: Path) -> None:
     Raises
     ------
     InternalError
+        If one cannot.
     """
     for output in config.output:
         if output.label_filename:
@@ -39,6 +40,7 @@ def check_initial_states(config: Any, directory: Path) -> None:
     Raises
     ------
     InvalidArgumentError, InternalError
+        If a shape or the size of the data does not fit.
     """
     seen: set[str] = set()
     for state in config.sequence_batching.state:
@@ -101,6 +103,7 @@ def check_warmup_data(config: Any, directory: Path) -> None:
     Raises
     ------
     InvalidArgumentError, InternalError
+        If a sample does not fit the inputs.
     """
     for sample in config.model_warmup:
         if not sample.batch_size:

@@ -53,6 +53,7 @@ def warmup_samples(context: ModelContext) -> list[Sample]:
     Raises
     ------
     InvalidArgumentError
+        If one does not fit the configuration.
     """
     spec = ModelSpec.from_config(context.config)
     validator = RequestValidator(spec)
