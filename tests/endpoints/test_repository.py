@@ -41,7 +41,7 @@ def test_files_are_refused_unless_the_server_was_started_with_them_allowed():
     assert b"they are code" in body
 
 
-@pytest.mark.parametrize("path", ["../escaped.py", "/tmp/escaped.py"])
+@pytest.mark.parametrize("path", ["../escaped.py", "/../escaped.py", "1/../../escaped.py"])
 def test_files_stay_in_the_directory_of_their_model(path: str):
     with Server(port=0, model_control_mode="explicit", allow_file_override=True) as server:
         parameters = {"config": '{"backend": "python"}', f"file:{path}": b"pass"}
@@ -49,11 +49,30 @@ def test_files_stay_in_the_directory_of_their_model(path: str):
             server.run(server.engine.load("m", parameters))
 
 
-def test_files_that_cannot_be_written_are_refused():
+@pytest.mark.parametrize(
+    ("path", "complaint"), [("A" * 300, "File name too long"), ("", "Is a directory"), ("1/", "Is a directory")]
+)
+def test_files_that_cannot_be_written_are_refused(path: str, complaint: str):
     with Server(port=0, model_control_mode="explicit", allow_file_override=True) as server:
-        parameters = {"config": '{"backend": "python"}', f"file:{'A' * 300}": b"pass"}
-        with pytest.raises(Exception, match="cannot be written: File name too long"):
+        parameters = {"config": '{"backend": "python"}', f"file:{path}": b"pass"}
+        with pytest.raises(Exception, match=f"failed to open binary file for write .*: {complaint}"):
             server.run(server.engine.load("m", parameters))
+
+
+def test_files_with_a_broken_configuration_are_refused_in_the_words_of_json_alone():
+    with Server(port=0, model_control_mode="explicit", allow_file_override=True) as server:
+        with pytest.raises(ConfigError) as caught:
+            server.run(server.engine.load("m", {"config": '{"a": 1}', "file:1/model.py": b"pass"}))
+        assert caught.value.cause == "a: Cannot find field."
+
+
+@pytest.mark.parametrize("text", ["cGFzcw==", "cGFzcw", "c G!F\nzcw=", "cGFzcwAA="[:6]])
+def test_base64_is_read_leniently(text: str):
+    body = json.dumps({"parameters": {"config": '{"backend": "python"}', "file:1/model.py": text}})
+    with Server(port=0, model_control_mode="explicit", allow_file_override=True) as server:
+        request = {"method": "POST", "path": "/v2/repository/models/m/load", "body_text": body}
+        _, _, answer = send(server.port, request)
+        assert b"has no attribute 'TritonPythonModel'" in answer
 
 
 def test_a_model_that_is_in_no_repository_leaves_nothing_behind():

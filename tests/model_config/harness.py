@@ -13,7 +13,9 @@ from typing import Any
 
 from tritonnb.core.errors import TritonError
 from tritonnb.model_config.ensemble import StepModel, check_ensemble, check_no_cycle
-from tritonnb.model_config.load import ConfigError, finish_config, load_config
+from tritonnb.model_config.identity import check_runtime
+from tritonnb.model_config.load import ConfigError, finish_config, load_config, with_instances
+from tritonnb.model_config.model_files import check_data_files
 from tritonnb.model_config.versions import select_versions, version_directories
 
 Case = dict[str, Any]
@@ -82,7 +84,11 @@ def load(repository: Path, name: str, override: str | None = None) -> Outcome:
         )
         return Outcome(prefix + _for_each(versions, cause) + "\n")
     try:
-        finished = finish_config(config, directory, gpus=(), default_instance_count=lambda kind: 1)
+        for version in versions:
+            check_runtime(config, directory, version, Path("{BACKENDS}"))
+        with_groups = with_instances(config, gpus=(), default_instance_count=lambda kind: 1)
+        finished = finish_config(with_groups, directory)
+        check_data_files(finished, directory)
     except TritonError as error:
         return Outcome(prefix + _for_each(versions, f"{error.status.label}: {error.message}") + "\n")
     return Outcome(config=finished, versions=tuple(versions))

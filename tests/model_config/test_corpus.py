@@ -58,7 +58,9 @@ def play(case: Case, repository: Path) -> None:
         assert without_newer_fields(json.loads(config_to_json(outcome.config))) == case["normalized_config"]
     elif not case.get("error_varies"):
         assert outcome.error.replace(str(repository), "{REPO}") == case["error"]
-    log = "\n".join(outcome.log).replace(str(repository), "{REPO}")
+    log = "\n".join(each.replace("\\", "\\\\").replace("\n", "\\n") for each in outcome.log).replace(
+        str(repository), "{REPO}"
+    )
     assert case.get("server_log", "") in log
     assert case.get("parse_error", "") in log
 

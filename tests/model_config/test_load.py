@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from tritonnb.core.errors import InternalError, InvalidArgumentError, NotFoundError, Status, UnsupportedError
-from tritonnb.model_config.load import ConfigError, finish_config, load_config
+from tritonnb.model_config.identity import check_runtime
+from tritonnb.model_config.load import ConfigError, finish_config, load_config, with_instances
 
 TENSORS = """
 input { name: "X" data_type: TYPE_FP32 dims: 4 }
@@ -84,17 +88,67 @@ def test_strict_mode_checks_tensors_at_once(model):
     load_config(model, "m")
 
 
-@pytest.mark.parametrize("tag", ["", "1st", "a-b", "ä"])
-def test_a_metric_tag_must_be_a_legal_label(model, tag):
+@pytest.mark.parametrize("tag", ["_x", "__x", "_", "a-b", "a:b", "ä"])
+def test_a_metric_tag_must_be_a_legal_label_with_an_underscore_before_it(model, tag):
     write(model / "config.pbtxt", f'backend: "python" metric_tags {{ key: "{tag}" value: "x" }}')
-    with pytest.raises(ConfigError, match="no legal metric label"):
+    with pytest.raises(InvalidArgumentError, match="no legal metric label"):
+        finish(model)
+
+
+@pytest.mark.parametrize("tag", ["", "1st", "A_1", "a_", "model", "le"])
+def test_a_metric_tag_may_begin_with_a_digit_or_be_empty(model, tag):
+    write(model / "config.pbtxt", f'backend: "python" metric_tags {{ key: "{tag}" value: "x" }}')
+    assert load_config(model, "m").config.metric_tags[tag] == "x"
+
+
+def test_the_platform_of_tensorflow_names_the_file_whatever_the_backend(model):
+    write(model / "config.pbtxt", 'backend: "python" platform: "tensorflow_graphdef"')
+    assert load_config(model, "m").config.default_model_filename == "model.graphdef"
+
+
+def test_a_pytorch_model_that_is_run_by_python_has_no_model_file_by_default(model):
+    write(model / "config.pbtxt", 'backend: "pytorch" runtime: "model.py"')
+    config = load_config(model, "m").config
+    assert (config.platform, config.default_model_filename) == ("pytorch_libtorch", "")
+
+
+def test_the_type_of_the_correlation_id_is_looked_at_once_its_controls_are_counted(model):
+    control = "control { kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_INT8 }"
+    text = f'backend: "python" sequence_batching {{ control_input {{ name: "C" {control} {control} }} }}'
+    write(model / "config.pbtxt", text)
+    with pytest.raises(ConfigError, match="specifies multiple CONTROL_SEQUENCE_CORRID tensors"):
         load_config(model, "m")
+
+
+def test_a_runtime_is_looked_for_in_version_model_and_backend(model):
+    config = ModelConfig(name="m", backend="python", runtime="libnosuch.so")
+    with pytest.raises(InvalidArgumentError) as caught:
+        check_runtime(config, model, 2, Path("/backends"))
+    assert caught.value.message == (
+        "unable to find backend library 'libnosuch.so' for model 'm', "
+        f"searched: '{model}/2' '{model}' '/backends/python' "
+    )
+
+
+def test_a_runtime_in_python_belongs_to_the_backend_directory(model, tmp_path):
+    config = ModelConfig(name="m", backend="mine", runtime="model.py")
+    with pytest.raises(InvalidArgumentError, match=f"for model 'm', searched: '{tmp_path}/mine/model.py'"):
+        check_runtime(config, model, 1, tmp_path)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "model.py").touch()
+    check_runtime(config, model, 1, tmp_path)
 
 
 def test_a_batch_output_needs_a_target(model):
     write(model / "config.pbtxt", f'backend: "python" {TENSORS} batch_output {{ source_input: "X" }}')
     with pytest.raises(InvalidArgumentError, match="batch output must specify 'target_name' for m"):
         finish(model)
+
+
+def test_a_repository_agent_is_looked_for_before_the_rules(model):
+    write(model / "config.pbtxt", 'max_batch_size: -1 model_repository_agents { agents { name: "a" } }')
+    with pytest.raises(ConfigError, match=r"unable to find .libtritonrepoagent_a\.so. for repo agent .a."):
+        load_config(model, "m")
 
 
 def test_a_label_file_may_not_be_a_directory(model):
@@ -105,7 +159,8 @@ def test_a_label_file_may_not_be_a_directory(model):
 
 
 def finish(model, gpus=(), count=1):
-    return finish_config(load_config(model, "m").config, model, gpus=gpus, default_instance_count=lambda kind: count)
+    config = load_config(model, "m").config
+    return finish_config(with_instances(config, gpus=gpus, default_instance_count=lambda kind: count), model)
 
 
 def groups(model, text, gpus, backend="pytorch"):

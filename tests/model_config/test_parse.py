@@ -30,6 +30,23 @@ def test_a_string_can_be_written_in_many_ways(text):
     assert parse_text(text).config.backend == "python"
 
 
+@pytest.mark.parametrize(
+    ("written", "means"),
+    [
+        (r"\u00e9", "é"),
+        (r"\uD83D\uDE00", "😀"),
+        (r"\U0001F600", "😀"),
+        (r"\U00110000", r"\U00110000"),
+        (r"\U001FFFFF", r"\U001fffff"),
+        (r"a\xffb", "a\ufffdb"),
+        (r"\uDE00\uD83D", "\ufffd" * 6),
+        ('\\uD83D" "\\uDE00', "\ufffd" * 6),
+    ],
+)
+def test_characters_of_a_string_can_be_escaped(written, means):
+    assert parse_text(f'backend: "{written}"').config.backend == means
+
+
 def test_a_map_entry_may_lack_its_key_or_value_and_the_last_of_a_key_wins():
     text = """
     metric_tags { key: "a" value: "1" }
@@ -58,6 +75,10 @@ def test_a_map_entry_may_lack_its_key_or_value_and_the_last_of_a_key_wins():
         ("input { data_type: TYPE_FLOAT }", '1:31: Unknown enumeration value of "TYPE_FLOAT" for field "data_type".'),
         ("input [ { name: 'A' }\ninput { name: 'B' }", '2:1: Expected ",", found "input".'),
         ("backend: 'python", "1:17: Unexpected end of string."),
+        (r'backend: "\X41"', "1:12: Invalid escape sequence in string literal."),
+        (r'backend: "\u12"', "1:15: Expected four hex digits for \\u escape sequence."),
+        (r'backend: "\U0020"', "1:15: Expected eight hex digits up to 10ffff for \\U escape sequence"),
+        ("input.5", "1:6: Need space between identifier and decimal point."),
         ("backend: 1.2.3", "1:13: Already saw decimal point or exponent; can't have another one."),
     ],
 )

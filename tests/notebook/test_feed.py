@@ -11,7 +11,8 @@ from tritonclient.grpc import model_config_pb2 as pb
 import tritonnb as tnb
 from tritonnb.core.events import CacheHit, EnsembleExecuted, pack
 from tritonnb.notebook.described import describe_config
-from tritonnb.notebook.feed import BURST, MOST_BATCHES, MOST_MEMBERS, TICKS, Feed
+from tritonnb.notebook.feed import BURST, MOST_BATCHES, MOST_MEMBERS, Feed
+from tritonnb.notebook.told import TICKS
 from tritonnb.recording.recording import Recording
 
 DYNAMIC = 'name: "m" max_batch_size: 8 dynamic_batching { preferred_batch_size: 4 max_queue_delay_microseconds: 5000 }'
@@ -130,6 +131,18 @@ def test_what_is_not_drawn_is_counted_delivery_by_delivery(rec):
     assert all(len(each) <= MOST_BATCHES + 1 for each in batches[3:])
     assert all(each["end"] is not None for told in batches[:-1] for each in told[:-1])
     assert not feed._waiting
+
+
+def test_lanes_are_those_of_the_instances_that_there_are(rec):
+    config = rec.configs["m"]
+    config.instance_group.add(count=3)
+    feed = Feed("m", config, 0)
+    assert feed.history(0)["instances"] == ["m_0_0", "m_0_1", "m_0_2"]
+    fewer = pb.ModelConfig()
+    fewer.CopyFrom(config)
+    fewer.instance_group[0].count = 1
+    assert feed.reconfigured(fewer)
+    assert feed.flush(0)["instances"] == ["m_0_0"]
 
 
 def test_history_is_bounded(rec):

@@ -141,3 +141,21 @@ def test_a_comparison_is_drawn_over_the_same_time(guide):
     assert before.get_xlim() == after.get_xlim()
     assert "max_queue_delay_microseconds: 0" in after.get_title(loc="left")
     assert changed.verdict() in figure.alt
+
+
+@pytest.mark.parametrize(("name", "told"), [("slots", "no stateful model"), ("steps", "steps of an ensemble")])
+def test_a_figure_that_does_not_apply_has_no_words_either(name, told):
+    for made in (tnb.Recording().plot.alt, tnb.Recording().plot.svg):
+        with pytest.raises(tnb.TritonError, match=told):
+            made(name)
+
+
+def test_of_a_long_name_the_end_is_shown_and_a_long_legend_has_several_lines():
+    config = f"""name: "{"long_" * 12}" max_batch_size: 4 instance_group {{ count: 2 }}
+        dynamic_batching {{ priority_levels: 7 default_priority_level: 1 }}"""
+    arrivals = [tnb.Arrival(100 * number, priority=1 + number % 7) for number in range(40)]
+    ax = tnb.simulate(config, arrivals, tnb.fixed(5)).plot.timeline()
+    names = [each.get_text() for each in ax.get_yticklabels()]
+    assert [(each[0], each[-9:], len(each)) for each in names[:2]] == [("…", "long__0_0", 32), ("…", "long__0_1", 32)]
+    assert max(map(len, ax.get_xlabel().splitlines())) <= 130
+    assert "priority 6: vermilion, priority 7: yellow" in ax.get_xlabel().replace("\n", " ")

@@ -141,3 +141,7 @@ def test_the_garbage_collector_loses_interest_in_packed_events_at_its_first_visi
 @pytest.mark.parametrize("event", [sent(1, 2, None, 3), executed(1, 2, 3), RequestRefused(1, "m", 1, 2, 3, 4, "x", "")])
 def test_an_event_comes_out_as_it_was_packed(event):
     assert unpack(pack(event)) == event
+
+
+def test_a_recording_of_nothing_says_so_and_shows_no_table():
+    assert tnb.Recording()._repr_html_() == "<p><b>Nothing was executed.</b></p>"

@@ -38,6 +38,14 @@ def test_an_edit_changes_the_batches(rec):
     assert "<table" in changed._repr_html_()
 
 
+def test_what_was_recorded_stands_beside_its_simulation_where_they_differ(rec):
+    assert "recorded" not in repr(rec.what_if(count=2)) + rec.what_if(count=2)._repr_html_()
+    slower = rec.what_if(service=tnb.fixed(70), count=2)
+    assert f"{'recorded':>10}{'before':>10}{'after':>10}" in repr(slower)
+    assert "<th>recorded</th><th>before</th><th>after</th>" in slower._repr_html_()
+    assert f"<td>{rec.summary()['latency_p99_ms']:.2f}</td>" in slower._repr_html_()
+
+
 @pytest.mark.parametrize(
     ("edits", "expected"),
     [

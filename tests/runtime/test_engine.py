@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.runtime.conftest import Driver, error_of, outputs
-from tests.runtime.gated import Gate, gated_config
+from tests.runtime.gated import Gate, GatedBackend, GatedModel, gated_config
+from tritonnb.backends.contract import BackendModel, BackendModelInstance, InstanceSpec, ModelContext
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, Status, UnavailableError
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.loading import ModelSource
@@ -72,6 +73,20 @@ def test_a_cancelled_request_leaves_the_queue(driver: Driver, gate: Gate):
     gate.open()
     assert outputs(running) == [1]
     assert gate.batches == [[1]]
+
+
+def test_a_backend_that_cannot_make_an_instance_leaves_the_model_unavailable(driver: Driver):
+    class Unable(GatedModel):
+        def create_instance(self, spec: InstanceSpec) -> BackendModelInstance:
+            raise ValueError("no room")
+
+    class UnableBackend(GatedBackend):
+        def create_model(self, context: ModelContext) -> BackendModel:
+            return Unable(context, Gate())
+
+    source = ModelSource("m", Path(), gated_config("m", ""), (1,), UnableBackend(Gate()))
+    with pytest.raises(InvalidArgumentError, match="version 1 is at UNAVAILABLE state: Internal: ValueError: no room"):
+        driver.background.run(driver.engine.load_source(source))
 
 
 def test_a_request_is_cancelled_where_it_waits_also_after_a_reload(driver: Driver, gate: Gate):

@@ -61,6 +61,8 @@ def test_without_batching_controls_have_no_batch_dimension():
         ("TYPE_UINT32", 2**32 + 5, 5),
         ("TYPE_INT32", 7, 7),
         ("TYPE_STRING", "a stream", b"a stream"),
+        ("TYPE_STRING", "\udcff\udcfe", b"\xff\xfe"),
+        ("TYPE_UINT64", "a stream", 0),
     ],
 )
 def test_the_correlation_id_comes_in_every_type(datatype: str, given: int | str, seen: object):
@@ -126,6 +128,13 @@ def test_an_initial_state_is_read_from_its_file(tmp_path: Path):
     initial = 'initial_state { name: "s" data_type: TYPE_FP32 dims: [ 2 ] data_file: "s.bin" }'
     (first,) = inputs_of(STATE % initial, tmp_path).prepare(execute(request(flags=SEQUENCE_START)))
     assert first.states.inputs["IN"].array.tolist() == [[3, 4]]
+
+
+def test_a_state_without_a_type_has_no_use_for_its_file(tmp_path: Path):
+    (tmp_path / "initial_state").mkdir()
+    (tmp_path / "initial_state" / "s.bin").write_bytes(b"1234")
+    initial = 'initial_state { name: "s" dims: [ 2 ] data_file: "s.bin" }'
+    inputs_of(f'state {{ input_name: "IN" output_name: "OUT" dims: [ 2 ] {initial} }}', tmp_path)
 
 
 def test_a_state_that_the_model_does_not_have_is_refused():

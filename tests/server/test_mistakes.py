@@ -230,7 +230,10 @@ def test_an_arrival_that_cannot_be(arrivals: list[Any], words: str):
         (lambda: tnb.table({}), "a service-time table needs milliseconds for at least one batch size, got {}"),
         (lambda: tnb.measured({}), "these statistics know of no execution, so no service time is known"),
         (lambda: tnb.theory("rec"), "theory needs a recording, got str"),  # type: ignore[arg-type]
-        (lambda: tnb.worksheet().check(5), "an answer is a list of batches or a text with a line for each, got 5"),
+        (
+            lambda: tnb.worksheet().check(5),
+            "an answer is text such as 'A BC' or a list such as ['A', 'BC'] or [['A'], ['B', 'C']], got 5",
+        ),
     ],
 )
 def test_a_workload_or_a_service_time_that_cannot_be(mistake: Callable[[], object], words: str):

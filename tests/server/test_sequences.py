@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.server.conftest import python_model
-from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.server import Server
 
 MODELS = Path(__file__).parents[1] / "models"
@@ -161,6 +161,26 @@ def test_an_iterative_sequence_runs_until_the_model_lets_it_go(write_model: Call
         assert len(rec.batches) == 4
         assert server["m"].stats()["inference_count"] == 4
         assert server["m"](X=[[1.0]])["Y"].item() == 1
+
+
+BOTH = """
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        requests[0].set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", requests[0].inputs()[0].as_numpy())])]
+"""
+
+
+def test_a_batch_that_fails_does_not_run_again(write_model: Callable[..., Path]):
+    repository = write_model("m", BOTH, "sequence_batching { iterative_sequence: true }")
+    with Server(repository, port=0) as server:
+        with server.record() as rec:
+            for _ in range(2):
+                with pytest.raises(TritonError, match="Expected a None object in the execute function return list"):
+                    server["m"](X=[[4.0]])
+        assert len(rec.batches) == 2
 
 
 def test_only_an_iterative_model_may_reschedule(write_model: Callable[..., Path]):

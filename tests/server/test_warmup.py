@@ -147,6 +147,26 @@ def test_what_does_not_fit_the_configuration_is_refused_like_a_request(server: S
         load(server, sample("zero_data: true", dims="3"))
 
 
+def test_samples_are_checked_one_after_the_other_before_the_states(server: Server):
+    with pytest.raises(InvalidArgumentError, match="expected 1 inputs but got 0 inputs"):
+        load(server, "model_warmup { batch_size: 1 }" + sample("", dims="-1"))
+    state = 'state { input_name: "S" output_name: "T" initial_state { } }'
+    with pytest.raises(InvalidArgumentError, match="expected 1 inputs but got 0 inputs"):
+        load(server, "model_warmup { batch_size: 1 }", f"sequence_batching {{ {state} }}")
+
+
+def test_a_sample_without_dims_takes_nothing_from_its_file(server: Server, tmp_path: Path):
+    (tmp_path / "m" / "warmup" / "short").write_bytes(b"123")
+    with pytest.raises(InvalidArgumentError, match="unexpected shape for input 'X'"):
+        load(server, sample('input_data_file: "short"', dims=""))
+    with pytest.raises(InvalidArgumentError, match="warmup setting expects 8 bytes, but the data provided from short"):
+        load(server, sample('input_data_file: "short"', type_="TYPE_INVALID"))
+
+
+def test_passive_instances_are_not_warmed_up(server: Server):
+    load(server, sample("", dims="-1"), "instance_group { kind: KIND_CPU passive: true }")
+
+
 def test_decoupled_models_are_waited_for(server: Server, write_model: Write):
     body = """
 import threading

@@ -27,13 +27,13 @@ class _Known:
 
 #: In the order in which Triton tries them. Only the first four backends have platforms.
 _KNOWN = (
-    _Known("tensorflow", "model.savedmodel", "tensorflow_savedmodel", True),
     _Known("tensorflow", "model.graphdef", "tensorflow_graphdef"),
+    _Known("tensorflow", "model.savedmodel", "tensorflow_savedmodel", True),
     _Known("tensorrt", "model.plan", "tensorrt_plan"),
     _Known("onnxruntime", "model.onnx", "onnxruntime_onnx", None),
-    _Known("openvino", "model.xml"),
+    _Known("openvino", "model.xml", is_directory=None),
     _Known("pytorch", "model.pt", "pytorch_libtorch"),
-    _Known("python", "model.py"),
+    _Known("python", "model.py", is_directory=None),
 )
 _BACKEND_OF_PLATFORM = {each.platform: each.backend for each in _KNOWN if each.platform}
 
@@ -53,7 +53,8 @@ def fill_in_identity(config: Any, directory: Path, name: str) -> None:
         if _is(known, config, content):
             config.backend = config.backend or known.backend
             config.platform = config.platform or known.platform
-            config.default_model_filename = config.default_model_filename or known.filename
+            if not (known.backend == "pytorch" and config.runtime == "model.py"):
+                config.default_model_filename = config.default_model_filename or known.filename
             return
     if not (config.backend or config.platform or config.default_model_filename):
         _, dot, backend = name.partition(".")
@@ -84,43 +85,51 @@ def check_identity(config: Any) -> None:
         raise InvalidArgumentError(f"unexpected 'platform' and 'backend' pair, got:{platform}, {backend}")
 
 
-def check_runtime(config: Any, directory: Path) -> None:
+def check_runtime(config: Any, directory: Path, version: int, backends: Path) -> None:
     """Check that ``runtime``, if given, names the library of the backend.
+
+    Parameters
+    ----------
+    config : inference.ModelConfig
+    directory : pathlib.Path
+        The model's directory.
+    version : int
+    backends : pathlib.Path
+        The backend directory.
 
     Raises
     ------
     InvalidArgumentError
         If it does not.
     """
-    backend, runtime = config.backend, config.runtime
+    name, backend, runtime = config.name, config.backend, config.runtime
     if runtime in ("", f"libtriton_{backend}.so"):
         return
     if runtime == "model.py":
+        library = backends / backend / runtime
+        if library.is_file():
+            return
         raise InvalidArgumentError(
-            f"unable to find Python backend based backend library 'model.py' for model '{config.name}', "
-            f"searched: '{directory}'"
+            f"unable to find Python backend based backend library '{runtime}' for model '{name}', searched: '{library}'"
         )
-    if ".." in PurePath(runtime).parts:
-        places = [directory, *(each for each in directory.iterdir() if each.is_dir())]
-        for place in places:
-            if (place / runtime).is_file():
-                raise InvalidArgumentError(
-                    f"backend library name '{runtime}' escapes backend directory '{place}', for model "
-                    f"'{config.name}', check model config runtime field"
-                )
-    raise InvalidArgumentError(
-        f"unable to find backend library '{runtime}' for model '{config.name}', searched: '{directory}' "
-    )
+    places = (directory / str(version), directory, backends / backend)
+    for place in places:
+        if ".." in PurePath(runtime).parts and (place / runtime).is_file():
+            raise InvalidArgumentError(
+                f"backend library name '{runtime}' escapes backend directory '{place}', for model "
+                f"'{name}', check model config runtime field"
+            )
+    searched = "".join(f"'{place}' " for place in places)
+    raise InvalidArgumentError(f"unable to find backend library '{runtime}' for model '{name}', searched: {searched}")
 
 
 def _is(known: _Known, config: Any, content: dict[str, bool]) -> bool:
+    needs_platform = known.backend == "tensorflow"
+    if needs_platform and config.platform:
+        return bool(config.platform == known.platform)  # whatever the backend
     if config.backend and config.backend != known.backend:
         return False
-    if known.backend == "tensorflow":
-        # TensorFlow needs its platform, so its backend alone decides nothing.
-        if config.platform:
-            return bool(config.platform == known.platform)
-    elif config.backend or (known.platform and config.platform == known.platform):
+    if not needs_platform and (config.backend or (known.platform and config.platform == known.platform)):
         return True
     if config.default_model_filename:
         return bool(config.default_model_filename == known.filename)

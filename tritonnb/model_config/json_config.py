@@ -8,6 +8,7 @@ nothing. Python's own mapping is stricter and words its complaints differently.
 from __future__ import annotations
 
 import re
+import sys
 from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -24,7 +25,12 @@ _RANGES = {
 }
 _BOOLEANS = dict.fromkeys(("true", "t", "yes", "y", "1"), True) | dict.fromkeys(("false", "f", "no", "n", "0"), False)
 _FLOATS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
-_INTEGER = re.compile(r"-?[0-9]+")
+#: What every complaint begins with.
+COMPLAINT = "Invalid config override: "
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_HEXADECIMAL = re.compile(r"[+-]?0[xX][0-9a-fA-F]+(\.[0-9a-fA-F]*)?([pP][+-]?[0-9]+)?")
+_LARGEST_FLOAT = 3.4028234663852886e38
 
 
 def parse_json(text: str) -> pb.ModelConfig:
@@ -38,7 +44,7 @@ def parse_json(text: str) -> pb.ModelConfig:
     try:
         value = read_json(text)
     except JsonSyntaxError as error:
-        raise InvalidArgumentError(f"Invalid config override: {error}") from error
+        raise InvalidArgumentError(COMPLAINT + str(error)) from error
     config = pb.ModelConfig()
     writer = _Writer()
     if isinstance(value, JsonObject):
@@ -46,7 +52,7 @@ def parse_json(text: str) -> pb.ModelConfig:
     else:
         writer.complaint = ": Root element must be a message."
     if writer.complaint:
-        raise InvalidArgumentError(f"Invalid config override: {writer.complaint}")
+        raise InvalidArgumentError(COMPLAINT + writer.complaint)
     return config
 
 
@@ -66,19 +72,29 @@ class _Writer:
 
     def message(self, message: Any, value: JsonObject, path: str) -> None:
         fields = {name: each for each in message.DESCRIPTOR.fields for name in (each.json_name, each.name)}
+        taken: set[str] = set()  # oneofs of which a member was given, whatever its value
         for name, member in value.members:
             field = fields.get(name)
-            if field is None:
+            if not name:
+                self._nameless(message, member, path)
+            elif field is None:
                 self.complaint = f"{_at(path)}{name}: Cannot find field."
-            elif member is not None and self._fits(message, field, name, member, path):
-                self._field(message, field, member, f"{path}.{name}" if path else name)
+            elif member is not None and self._fits(field, name, member, path, taken):
+                if field.containing_oneof is not None:
+                    taken.add(field.containing_oneof.name)
+                self._field(message, field, member, f"{path}.{field.name}" if path else field.name)
 
-    def _fits(self, message: Any, field: Any, name: str, member: Any, path: str) -> bool:
-        """Whether a value of this shape may be set, and no other member of its oneof is."""
+    def _nameless(self, message: Any, member: Any, path: str) -> None:
+        if not path:
+            self.complaint = ": Proto fields must have a name."
+        elif member is not None and not isinstance(member, (JsonObject, list)):
+            self._refuse(member, f"type.googleapis.com/{message.DESCRIPTOR.full_name}", path)
+
+    def _fits(self, field: Any, name: str, member: Any, path: str, taken: set[str]) -> bool:
+        """Whether a value of this shape may be set, and no other member of its oneof was."""
         where = f"({path})" if path else ""
         oneof = field.containing_oneof
-        already = message.WhichOneof(oneof.name) if oneof is not None else None
-        if already is not None and already != field.name:
+        if oneof is not None and oneof.name in taken:
             self.complaint = (
                 f"{where}: invalid value oneof field '{oneof.name}' is already set. Cannot set '{name}' for type oneof"
             )
@@ -87,7 +103,7 @@ class _Writer:
         elif isinstance(member, list) and not field.is_repeated:
             self.complaint = f"{_at(path)}{name}: Proto field is not repeating, cannot start list."
         elif isinstance(member, JsonObject) and field.message_type is None:
-            self.complaint = f"{where}: invalid value Starting an object on a scalar field for type {name}"
+            self._refuse_object(field, path)
         else:
             return True
         return False
@@ -114,6 +130,8 @@ class _Writer:
             return
         if field.message_type is not None:
             self._child(container.add(), field, value, path)
+        elif isinstance(value, JsonObject):
+            self._refuse_object(field, path.rpartition("[")[0])
         elif (scalar := self._scalar(field, value, path)) is not None:
             container.append(scalar)
 
@@ -139,10 +157,14 @@ class _Writer:
             key = self._scalar(key_field, name, f"{here}.key")
             if key is None:
                 continue
-            if value_field.message_type is not None:
+            if isinstance(value, list):
+                self._refuse_list_in_map(name, value, f"{here}.value")
+            elif value_field.message_type is not None:
                 container[key].SetInParent()
                 if value is not None:
                     self._child(container[key], value_field, value, f"{here}.value")
+            elif isinstance(value, JsonObject):
+                self.complaint = "JSON transcoder produced invalid protobuf output."
             else:
                 scalar = (
                     value_field.default_value if value is None else self._scalar(value_field, value, f"{here}.value")
@@ -150,12 +172,21 @@ class _Writer:
                 if scalar is not None:
                     container[key] = scalar
 
+    def _refuse_list_in_map(self, name: str, value: list[Any], path: str) -> None:
+        self.complaint = f"({path}): invalid value Cannot have repeated items ('{name}') within a map. for type Map"
+        if value:
+            self.complaint = f"({path}) : Proto fields must have a name."
+
     def _scalar(self, field: Any, value: Any, path: str) -> Any:
         try:
             return _scalar(field, value)
         except _Unfit as unfit:
             self._refuse(value, unfit.type_name, path)
             return None
+
+    def _refuse_object(self, field: Any, path: str) -> None:
+        where = f"({path})" if path else ""
+        self.complaint = f"{where}: invalid value Starting an object on a scalar field for type {field.name}"
 
     def _refuse(self, value: Any, type_name: str, path: str) -> None:
         self.complaint = f"({path}): invalid value {_shown(value)} for type {type_name}"
@@ -189,12 +220,14 @@ def _integer(value: Any, type_name: str, smallest: int, end: int) -> int:
 
 
 def _float(value: Any, type_name: str) -> float:
-    if isinstance(value, str):
-        try:
-            return _FLOATS[value] if value in _FLOATS else float(value)
-        except ValueError:
-            raise _Unfit(type_name) from None
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
+    if isinstance(value, str) and value in _FLOATS:
+        return _FLOATS[value]
+    if isinstance(value, str) and _DECIMAL.fullmatch(value):
+        value = float(value)
+    elif isinstance(value, str) and _HEXADECIMAL.fullmatch(value):
+        value = float.fromhex(value)
+    largest = _LARGEST_FLOAT if type_name == "TYPE_FLOAT" else sys.float_info.max
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= largest:
         return float(value)
     raise _Unfit(type_name)
 
@@ -205,6 +238,9 @@ def _enum(value: Any, enum: Any) -> int:
         name = value if value in enum.values_by_name else value.upper().replace("-", "_")
         if name in enum.values_by_name:
             return int(enum.values_by_name[name].number)
+        if _INTEGER.fullmatch(value) and int(value) in enum.values_by_number:
+            return int(value)
+        raise _Unfit(type_name)
     return _integer(value, type_name, -(2**31), 2**31)
 
 
@@ -223,4 +259,7 @@ def _at(path: str) -> str:
 def _shown(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    return f'"{value}"' if isinstance(value, str) else f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        short = f"{value:.15g}"
+        return short if float(short) == value else f"{value:.17g}"
+    return f'"{value}"' if isinstance(value, str) else str(value)

@@ -9,11 +9,14 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 _BLANK = re.compile(r"[ \t\r\n]*")
 _NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 _NUMBER = re.compile(r"-?[0-9]*(?:\.[0-9]*)?(?:[eE][+-]?[0-9]*)?")
+_CODE = re.compile(r"\\u([0-9a-fA-F]{4})")
 _TOKEN = re.compile(r"[-0-9\"'{}\[\]:,A-Za-z_$]")
 _ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _WORDS = {"true": True, "false": False, "null": None}
@@ -144,15 +147,37 @@ class _Reader:
             if following != "u":
                 parts.append(self._step(2, _ESCAPES.get(following, following)))
                 continue
-            digits = re.compile(r"[0-9a-fA-F]{4}").match(text, self._at + 2)
-            if digits is None:
-                raise self.error("Invalid escape sequence.")
-            parts.append(self._step(6, chr(int(digits.group(), 16))))
+            parts.append(self._character())
         if self._at >= len(text):
             self._shown_from = self._at = len(text)
             raise self.error("Closing quote expected in string.")
         self._at += 1
-        return "".join(parts).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return "".join(parts)
+
+    def _character(self) -> str:
+        """A character written by its code, or by two surrogates."""
+        code = self._code(self._at)
+        if 0xD800 <= code < 0xDC00:
+            if len(self._text) - self._at < 12:
+                self._shown_from = self._at
+            if len(self._text) - self._at < 12 or self._text[self._at + 6 : self._at + 8] != "\\u":
+                raise self.error("Missing low surrogate.")
+            low = self._code(self._at + 6)
+            if not 0xDC00 <= low < 0xE000:
+                raise self.error("Invalid low surrogate.")
+            return self._step(12, chr(0x10000 + ((code - 0xD800) << 10) + low - 0xDC00))
+        if 0xDC00 <= code < 0xE000:
+            raise self.error("Invalid unicode code point.")
+        return self._step(6, chr(code))
+
+    def _code(self, at: int) -> int:
+        if len(self._text) - at < 6:
+            self._shown_from = self._at
+            raise self.error("Illegal hex string.")
+        digits = _CODE.match(self._text, at)
+        if digits is None:
+            raise self.error("Invalid escape sequence.")
+        return int(digits[1], 16)
 
     def _number(self) -> int | float:
         found = _NUMBER.match(self._text, self._at)
@@ -180,6 +205,6 @@ class _Reader:
             self._shown_from = self._at
         return self.error(complaint)
 
-    def _step(self, length: int, value: Any) -> Any:
+    def _step(self, length: int, value: T) -> T:
         self._at += length
         return value

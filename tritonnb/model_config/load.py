@@ -6,6 +6,7 @@ happens for each version once the backend has completed the configuration.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,15 +15,17 @@ from typing import Any
 from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.core.errors import InternalError, InvalidArgumentError, Status, TritonError
-from tritonnb.model_config.identity import check_runtime, fill_in_identity
-from tritonnb.model_config.model_files import check_initial_states, check_labels, check_warmup_data
+from tritonnb.model_config.identity import fill_in_identity
+from tritonnb.model_config.model_files import check_labels
 from tritonnb.model_config.normalize import normalize, normalize_instance_groups
 from tritonnb.model_config.parse import ConfigSyntaxError, Position, parse_json, parse_text
 from tritonnb.model_config.support import check_batch_strategy
 from tritonnb.model_config.tensors import check_tensors
 from tritonnb.model_config.validate import validate
 
-__all__ = ["ConfigError", "LoadedConfig", "config_path", "finish_config", "load_config"]
+__all__ = ["ConfigError", "LoadedConfig", "config_path", "finish_config", "load_config", "with_instances"]
+
+_METRIC_TAG = re.compile(r"([A-Za-z0-9][A-Za-z0-9_]*)?")
 
 
 class ConfigError(TritonError):
@@ -47,8 +50,7 @@ class ConfigError(TritonError):
         super().__init__(f"{self._client_message(name)}: {cause}")
         self.cause = cause
         self.client_message = self._client_message(name)
-        one_line = cause.replace("\\", "\\\\").replace("\n", "\\n")
-        self.log_lines = log_lines or [f"Poll failed for model directory '{name}': {one_line}"]
+        self.log_lines = log_lines or [f"Poll failed for model directory '{name}': {cause}"]
         self.line: int | None = None
         self.column: int | None = None
 
@@ -118,6 +120,7 @@ def load_config(
     """
     try:
         config, positions = _read(directory, name, override, custom_name, auto_complete)
+        _check_agents(config)
         fill_in_identity(config, directory, name)
         normalize(config)
         validate(config)
@@ -127,8 +130,6 @@ def load_config(
             )
         if not auto_complete:
             check_tensors(config)
-        _check_metric_tags(config)
-        _check_agents(config)
     except ConfigError:
         raise
     except TritonError as error:
@@ -142,17 +143,13 @@ def config_path(directory: Path, custom_name: str | None = None) -> Path:
     return custom if custom_name and custom.is_file() else directory / "config.pbtxt"
 
 
-def finish_config(
-    config: Any, directory: Path, *, gpus: Sequence[int], default_instance_count: Callable[[str], int]
-) -> pb.ModelConfig:
-    """Normalise and validate a configuration that the backend has completed.
+def with_instances(config: Any, *, gpus: Sequence[int], default_instance_count: Callable[[str], int]) -> pb.ModelConfig:
+    """A configuration with its instance groups resolved, as the backend is asked to complete it.
 
     Parameters
     ----------
     config : inference.ModelConfig
         Not changed.
-    directory : pathlib.Path
-        The model's directory: label files and initial states are looked up in it.
     gpus : sequence of int
         The CUDA devices there are.
     default_instance_count : callable
@@ -163,17 +160,34 @@ def finish_config(
     TritonError
         The first rule that is broken.
     """
+    result = pb.ModelConfig()
+    result.CopyFrom(config)
+    normalize_instance_groups(result, gpus, default_instance_count)
+    return result
+
+
+def finish_config(config: Any, directory: Path) -> pb.ModelConfig:
+    """Normalise and validate a configuration that the backend has completed.
+
+    Parameters
+    ----------
+    config : inference.ModelConfig
+        Not changed.
+    directory : pathlib.Path
+        The model's directory: label files are looked up in it.
+
+    Raises
+    ------
+    TritonError
+    """
     finished = pb.ModelConfig()
     finished.CopyFrom(config)
-    check_runtime(finished, directory)
     normalize(finished)
-    normalize_instance_groups(finished, gpus, default_instance_count)
     validate(finished)
     check_tensors(finished)
     check_labels(finished, directory)
-    check_initial_states(finished, directory)
+    _check_metric_tags(finished)
     check_batch_strategy(finished, directory)
-    check_warmup_data(finished, directory)
     return finished
 
 
@@ -197,9 +211,9 @@ def _read(
 
 
 def _check_metric_tags(config: Any) -> None:
-    """The real server does not survive a tag that is no Prometheus label."""
+    """The real server does not survive a tag that, with ``_`` before it, is no Prometheus label."""
     for tag in config.metric_tags:
-        if not (tag.isascii() and tag.isidentifier()):
+        if not _METRIC_TAG.fullmatch(tag):
             raise InvalidArgumentError(f"metric tag '{tag}' of model '{config.name}' is no legal metric label")
 
 

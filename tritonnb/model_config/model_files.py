@@ -34,6 +34,19 @@ def _check_readable(directory: Path, name: str) -> bytes:
         raise InternalError(f"failed to open text file for read {path}: {error.strerror}") from error
 
 
+def check_data_files(config: Any, directory: Path) -> None:
+    """Check the samples of ``model_warmup`` that run, and the initial states.
+
+    Raises
+    ------
+    InvalidArgumentError, InternalError
+    """
+    for sample in config.model_warmup:
+        if sample.batch_size:
+            check_warmup_sample(sample, directory)
+    check_initial_states(config, directory)
+
+
 def check_initial_states(config: Any, directory: Path) -> None:
     """Check the ``initial_state`` of every implicit state.
 
@@ -97,24 +110,21 @@ def _check_data_file(initial: Any, directory: Path) -> None:
         )
 
 
-def check_warmup_data(config: Any, directory: Path) -> None:
-    """Check the shapes and the data files of every warm-up sample that runs.
+def check_warmup_sample(sample: Any, directory: Path) -> None:
+    """Check the shapes and the data files of an entry of ``model_warmup``.
 
     Raises
     ------
     InvalidArgumentError, InternalError
         If a sample does not fit the inputs.
     """
-    for sample in config.model_warmup:
-        if not sample.batch_size:
-            continue  # skipped unseen, whatever it says
-        for name in sorted(sample.inputs):
-            if -1 in sample.inputs[name].dims:
-                raise InvalidArgumentError(
-                    f"warmup setting expects all variable-size dimensions are specified for input '{name}'"
-                )
-        for name in sorted(sample.inputs):
-            _check_warmup_input(name, sample.inputs[name], directory)
+    for name in sorted(sample.inputs):
+        if min(sample.inputs[name].dims, default=0) < 0:
+            raise InvalidArgumentError(
+                f"warmup setting expects all variable-size dimensions are specified for input '{name}'"
+            )
+    for name in sorted(sample.inputs):
+        _check_warmup_input(name, sample.inputs[name], directory)
 
 
 def _check_warmup_input(name: str, given: Any, directory: Path) -> None:
@@ -135,6 +145,8 @@ def _check_warmup_input(name: str, given: Any, directory: Path) -> None:
 
 
 def _byte_size(data: Any) -> int:
-    """Bytes of a tensor of fixed shape; none in particular for strings."""
+    """Bytes of a tensor of fixed shape as Triton counts them; none in particular for strings."""
     datatype = BY_NUMBER.get(data.data_type)
-    return math.prod(data.dims) * datatype.itemsize if datatype is not None and datatype is not BYTES else 0
+    if datatype is BYTES or not data.dims:
+        return 0
+    return int(math.prod(data.dims)) * (4 if datatype is None else datatype.itemsize)

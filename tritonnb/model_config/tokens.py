@@ -24,14 +24,19 @@ _ESCAPES = {
     "\\": "\\", "?": "?", "'": "'", '"': '"',
 }  # fmt: skip
 _ESCAPE = re.compile(
-    rb"\\(?:([abfnrtv\\?'\"])|([0-7]{1,3})|[xX]([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{4})|U(00[01][0-9a-fA-F]{5}))"
+    rb"\\(?:([abfnrtv\\?'\"])|([0-7]{1,3})|x([0-9a-fA-F]{1,2})"
+    rb"|u([dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U(00[01][0-9a-fA-F]{5}))"
 )
-_BAD_ESCAPES = {
-    "x": "Expected hex digits for escape sequence.",
-    "X": "Expected hex digits for escape sequence.",
-    "u": "Expected four hex digits for \\u escape sequence.",
-    "U": "Expected eight hex digits up to 10ffff for \\U escape sequence",
-}
+#: What begins an escape that cannot be read: how far it can be, and the complaint.
+_BAD_ESCAPES = (
+    (re.compile(rb"\\x"), "Expected hex digits for escape sequence."),
+    (re.compile(rb"\\u[0-9a-fA-F]{0,3}"), "Expected four hex digits for \\u escape sequence."),
+    (
+        re.compile(rb"\\U(?:00[01][0-9a-fA-F]{0,4}|00|0)?"),
+        "Expected eight hex digits up to 10ffff for \\U escape sequence",
+    ),
+    (re.compile(rb"\\"), "Invalid escape sequence in string literal."),
+)
 
 
 class Kind(Enum):
@@ -101,7 +106,12 @@ class Tokenizer:
             return self._token(Kind.STRING, self._string_end())
         if found := _IDENTIFIER.match(text, at):
             return self._token(Kind.IDENTIFIER, found.end())
-        if byte.isdigit() or (byte == b"." and text[at + 1 : at + 2].isdigit()):
+        if byte.isdigit():
+            return self._number()
+        if byte == b"." and text[at + 1 : at + 2].isdigit():
+            # Any other token that ends in such a byte has complained already, or is a string.
+            if at and (text[at - 1 : at].isalnum() or text[at - 1] == 0x5F):
+                raise self._error("Need space between identifier and decimal point.")
             return self._number()
         if text[at] >= 0x80:
             raise self._error(f"Interpreting non ascii codepoint {text[at]}.")
@@ -158,9 +168,10 @@ class Tokenizer:
         escape = _ESCAPE.match(self._text, position)
         if escape is not None:
             return escape.end()
-        introduction = self._text[position + 1 : position + 2].decode("latin-1")
-        complaint = _BAD_ESCAPES.get(introduction, "Invalid escape sequence in string literal.")
-        self._advance(position + 1 + (introduction in _BAD_ESCAPES))
+        found, complaint = next(
+            (found, each) for bad, each in _BAD_ESCAPES if (found := bad.match(self._text, position))
+        )
+        self._advance(found.end())
         raise self._error(complaint)
 
     def _token(self, kind: Kind, end: int) -> Token:
@@ -211,15 +222,17 @@ def string_value(literal: str) -> bytes:
     raw = literal[1:-1].encode("utf-8", "surrogateescape")
 
     def resolve(match: re.Match[bytes]) -> bytes:
-        simple, octal, hexadecimal, short, long = match.groups()
+        simple, octal, hexadecimal, pair, short, long = match.groups()
         if simple is not None:
             return _ESCAPES[simple.decode()].encode()
         if octal is not None:
             return bytes([int(octal, 8) & 0xFF])
         if hexadecimal is not None:
             return bytes([int(hexadecimal, 16)])
+        if pair is not None:
+            return bytes.fromhex((pair[:4] + pair[6:]).decode()).decode("utf-16-be").encode()
         codepoint = int(short or long, 16)
         # What is no code point is left as it was written.
-        return chr(codepoint).encode("utf-8", "surrogatepass") if codepoint <= 0x10FFFF else match.group()
+        return chr(codepoint).encode("utf-8", "surrogatepass") if codepoint <= 0x10FFFF else b"\\U%08x" % codepoint
 
     return _ESCAPE.sub(resolve, raw)

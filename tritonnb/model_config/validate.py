@@ -164,14 +164,15 @@ def _check_flag_control(config: Any, kind: str) -> None:
 
 def _check_correlation_control(config: Any) -> None:
     kind = "CONTROL_SEQUENCE_CORRID"
+    control = None
     for control in _controls(config, kind):
         if any(getattr(control, each) for each in _VALUES):
             raise InvalidArgumentError(
                 "sequence batching must not specify either 'int32_false_true', 'fp32_false_true' or "
                 f"'bool_false_true' for {kind} for {config.name}"
             )
-        if control.data_type not in [pb.DataType.Value(each) for each in _CORRID_TYPES]:
-            raise InvalidArgumentError(
-                f"unexpected data type for control {kind} for {config.name}. Allowed data types are "
-                "TYPE_UINT64, TYPE_INT64, TYPE_UINT32, TYPE_INT32 and TYPE_STRING"
-            )
+    if control is not None and control.data_type not in [pb.DataType.Value(each) for each in _CORRID_TYPES]:
+        raise InvalidArgumentError(
+            f"unexpected data type for control {kind} for {config.name}. Allowed data types are "
+            "TYPE_UINT64, TYPE_INT64, TYPE_UINT32, TYPE_INT32 and TYPE_STRING"
+        )

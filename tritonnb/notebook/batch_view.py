@@ -26,8 +26,9 @@ from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.events import BatchSent, Packed, RequestArrived, pack, unpack
-from tritonnb.notebook.feed import MOST_BATCHES, TICKS, Feed, Json
+from tritonnb.notebook.feed import MOST_BATCHES, Feed, Json
 from tritonnb.notebook.last_state import LIVE, KeepsLastState
+from tritonnb.notebook.told import TICKS
 from tritonnb.runtime.served_model import ServedModel
 from tritonnb.scheduling.sequence_batcher import SequenceBatcher
 

@@ -226,8 +226,8 @@ class Recording:
     def what_if(self, *, service: Service | None = None, seed: int = 0, **edits: Any) -> Comparison:
         """What the same arrivals would have met under another configuration, in virtual time.
 
-        Arrivals stay as they were recorded: clients that wait for answers would have sent earlier or
-        later under the other configuration.
+        Both configurations, the recorded and the other one, are simulated. Arrivals stay as they were recorded:
+        clients that wait for answers would have sent earlier or later under the other configuration.
 
         Parameters
         ----------
@@ -258,7 +258,7 @@ class Recording:
             Recording(run(each, self.arrivals(), service or self.service(), seed), {name: each})
             for each in (config, edited(config, edits))
         ]
-        return Comparison(runs[0], runs[1], edits)
+        return Comparison(runs[0], runs[1], edits, self)
 
     def batch_sizes(self) -> dict[int, int]:
         """How many batches of each number of rows ran."""
@@ -354,10 +354,14 @@ class Recording:
             f"<tr><td>{size}</td><td>{count}</td><td>{self.median_ms(size):.2f}</td></tr>"
             for size, count in self.batch_sizes().items()
         )
+        table = (
+            "<table><thead><tr><th>batch size (rows)</th><th>batches</th><th>compute, median (ms)</th></tr></thead>"
+            f"<tbody>{rows}</tbody></table>"
+        )
         findings = "".join(f"<li>{html.escape(str(each))}</li>" for each in self.diagnoses())
         return (
-            f"<p><b>{html.escape(self.verdict())}</b></p><table><thead><tr><th>batch size (rows)</th>"
-            f"<th>batches</th><th>compute, median (ms)</th></tr></thead><tbody>{rows}</tbody></table>"
+            f"<p><b>{html.escape(self.verdict())}</b></p>"
+            + (table if rows else "")
             + (f"<ul>{findings}</ul>" if findings else "")
         )
 

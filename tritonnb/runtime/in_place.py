@@ -8,7 +8,8 @@ from typing import Any
 
 from tritonnb.model_config.diff import changed_fields, completed
 from tritonnb.model_config.identity import ENSEMBLE
-from tritonnb.model_config.load import finish_config
+from tritonnb.model_config.load import finish_config, with_instances
+from tritonnb.model_config.model_files import check_data_files
 from tritonnb.runtime.devices import cuda_devices
 from tritonnb.runtime.instance import Instance
 from tritonnb.runtime.loading import ModelLoader, ModelSource
@@ -32,12 +33,12 @@ def finished(source: ModelSource, asked: Any, running: Any) -> Any:
     TritonError
         If the configuration is refused.
     """
-    return finish_config(
-        completed(source.config, asked, running),
-        source.directory,
-        gpus=cuda_devices(),
-        default_instance_count=lambda kind: 1,
+    config = with_instances(
+        completed(source.config, asked, running), gpus=cuda_devices(), default_instance_count=lambda kind: 1
     )
+    config = finish_config(config, source.directory)
+    check_data_files(config, source.directory)
+    return config
 
 
 async def reconfigure(versions: Sequence[Served], config: Any, loader: ModelLoader) -> None:

@@ -20,8 +20,9 @@ from typing import Any, TypeVar
 from tritonnb.backends.contract import Backend, BackendModel, InstanceSpec, ModelContext
 from tritonnb.backends.registry import BackendRegistry
 from tritonnb.core.errors import InternalError, TritonError
-from tritonnb.model_config.identity import ENSEMBLE
-from tritonnb.model_config.load import finish_config
+from tritonnb.model_config.identity import ENSEMBLE, check_runtime
+from tritonnb.model_config.load import finish_config, with_instances
+from tritonnb.model_config.model_files import check_initial_states
 from tritonnb.model_config.support import check_batch_tensors
 from tritonnb.runtime.devices import cuda_devices
 from tritonnb.runtime.facilities import Facilities
@@ -36,6 +37,9 @@ from tritonnb.runtime.warmup import warmup_samples
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
+
+#: Where Triton's container has its backends; error texts name it.
+_BACKENDS = Path("/opt/tritonserver/backends")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,10 @@ class ModelLoader:
         TritonError
             Whatever was wrong; nothing is left behind.
         """
+        with _AsTritonError():
+            return await self._create(source, version)
+
+    async def _create(self, source: ModelSource, version: int) -> Served:
         loop = asyncio.get_running_loop()
         shared = self._facilities
         if source.config.platform == ENSEMBLE:
@@ -110,7 +118,7 @@ class ModelLoader:
         TritonError
             Whatever was wrong; nothing is left behind.
         """
-        samples = await self.in_thread(warmup_samples, served.context)
+        samples = await self.in_thread(warmup_samples, served.context) if specs else []
         instances: list[Instance] = []
         at_once = len(specs) if served.backend_model.parallel_instances else 1
         try:
@@ -148,8 +156,17 @@ class ModelLoader:
         self._pool.shutdown(wait=False)
 
     def _ensemble_context(self, source: ModelSource, version: int) -> ModelContext:
-        config = finish_config(source.config, source.directory, gpus=(), default_instance_count=lambda kind: 1)
+        config = finish_config(source.config, source.directory)
         return ModelContext(source.name, version, config, source.directory)
+
+    def check_runtime(self, source: ModelSource, version: int) -> None:
+        """Check that ``runtime`` names the library of the backend.
+
+        Raises
+        ------
+        InvalidArgumentError
+        """
+        check_runtime(source.config, source.directory, version, self._options.backend_directory or _BACKENDS)
 
     async def completed(self, source: ModelSource) -> Any:
         """A model's configuration with what its backend adds to it; the model is not loaded.
@@ -162,30 +179,32 @@ class ModelLoader:
         return await self.in_thread(lambda: self._completed(source, max(source.versions, default=1))[2])
 
     def _completed(self, source: ModelSource, version: int) -> tuple[Backend, ModelContext, Any]:
+        self.check_runtime(source, version)
         backend = source.backend or self._backends.get(source.config.backend)
+        config = with_instances(
+            source.config, gpus=cuda_devices(), default_instance_count=backend.default_instance_count
+        )
         context = ModelContext(
             source.name,
             version,
-            source.config,
+            config,
             source.directory,
             self._options.settings_of(source.config.backend),
             self._facilities.calls,
         )
         with _AsTritonError():
-            config = backend.auto_complete(context) if self._options.auto_complete_config else source.config
-        return backend, context, config
+            completed = backend.auto_complete(context) if self._options.auto_complete_config else config
+        return backend, context, completed
 
     def _create_backend_model(self, source: ModelSource, version: int) -> tuple[ModelContext, BackendModel]:
         backend, context, config = self._completed(source, version)
         with _AsTritonError():
-            config = finish_config(
-                config,
-                source.directory,
-                gpus=cuda_devices(),
-                default_instance_count=backend.default_instance_count,
-            )
+            config = finish_config(config, source.directory)
             check_batch_tensors(config, backend.takes_batch_tensors)
             context = dataclasses.replace(context, config=config)
+            if any(instance_specs(config)):
+                warmup_samples(context)  # of two faults Triton tells that of a sample
+            check_initial_states(config, source.directory)
             backend_model = backend.create_model(context)
             backend_model.initialize()
         return context, backend_model

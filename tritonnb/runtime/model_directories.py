@@ -5,12 +5,14 @@ Everything here reads files, so it is called off the server's loop.
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from tritonnb.core.errors import TritonError
+from tritonnb.model_config.json_config import COMPLAINT, parse_json
 from tritonnb.model_config.load import ConfigError, load_config
 from tritonnb.model_config.versions import select_versions, version_directories
 from tritonnb.runtime.loading import ModelSource
@@ -96,20 +98,26 @@ class ModelDirectories:
         return [each / name for each in self._options.model_repositories if (each / name).is_dir()]
 
     def _from_files(self, name: str, override: str | None, files: Mapping[str, bytes]) -> ModelSource:
-        if override is None:
-            raise ConfigError(name, "Load parameter 'config' must be specified for model file override")
+        try:
+            parse_json(override or "{}")
+        except TritonError as error:
+            raise ConfigError(name, error.message.removeprefix(COMPLAINT)) from error
         holder = tempfile.TemporaryDirectory(prefix="tritonnb-")
         directory = Path(holder.name) / name
+        directory.mkdir()
         for path, content in files.items():
-            relative = PurePosixPath(path)
-            if relative.is_absolute() or ".." in relative.parts or not relative.parts:
+            if ".." in PurePosixPath(path).parts:
                 raise ConfigError(name, f"file '{path}' is outside the model's directory")
-            target = directory / relative
+            target = f"{directory}/{path.lstrip('/')}"  # a slash at its end stays
             try:
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(content)
+                os.makedirs(os.path.dirname(target), exist_ok=True)
+                with open(target, "wb") as file:
+                    file.write(content)
             except OSError as error:  # a name that no file system takes, a file where a directory should be
-                raise ConfigError(name, f"file '{path}' cannot be written: {error.strerror}") from None
+                cause = f"failed to open binary file for write {target}: {error.strerror}"
+                raise ConfigError(name, cause) from None
+        if override is None:
+            raise ConfigError(name, "Load parameter 'config' must be specified for model file override")
         return self.read_directory(name, directory, override, holder)
 
     def read_directory(self, name: str, directory: Path, override: str | None, holder: object = None) -> ModelSource:

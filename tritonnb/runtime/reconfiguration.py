@@ -110,6 +110,7 @@ class Reconfiguration:
         source = self._source(name)
         if source is None:
             return wanted.config
+        self._repository.loader.check_runtime(wanted, max(wanted.versions, default=1))
         running = self._table.get(name).config
         was_adjusted = not self._table.models[name].files
         if wanted.config.WhichOneof("scheduling_choice") is None and (

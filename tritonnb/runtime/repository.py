@@ -187,6 +187,7 @@ class ModelRepository:
 
     async def _load_part(self, name: str) -> None:
         if name not in self.table.models and name not in await self.loader.in_thread(self.directories.names):
+            logger.error(ConfigError.not_polled(name).log_lines[0])
             return
         model = self.table.entry(name)
         if model.source is not None and (model.source.backend is not None or model.source.holder is not None):

@@ -174,7 +174,7 @@ class _Controls:
             return {}
         name, datatype = self._correlation
         if datatype is BYTES:
-            array = np.full(self._shape, str(value or "").encode(), dtype=object)
+            array = np.full(self._shape, str(value or "").encode("utf-8", "surrogateescape"), dtype=object)
         else:
             number = 0 if isinstance(value, str) else value
             # 32-bit types take the low four bytes, signed ones reinterpret them, as Triton does.
@@ -217,6 +217,8 @@ def _null_request(reference: InferRequest, inputs: dict[str, Tensor]) -> InferRe
 def _read_array(path: Path, datatype: DataType, shape: tuple[int, ...]) -> npt.NDArray[Any]:
     raw = path.read_bytes()
     count = int(np.prod(shape))
+    if datatype is INVALID:
+        return zeros(datatype, shape)
     if datatype is BYTES:
         elements = decode_bytes(raw)[:count]
         if len(elements) < count:

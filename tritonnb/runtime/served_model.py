@@ -335,10 +335,12 @@ class ServedModel(Served):
     def _complete_answers(self, instance: Instance, execution: Execution, raised: TritonError | None) -> list[str]:
         """See to it that every request is answered or runs again; the failure reason of each, or ""."""
         failures: list[str] = []
+        if raised is not None:
+            execution.rescheduled.clear()
         errors_fail, decoupled = instance.backend_instance.error_responses_fail, self.decoupled
         for index, response in enumerate(execution.responses):
             sender = execution.senders.get(index)
-            if raised is None and (index in execution.rescheduled or (response is None and (decoupled or sender))):
+            if index in execution.rescheduled or (raised is None and response is None and (decoupled or sender)):
                 failures.append("")  # it runs again, or its responses go their own way
                 continue
             failed = response is None or (response.error is not None and errors_fail)

@@ -19,6 +19,7 @@ from tritonnb.backends.contract import Execution, ModelContext
 from tritonnb.core.datatypes import BY_NUMBER, BYTES, DataType, decode_bytes
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor, UndecodedTensor, zeros
+from tritonnb.model_config.model_files import check_warmup_sample
 from tritonnb.model_config.schema import INVALID, ModelSpec
 from tritonnb.runtime.instance import Instance
 from tritonnb.runtime.validation import RequestValidator
@@ -52,16 +53,18 @@ def warmup_samples(context: ModelContext) -> list[Sample]:
 
     Raises
     ------
-    InvalidArgumentError
-        If one does not fit the configuration.
+    InvalidArgumentError, InternalError
+        If one does not fit the configuration, or its file cannot be read.
     """
     spec = ModelSpec.from_config(context.config)
     validator = RequestValidator(spec)
-    return [
-        Sample(each.name, max(1, each.count), tuple(_request(context, spec, validator, each) for _ in range(rows)))
-        for each in context.config.model_warmup
-        if (rows := each.batch_size)
-    ]
+    samples = []
+    for each in context.config.model_warmup:
+        if each.batch_size:  # otherwise it is skipped unseen, whatever it says
+            check_warmup_sample(each, context.directory)
+            requests = tuple(_request(context, spec, validator, each) for _ in range(each.batch_size))
+            samples.append(Sample(each.name, max(1, each.count), requests))
+    return samples
 
 
 class WarmUp:
@@ -143,17 +146,13 @@ def _request(context: ModelContext, spec: ModelSpec, validator: RequestValidator
 def _tensor(context: ModelContext, spec: ModelSpec, name: str, given: Any) -> Tensor | UndecodedTensor:
     datatype = BY_NUMBER.get(given.data_type, INVALID)
     shape = (1, *given.dims) if spec.max_batch_size > 0 else tuple(given.dims)
-    if min(given.dims, default=0) < 0:
-        raise InvalidArgumentError(
-            f"warmup setting expects all variable-size dimensions are specified for input '{name}'"
-        )
     choice = given.WhichOneof("input_data_type")
     if choice == "input_data_file":
         raw = (context.directory / "warmup" / given.input_data_file).read_bytes()
         if datatype is BYTES:
             # The check of the request says what is wrong with them, if anything is.
             return UndecodedTensor(name, datatype, shape, raw) if name in spec.inputs else _strings(name, shape, raw)
-        return Tensor(name, datatype, _from_bytes(raw, datatype, shape))
+        return Tensor(name, datatype, _from_bytes(raw, datatype, shape) if given.dims else zeros(datatype, shape))
     # Triton has no random strings either.
     random = choice == "random_data" and datatype.itemsize
     return Tensor(name, datatype, _random(datatype, shape) if random else zeros(datatype, shape))

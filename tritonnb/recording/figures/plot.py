@@ -80,7 +80,7 @@ class Plot:
         Raises
         ------
         InvalidArgumentError
-            If there is no figure of this name.
+            If there is no figure of this name, or none of this recording.
         """
         words: str = _figure(name).describe(self._recording)
         return words
@@ -91,7 +91,7 @@ class Plot:
         Raises
         ------
         InvalidArgumentError
-            If there is no figure of this name.
+            If there is no figure of this name, or none of this recording.
         """
         figure = _figure(name).draw(self._recording).get_figure(root=True)
         assert isinstance(figure, Picture)

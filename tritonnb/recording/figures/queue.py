@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from tritonnb.recording.figures.palette import BLUE, ORANGE, SKY, tint
 from tritonnb.recording.figures.picture import axes_for
@@ -28,6 +29,7 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     ax.step(xs, depths, where="post", color=BLUE, linewidth=0.8)
     ax.set_ylabel("requests waiting", fontsize=8)
     ax.set_xlabel(scale.unit, fontsize=8)
+    ax.yaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_ylim(bottom=0, top=max(1, max(depths, default=0)) * 1.1)
     scale.frame(ax)
     calm(ax, keep="bottom left")
