@@ -179,6 +179,7 @@ def finish_config(config: Any, directory: Path) -> pb.ModelConfig:
     Raises
     ------
     TritonError
+        The first rule that is broken.
     """
     finished = pb.ModelConfig()
     finished.CopyFrom(config)

@@ -40,6 +40,7 @@ def check_data_files(config: Any, directory: Path) -> None:
     Raises
     ------
     InvalidArgumentError, InternalError
+        If a sample or a state does not fit, or its file cannot be read.
     """
     for sample in config.model_warmup:
         if sample.batch_size:
