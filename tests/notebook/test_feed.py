@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
 import tritonnb as tnb
-from tritonnb.core.events import CacheHit, EnsembleExecuted, pack
+from tritonnb.core.events import BatchExecuted, CacheHit, EnsembleExecuted, pack
 from tritonnb.notebook.described import describe_config
 from tritonnb.notebook.feed import BURST, MOST_BATCHES, MOST_MEMBERS, Feed
 from tritonnb.notebook.told import TICKS
@@ -161,6 +162,21 @@ def test_requests_from_before_the_view_count_until_they_leave(rec):
     told = feed.flush(0)
     assert told["depth"] == 0
     assert min(depth for _, depth in told["depths"]) == 0
+
+
+def test_failed_requests_are_counted_and_told_with_their_batch(rec):
+    failing = [
+        replace(each, requests=tuple((*request[:4], "OTHER") for request in each.requests))
+        if isinstance(each, BatchExecuted) and each.batch % 2
+        else each
+        for each in rec.events
+    ]
+    feed = feed_of(rec, sample=False, keep=5000)
+    feed.take(map(pack, failing))
+    feed.flush(rec.span_ns[1])
+    told = feed.history(rec.span_ns[1])
+    assert told["counts"]["failed"] == sum(len(each.requests) for each in rec.batches if each.number % 2)
+    assert all(each["failed"] == (each["requests"] if each["n"] % 2 else 0) for each in rows(told["batches"]))
 
 
 def test_refused_requests_are_told_with_their_reason():

@@ -271,4 +271,5 @@ def facts_of(batch_sent: Packed) -> dict[str, Any]:
 
 def failures_of(batch_executed: Packed) -> int:
     """How many requests of a packed `BatchExecuted` failed."""
-    return sum(map(bool, batch_executed[_BATCH_EXECUTED + 4 :: 5]))
+    reasons = batch_executed[_BATCH_EXECUTED + 4 :: 5]
+    return len(reasons) - reasons.count("")

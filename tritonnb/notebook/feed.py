@@ -25,6 +25,7 @@ from tritonnb.core.events import (
     Packed,
     RequestArrived,
     RequestRefused,
+    failures_of,
     members_of,
     unpack,
 )
@@ -63,6 +64,7 @@ class _Counts:
 
     requests: int = 0
     refused: int = 0
+    failed: int = 0
     cached: int = 0
     batches: int = 0
     nulls: int = 0
@@ -144,6 +146,7 @@ class Feed:
             elif kind == _SENT:
                 self._batch_sent(packed)
             elif kind == _EXECUTED:
+                counts.failed += failures_of(packed)
                 if packed[NUMBER] in running:
                     self._batch_executed(packed)
             elif kind in _FOLDS:
@@ -251,6 +254,7 @@ class Feed:
             "counts": {
                 "requests": counts.requests,
                 "refused": counts.refused,
+                "failed": counts.failed,
                 "cached": counts.cached,
                 "batches": counts.batches,
                 "rows": sum(size * count for size, count in counts.sizes.items()),

@@ -250,8 +250,8 @@ class Recording:
         """
         models = {each.model for each in self.events if isinstance(each, RequestArrived)}
         if len(models) != 1:
-            names = ", ".join(sorted(models)) or "no model"
-            raise InvalidArgumentError(f"what_if needs a recording of one model, and this is of {names}: use rec.of()")
+            found = f"{', '.join(sorted(models))}: use rec.of()" if models else "no model"
+            raise InvalidArgumentError(f"what_if needs a recording of one model, and this is of {found}")
         name = models.pop()
         config = self.configs[name]
         runs = [

@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from tritonnb.recording.figures.palette import BLUE, ORANGE, SKY, tint
 from tritonnb.recording.figures.picture import axes_for
-from tritonnb.recording.figures.scale import TimeScale, calm, duration, panel_above
+from tritonnb.recording.figures.scale import TimeScale, calm, duration, panel_above, say_nothing_ran
 from tritonnb.recording.figures.waiting import depth, waits
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ _BINS = 60
 def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     """Draw it; see `Plot.queue`."""
     ax = axes_for(ax, 4.0, describe(rec))
+    if not rec.requests:
+        return say_nothing_ran(ax)
     scale = TimeScale.of(rec)
     times, depths = depth(waits(rec))
     xs = [scale.at(each) for each in times]

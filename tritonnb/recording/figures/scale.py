@@ -88,6 +88,13 @@ def tell_unit(ax: Axes, unit: str, legend: str) -> None:
     ax.set_xlabel(textwrap.fill(f"{unit}    {legend}", _LEGEND), fontsize=8)
 
 
+def say_nothing_ran(ax: Axes) -> Axes:
+    """What stands in place of a figure of nothing."""
+    ax.set_axis_off()
+    ax.text(0.5, 0.5, "Nothing was executed.", transform=ax.transAxes, fontsize=9, ha="center", va="center")
+    return ax
+
+
 def calm(ax: Axes, *, keep: str = "bottom") -> None:
     """Take away what carries no information."""
     for side, spine in ax.spines.items():

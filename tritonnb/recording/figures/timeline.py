@@ -14,7 +14,7 @@ from matplotlib.collections import LineCollection, PolyCollection
 from tritonnb.recording.batches import Batch
 from tritonnb.recording.figures.palette import BLUE, GREY, INK, LIGHT, NAMES, SKY, VERMILION, colour, tint
 from tritonnb.recording.figures.picture import axes_for
-from tritonnb.recording.figures.scale import TimeScale, box, calm, duration, name_lanes, tell_unit
+from tritonnb.recording.figures.scale import TimeScale, box, calm, duration, name_lanes, say_nothing_ran, tell_unit
 from tritonnb.recording.figures.waiting import Wait, depth, rows, waits
 
 if TYPE_CHECKING:
@@ -33,9 +33,11 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     few = len(rec.requests) <= _FEW
     height = 1.1 + 0.75 * len(instances) + 1.5
     ax = axes_for(ax, height, describe(rec))
+    found = waits(rec)
+    if not rec.batches and not found:
+        return say_nothing_ran(ax)
     scale = TimeScale.of(rec)
     scale.frame(ax)
-    found = waits(rec)
     colours = {each.serial: colour(number) for number, each in enumerate(found)} if few else {}
     levels = _priority_colours(found)
     ticks: dict[float, str] = {}

@@ -136,7 +136,7 @@ function drawBatches(frame, queueTop) {
       const height = Math.max(2, (Math.min(batch.rows, full) / full) * sizes.lane);
       drawSlices(frame, batch, left, right, bottom, height, members < 150 ? queueTop : null);
       const chosen = batch.n === selected;
-      surface.rect(left, bottom - height, right - left, height, { stroke: chosen ? theme.accent : PALETTE[0], line: chosen ? 3 : 1 });
+      surface.rect(left, bottom - height, right - left, height, { stroke: chosen ? theme.accent : outline(batch, PALETTE[0]), line: chosen ? 3 : batch.failed ? 2 : 1 });
       drawParts(frame, batch, left, right, bottom);
       drawBatchLabel(surface, batch, left, right - left, bottom - height);
       if (batch.differs && right - left > 16 && height > 14) surface.text("≠", right - 4, bottom - height + 9, { size: 15, align: "right", bold: true });
@@ -144,6 +144,8 @@ function drawBatches(frame, queueTop) {
     }
   });
 }
+
+const outline = (batch, colour) => (batch.failed ? PALETTE[5] : colour);
 
 // A batch's box in slices, one for each request as high as its rows, and lines from where those waited.
 function drawSlices(frame, batch, left, right, bottom, height, queueTop) {
@@ -274,7 +276,7 @@ function drawSlots(frame) {
     const top = Math.min(...ys), bottom = Math.max(...ys) + sizes.lane;
     const chosen = batch.n === selected;
     if (story.meta.strategy === "direct" || chosen) {
-      surface.rect(left, top + 1, right - left, bottom - top - 2, { stroke: chosen ? theme.accent : theme.ink, line: chosen ? 3 : 1 });
+      surface.rect(left, top + 1, right - left, bottom - top - 2, { stroke: chosen ? theme.accent : outline(batch, theme.ink), line: chosen ? 3 : batch.failed ? 2 : 1 });
     } else if (ys.length > 1) {
       surface.line(left, top + sizes.lane / 2, left, bottom - sizes.lane / 2, { stroke: theme.ink, line: 1.5 });
       ys.forEach((y) => surface.dot(left, y + sizes.lane / 2, 3, theme.ink));

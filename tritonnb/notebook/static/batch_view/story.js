@@ -45,7 +45,7 @@ class Story {
     this.refused = new Map();
     this.depths = [];
     this.stays = new Map();
-    this.counts = { requests: 0, refused: 0, batches: 0, rows: 0, nulls: 0, sizes: [] };
+    this.counts = { requests: 0, refused: 0, failed: 0, batches: 0, rows: 0, nulls: 0, sizes: [] };
     this.depth = 0;
     this.now = 0;
     this.seen = {};
@@ -177,9 +177,9 @@ class Story {
   }
 
   describe() {
-    const { requests, batches, rows, nulls, refused } = this.counts;
+    const { requests, batches, rows, nulls, refused, failed } = this.counts;
     const mean = batches ? ((rows - nulls) / batches).toFixed(1) : "0";
     return `${this.meta.model}: ${requests} requests, ${batches} batches, ${mean} rows in a batch on average` +
-      `${nulls ? `, ${nulls} null rows` : ""}${refused ? `, ${refused} refused` : ""}; ${this.depth} waiting.`;
+      `${nulls ? `, ${nulls} null rows` : ""}${refused ? `, ${refused} refused` : ""}${failed ? `, ${failed} failed` : ""}; ${this.depth} waiting.`;
   }
 }
