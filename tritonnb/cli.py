@@ -7,11 +7,10 @@ import gc
 import json
 import logging
 import signal
+import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from queue import SimpleQueue
-from types import FrameType
 from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError, TritonError
@@ -61,14 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _serve(options: argparse.Namespace) -> int:
     log = _set_up_logging(options)
-    # Not an event: a signal that interrupts its `wait` at the wrong moment would wait for its lock for ever.
-    signals: SimpleQueue[int] = SimpleQueue()
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        signals.put(number)
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop)
+    signals = _signals()
     for text in warnings(options):
         logger.warning("Warning: %s", text)
     try:
@@ -93,7 +85,7 @@ def _serve(options: argparse.Namespace) -> int:
         metrics = server.endpoints.metrics
         logger.info("Started Metrics Service at %s:%d", metrics.host, metrics.port)
     _calm_garbage_collector()
-    signals.get()
+    signals.recv(1)
     logger.info("Waiting for in-flight requests to complete.")
     try:
         server.stop()
@@ -101,6 +93,20 @@ def _serve(options: argparse.Namespace) -> int:
         logger.error("%s", error)
         return 1
     return 0
+
+
+def _signals() -> socket.socket:
+    """A socket that can be read once a signal to stop has come.
+
+    Python's own handlers wait for the main thread to notice, which it does not where the signal came just before
+    it began to wait, or to another thread. The byte in the socket is written at once, whatever the threads do.
+    """
+    reading, writing = socket.socketpair()
+    writing.setblocking(False)
+    signal.set_wakeup_fd(writing.detach())
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, frame: None)
+    return reading
 
 
 def _calm_garbage_collector() -> None:

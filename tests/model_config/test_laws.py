@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from google.protobuf import json_format, text_format
 from google.protobuf.descriptor import FieldDescriptor
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tritonclient.grpc import model_config_pb2 as pb
 
@@ -102,6 +102,7 @@ def test_normalising_twice_changes_nothing_more(config):
     assert config_to_json(config) == once
 
 
+@example(value=3.4028234663852886e38)
 @given(st.floats(width=32, allow_nan=False, allow_infinity=False))
 def test_a_float_is_shown_so_that_it_reads_back_as_the_same(value):
     config = parse_text("sequence_batching { direct { } }").config

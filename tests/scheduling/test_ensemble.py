@@ -136,6 +136,27 @@ def test_every_response_of_a_decoupled_step_is_an_iteration_of_what_follows():
     assert play.ends == []
 
 
+def test_a_later_iteration_may_overtake_an_earlier_one_and_keeps_its_own_tensors():
+    play = Play("a: in -> mid side", "b: mid -> left", "c: left side -> out", decoupled="a")
+    play.begin(**{"in": 1})
+    assert play.respond("a", final=False, mid=10, side="first") == ["b"]
+    assert play.respond("a", final=False, mid=20, side="second") == ["b"]
+    play.running.reverse()
+    assert play.respond("b", left=21) == ["c"]
+    assert play.running[-1].inputs == {"left": 21, "side": "second"}
+    assert play.respond("b", left=11) == ["c"]
+    assert play.running[-1].inputs == {"left": 11, "side": "first"}
+
+
+def test_a_tensor_may_be_read_by_a_step_and_be_an_output_too():
+    play = Play("a: in -> mid", "b: mid -> out", outputs="mid out")
+    play.begin(**{"in": 1})
+    assert play.respond("a", mid=2) == ["b"]
+    assert play.running[0].inputs == {"mid": 2}
+    play.respond("b", out=3)
+    assert play.answers == [({"mid": 2, "out": 3}, True)]
+
+
 def test_a_decoupled_ensemble_that_has_answered_all_ends_with_the_flag_alone():
     play = Play("d: in -> out", decoupled="d")
     play.begin(**{"in": 1})

@@ -321,6 +321,63 @@ def test_an_iterative_request_runs_again_under_the_direct_strategy() -> None:
     assert [batch.start_ns for batch in time.batches] == [0, MS, 2 * MS, 3 * MS]
 
 
+def waiting() -> tuple[SequenceBatcher, Request]:
+    """An idle instance of four slots, one of which is ready and waits for the others."""
+    scheduler = direct(4, max_queue_delay_ns=400 * MS, minimum_slot_utilization=1.0)
+    scheduler.instance_idle(0, 0)
+    request = Request("A1", correlation_id="A", flags=START)
+    assert not scheduler.enqueue(request, 10 * MS)
+    assert scheduler.next_wake_ns == 410 * MS
+    return scheduler, request
+
+
+def changed(**fields: float) -> SequenceBatcherSettings:
+    return SequenceBatcherSettings("seq", DirectSettings(4, **fields), 10_000 * MS)  # type: ignore[arg-type]
+
+
+def test_another_delay_or_utilization_holds_at_once_for_what_waits() -> None:
+    scheduler, _ = waiting()
+    assert not scheduler.reconfigure(changed(max_queue_delay_ns=100 * MS, minimum_slot_utilization=1.0), 20 * MS)
+    assert scheduler.next_wake_ns == 110 * MS
+    (decision,) = scheduler.reconfigure(changed(max_queue_delay_ns=100 * MS, minimum_slot_utilization=0.25), 30 * MS)
+    assert (members(decision), decision.reason.rule) == ("A1", SLOT_UTILIZATION)
+    scheduler.validate()
+
+
+def test_another_delay_of_the_oldest_strategy_holds_at_once_for_what_waits() -> None:
+    scheduler = oldest(2, 4, delay_ms=400)
+    scheduler.instance_idle(0, 0)
+    assert not scheduler.enqueue(Request("A1", correlation_id="A", flags=START), 10 * MS)
+    strategy = OldestSettings(2, DynamicBatcherSettings(4, (4,), 50 * MS))
+    assert not scheduler.reconfigure(SequenceBatcherSettings("seq", strategy, 10_000 * MS), 20 * MS)
+    assert scheduler.next_wake_ns == 60 * MS
+
+
+def test_a_request_that_waits_for_other_slots_can_be_cancelled_at_once() -> None:
+    scheduler, request = waiting()
+    request.cancelled = True
+    (decision,) = scheduler.cancel(request, 30 * MS)
+    assert (decision.request, decision.reason.facts["waited_ns"]) == (request, 20 * MS)
+    assert scheduler.queue_depth() == 0
+    scheduler.validate()
+
+
+def test_a_batch_of_slots_tells_its_numbers() -> None:
+    scheduler, _ = waiting()
+    scheduler.enqueue(Request("B1", correlation_id="B", flags=START | END), 20 * MS)
+    scheduler.enqueue(Request("C1", correlation_id="C", flags=START), 30 * MS)
+    (decision,) = scheduler.wake(410 * MS)
+    told = decision.reason.facts
+    assert (told["requests"], told["rows"], told["nulls"], told["ready"]) == (3, 3, 0, 3)
+    assert (told["waited_ns"], told["idle_ns"]) == (400 * MS, 410 * MS)
+    scheduler.instance_idle(0, 500 * MS)
+    assert not scheduler.reconfigure(changed(minimum_slot_utilization=1.0), 500 * MS)
+    (decision,) = scheduler.enqueue(Request("C2", correlation_id="C"), 520 * MS)
+    told = decision.reason.facts
+    assert (members(decision), decision.reason.rule) == ("- - C2", NO_SLOT_WAIT)
+    assert (told["requests"], told["rows"], told["nulls"], told["idle_ns"]) == (1, 3, 2, 20 * MS)
+
+
 def test_an_id_that_is_made_up_is_none_that_a_client_uses() -> None:
     scheduler = oldest(4, 1, iterative=True)
     for taken in (1, 2):
@@ -403,6 +460,41 @@ def test_nothing_runs_before_slots_and_backlog_hold_enough_requests() -> None:
     settings = SequenceBatcherSettings("seq", DirectSettings(1), hold_until=2, backlog_hold_until=1)
     play = Play(SequenceBatcher(settings, 1), steps(("A1^", 0), ("A2$", 10), ("B1^", 20), ("B2$", 30)))
     assert play.batches == [("A1", 20), ("A2", 21), ("B1", 22), ("B2", 30)]
+
+
+def test_requests_of_the_backlog_do_not_count_for_those_in_slots() -> None:
+    settings = SequenceBatcherSettings("seq", DirectSettings(1), hold_until=2, backlog_hold_until=1)
+    play = Play(SequenceBatcher(settings, 1), steps(("A1^", 0), ("B1^", 10), ("B2$", 20), ("A2$", 30)))
+    assert play.batches == [("A1", 30), ("A2", 31), ("B1", 32), ("B2", 33)]
+
+
+def test_a_refusal_in_the_backlog_tells_how_long_it_waited() -> None:
+    scheduler = direct(1)
+    scheduler.enqueue(Request("A1", correlation_id="A", flags=START), 0)
+    scheduler.enqueue(Request("B1", correlation_id="B", flags=START, timeout_us=10_000), 5 * MS)
+    scheduler.enqueue(Request("B2", correlation_id="B"), 7 * MS)
+    assert scheduler.next_wake_ns == 15 * MS
+    decisions = scheduler.wake(15 * MS)
+    assert [each.reason.facts for each in decisions] == [
+        {"sequence": "B", "waited_ns": 10 * MS},
+        {"sequence": "B", "waited_ns": 8 * MS},
+    ]
+
+
+@pytest.mark.parametrize("slots", [3, 1])
+def test_another_number_of_slots_holds_as_soon_as_none_is_owned(slots: int) -> None:
+    scheduler = oldest(2, 4)
+    scheduler.instance_idle(0, 0)
+    last = Request("A", correlation_id="A", flags=START | END)
+    scheduler.enqueue(last, 0)
+    strategy = OldestSettings(slots, DynamicBatcherSettings(4, (4,)))
+    scheduler.reconfigure(SequenceBatcherSettings("seq", strategy), 1)
+    for name in "BCDE":
+        scheduler.enqueue(Request(name, correlation_id=name, flags=START), 2)
+    scheduler.released(last, 3)
+    scheduler.instance_idle(0, 3)
+    assert (scheduler.open_sequences, len(scheduler.table.backlog)) == (slots, 4 - slots)
+    scheduler.validate()
 
 
 def test_the_request_that_ends_the_hold_is_in_the_first_batch() -> None:

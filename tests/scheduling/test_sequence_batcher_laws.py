@@ -227,6 +227,7 @@ class History(RuleBasedStateMachine):
             self.follow(self.batcher.wake(self.now))
             self.holds()
         assert self.batcher.queue_depth() == 0
+        assert not self.batcher._sequence_of, "requests that are over are remembered"
 
 
 TestHistory = History.TestCase

@@ -44,6 +44,18 @@ class TritonPythonModel:
 """
 
 
+STOPS = """
+import gc, signal, threading, time
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        while not gc.get_freeze_count():  # which is the last thing that the server does before it waits
+            time.sleep(0.001)
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", each.inputs()[0].as_numpy())]) for each in requests]
+"""
+
 FREE_PORTS = ["--http-port", "0", "--grpc-port", "0", "--metrics-port", "0"]
 
 
@@ -303,6 +315,12 @@ def test_a_load_is_tried_again_as_often_as_told(write_model: Callable[..., Path]
     (repository / "m" / "tried").unlink()
     with Server(repository, port=0, model_load_retries=1) as server:
         assert list(server) == ["m"]
+
+
+def test_a_signal_that_comes_to_any_of_its_threads_ends_it(write_model: Callable[..., Path]):
+    with serving("--model-repository", str(write_model("m", STOPS))) as process:
+        assert process.client().infer("m", [x_input()]).as_numpy("Y").tolist() == [[1.0]]
+        assert process.exit_status() == 0
 
 
 def test_a_stopping_server_says_so_until_all_is_answered(write_model: Callable[..., Path]):

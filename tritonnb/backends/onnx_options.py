@@ -50,6 +50,7 @@ def check_settings(settings: Mapping[str, str]) -> None:
     Raises
     ------
     UnsupportedError
+        If one of them is set.
     """
     if settings.get("enable-global-threadpool", "0") not in ("0", "false"):
         raise UnsupportedError(
@@ -64,6 +65,7 @@ def session_options(context: ModelContext) -> ort.SessionOptions:
     Raises
     ------
     InvalidArgumentError
+        If an option has a value that it cannot have.
     """
     options = ort.SessionOptions()
     options.log_severity_level = 3

@@ -37,6 +37,7 @@ def classify(
     Raises
     ------
     InvalidArgumentError
+        If the output's type has no order, or the answer would be too large.
     """
     if datatype in (BYTES, BOOL, FP16, BF16):
         raise InvalidArgumentError(f"class result not available for output due to unsupported type '{datatype.name}'")

@@ -90,6 +90,7 @@ def check_overflow(name: str, datatype: DataType, shape: tuple[int, ...]) -> Non
     Raises
     ------
     InvalidArgumentError
+        If it is such a shape.
     """
     count = math.prod(shape)
     if count > _MAX_INT64:
@@ -138,6 +139,7 @@ def classified(served: Answering, tensor: Tensor, count: int) -> Tensor:
     Raises
     ------
     InvalidArgumentError
+        If its type has no order, or the answer would be too large.
     """
     batching = served.spec.max_batch_size > 0
     labels = served.labels(tensor.name)

@@ -49,6 +49,7 @@ def check_ensemble_scheduling(config: Any) -> None:
     Raises
     ------
     InvalidArgumentError
+        The first rule that is broken.
     """
     name = config.name
     if config.platform != ENSEMBLE:
@@ -145,6 +146,7 @@ def check_no_cycle(name: str, steps_of: Callable[[str], Iterable[str]]) -> None:
     Raises
     ------
     InvalidArgumentError
+        If an ensemble comes back to itself.
     """
     reached, ahead = {name}, [name]
     while ahead:
@@ -174,6 +176,7 @@ def check_ensemble(config: Any, lookup: Lookup) -> bool:
     Raises
     ------
     InvalidArgumentError
+        The first rule that is broken.
     """
     models = _step_models(config, lookup)
     tensors = {each.name: _Tensor.of(config, each, reshaped=True) for each in (*config.output, *config.input)}

@@ -73,6 +73,7 @@ def check_identity(config: Any) -> None:
     Raises
     ------
     InvalidArgumentError
+        If not.
     """
     name, platform, backend = config.name, config.platform, config.backend
     if not backend and platform != ENSEMBLE:
@@ -99,6 +100,7 @@ def check_runtime(config: Any, directory: Path, version: int, backends: Path) ->
     Raises
     ------
     InvalidArgumentError
+        If it does not.
     """
     name, backend, runtime = config.name, config.backend, config.runtime
     if runtime in ("", f"libtriton_{backend}.so"):

@@ -41,6 +41,7 @@ def read_json(text: str) -> Any:
     Raises
     ------
     JsonSyntaxError
+        If it is no JSON.
     """
     reader = _Reader(text)
     value = reader.value("Expected a value.")

@@ -116,6 +116,7 @@ def load_config(
     Raises
     ------
     ConfigError
+        What a configuration is refused for, with its place in the file.
     """
     try:
         config, positions = _read(directory, name, override, custom_name, auto_complete)
@@ -157,6 +158,7 @@ def with_instances(config: Any, *, gpus: Sequence[int], default_instance_count: 
     Raises
     ------
     TritonError
+        The first rule that is broken.
     """
     result = pb.ModelConfig()
     result.CopyFrom(config)
@@ -177,6 +179,7 @@ def finish_config(config: Any, directory: Path) -> pb.ModelConfig:
     Raises
     ------
     TritonError
+        The first rule that is broken.
     """
     finished = pb.ModelConfig()
     finished.CopyFrom(config)

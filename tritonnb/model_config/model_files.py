@@ -19,6 +19,7 @@ def check_labels(config: Any, directory: Path) -> None:
     Raises
     ------
     InternalError
+        If one cannot.
     """
     for output in config.output:
         if output.label_filename:
@@ -39,6 +40,7 @@ def check_data_files(config: Any, directory: Path) -> None:
     Raises
     ------
     InvalidArgumentError, InternalError
+        If a sample or a state does not fit, or its file cannot be read.
     """
     for sample in config.model_warmup:
         if sample.batch_size:
@@ -52,6 +54,7 @@ def check_initial_states(config: Any, directory: Path) -> None:
     Raises
     ------
     InvalidArgumentError, InternalError
+        If a shape or the size of the data does not fit.
     """
     seen: set[str] = set()
     for state in config.sequence_batching.state:
@@ -114,6 +117,7 @@ def check_warmup_sample(sample: Any, directory: Path) -> None:
     Raises
     ------
     InvalidArgumentError, InternalError
+        If a sample does not fit the inputs.
     """
     for name in sorted(sample.inputs):
         if min(sample.inputs[name].dims, default=0) < 0:

@@ -76,6 +76,7 @@ def normalize_instance_groups(config: Any, gpus: Sequence[int], default_count: C
     Raises
     ------
     InvalidArgumentError, InternalError
+        If a group asks for what there is not.
     """
     if config.platform == ENSEMBLE:
         return

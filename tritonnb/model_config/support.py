@@ -18,6 +18,7 @@ def check_batch_tensors(config: Any, takes_batch_tensors: bool) -> None:
     Raises
     ------
     UnsupportedError
+        If there are some.
     """
     if not takes_batch_tensors and (config.batch_input or config.batch_output):
         raise UnsupportedError(
@@ -32,6 +33,7 @@ def check_batch_strategy(config: Any, directory: Path) -> None:
     Raises
     ------
     InvalidArgumentError, NotFoundError, UnsupportedError
+        If it is asked for, in the way that Triton would complain of it first.
     """
     given = config.parameters.get("TRITON_BATCH_STRATEGY_PATH")
     if config.HasField("sequence_batching"):

@@ -22,6 +22,7 @@ def check_tensors(config: Any) -> None:
     Raises
     ------
     InvalidArgumentError
+        The first rule that is broken.
     """
     for tensor in config.input:
         _check_tensor(tensor, "model input", config)

@@ -95,6 +95,7 @@ class Tokenizer:
         Raises
         ------
         ConfigSyntaxError
+            If what comes is none.
         """
         self._skip_blanks()
         text, at = self._text, self._at

@@ -176,6 +176,7 @@ class Engine:
         Raises
         ------
         NotFoundError, UnavailableError
+            If there is no such version, or it is not ready.
         """
         return self._table.get(name, version)
 

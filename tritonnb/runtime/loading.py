@@ -165,6 +165,7 @@ class ModelLoader:
         Raises
         ------
         InvalidArgumentError
+            If it does not.
         """
         check_runtime(source.config, source.directory, version, self._options.backend_directory or _BACKENDS)
 

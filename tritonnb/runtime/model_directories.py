@@ -65,6 +65,7 @@ class ModelDirectories:
         Raises
         ------
         ConfigError
+            If the directory or the configuration is at fault.
         """
         if files:
             return self._from_files(name, override, files)
@@ -125,6 +126,7 @@ class ModelDirectories:
         Raises
         ------
         ConfigError
+            If the directory or the configuration is at fault.
         """
         config = load_config(
             directory,

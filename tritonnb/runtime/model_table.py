@@ -128,6 +128,7 @@ class ModelTable:
         Raises
         ------
         NotFoundError, UnavailableError
+            If there is no such version, or it is not ready.
         """
         newest = self._newest.get(name)
         if newest is not None and version in (-1, newest.version):

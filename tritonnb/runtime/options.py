@@ -119,6 +119,7 @@ class EngineOptions:
         Raises
         ------
         InvalidArgumentError
+            If ``cache_config`` is not that of one cache ``local`` with a size.
         """
         if len(self.cache_config) > 1:
             raise InvalidArgumentError(

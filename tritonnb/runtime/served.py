@@ -83,6 +83,7 @@ class Served(ABC):
         Raises
         ------
         InvalidArgumentError
+            If it does not.
         """
         self._validator.check(request)
         request.checked = True

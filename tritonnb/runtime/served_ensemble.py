@@ -64,6 +64,7 @@ class ServedEnsemble(Served):
         Raises
         ------
         TritonError
+            When it is refused at once; nobody calls ``request.respond`` then.
         """
         request.queued_ns = self._receive(request)
         if self._stopping and request.step is None:
@@ -71,7 +72,7 @@ class ServedEnsemble(Served):
             raise UnavailableError(f"in ensemble '{self.name}', {request.id_prefix}{STOPPING}")
         if self._answer_from_cache(request):
             return
-        flight = _Flight(request, self._scheduler.graph.plan(request.requested_outputs), self._step_models())
+        flight = _Flight(request, self._scheduler.graph.plan(request.requested_outputs), self.needed_models())
         self._in_flight += 1
         self._flights[request] = flight
         sequence = Sequence.of(request)
@@ -81,7 +82,7 @@ class ServedEnsemble(Served):
 
     def needed_models(self) -> list[Served]:
         """The models of the steps."""
-        return self._step_models()
+        return [self._find(step.model_name, step.model_version) for step in self._scheduler.graph.steps]
 
     def cancel(self, request: InferRequest) -> None:
         """Cancel the steps that wait or run, and begin no other."""
@@ -100,9 +101,6 @@ class ServedEnsemble(Served):
 
     async def close(self) -> None:
         """There is nothing to free."""
-
-    def _step_models(self) -> list[Served]:
-        return [self._find(step.model_name, step.model_version) for step in self._scheduler.graph.steps]
 
     def _take_over_labels(self) -> None:
         """An output that names no labels of its own has those of the step that writes it."""

@@ -161,6 +161,7 @@ class SharedMemory:
         Raises
         ------
         NotFoundError
+            If there is none of that name.
         """
         if not name:
             return [each for _, each in sorted(self._regions.items()) if isinstance(each, kind)]
@@ -179,6 +180,7 @@ class SharedMemory:
         Raises
         ------
         NotFoundError, InvalidArgumentError
+            If there is no such region, or it ends before that.
         """
         region = self._regions.get(name)
         if region is None:

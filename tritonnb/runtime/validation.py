@@ -55,6 +55,7 @@ class RequestValidator:
         Raises
         ------
         InvalidArgumentError
+            The first thing that is wrong, in Triton's order.
         """
         inputs = _hash_order(request)
         self._check_names(request, inputs)

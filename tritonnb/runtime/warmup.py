@@ -54,6 +54,7 @@ def warmup_samples(context: ModelContext) -> list[Sample]:
     Raises
     ------
     InvalidArgumentError, InternalError
+        If one does not fit the configuration, or its file cannot be read.
     """
     spec = ModelSpec.from_config(context.config)
     validator = RequestValidator(spec)

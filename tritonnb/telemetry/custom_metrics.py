@@ -121,6 +121,7 @@ class MetricFamily:
         Raises
         ------
         InvalidArgumentError
+            If a label or the buckets cannot be, or buckets are given to what is no histogram.
         """
         for name in labels:
             if not _LABEL_NAME.fullmatch(name):
@@ -171,6 +172,7 @@ class Metric:
         Raises
         ------
         InvalidArgumentError, UnsupportedError
+            If the amount cannot be, or for a histogram.
         """
         self._refuse(Kind.HISTOGRAM, "does not support Increment")
         if self.kind is Kind.COUNTER and amount < 0:

@@ -59,6 +59,7 @@ class TraceOptions:
         Raises
         ------
         InvalidArgumentError
+            If something is to be traced under them.
         """
         reason = ""
         if not self.rate:
@@ -221,6 +222,7 @@ def number_of(setting: str, text: str, separator: str = " ") -> int:
     Raises
     ------
     InvalidArgumentError
+        If it is no number, or out of the setting's range.
     """
     found = _NUMBER.match(text)
     if found is None:

@@ -25,6 +25,7 @@ def load_model(model_name: str | bytes, config: str = "", files: Mapping[str, by
     Raises
     ------
     TritonModelException
+        If it cannot be loaded, or the server runs in another mode.
     """
     parameters: dict[str, str | bytes] = {"config": config} if config else {}
     for path, content in (files or {}).items():
@@ -43,6 +44,7 @@ def unload_model(model_name: str | bytes, unload_dependents: bool = False) -> No
     Raises
     ------
     TritonModelException
+        If the server runs in another mode.
     """
     try:
         _server().unload_model(as_text(model_name), unload_dependents)

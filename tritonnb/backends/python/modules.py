@@ -73,6 +73,7 @@ def model_class(module: ModuleType, path: Path) -> Any:
     Raises
     ------
     InternalError
+        If it has none.
     """
     found = getattr(module, "TritonPythonModel", None)
     if found is None:

@@ -81,6 +81,7 @@ def unpadded(payload: bytes | bytearray) -> bytes | bytearray:
     Raises
     ------
     BrokenConnection
+        If there is more padding than payload.
     """
     if not payload or payload[0] >= len(payload):
         raise BrokenConnection(PROTOCOL_ERROR)

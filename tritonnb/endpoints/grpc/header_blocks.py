@@ -36,7 +36,9 @@ class HeaderBlocks:
         Raises
         ------
         hpack.HPACKError
+            If the block cannot be decoded.
         MalformedHeadersError
+            If a field is none that a request may have.
         """
         found = self._known.get(block)
         if found is not None:

@@ -54,6 +54,7 @@ def read_request(
     Raises
     ------
     TritonError
+        As Triton complains of what is wrong with it.
     """
     request = InferRequest(spec.name, {}, respond, model_version=version, id=message.id)
     if message.parameters:

@@ -108,6 +108,7 @@ class Inference:
         Raises
         ------
         TritonError
+            If the request is refused at once.
         """
         self: Inference | None = None
 
@@ -136,6 +137,7 @@ class Inference:
         Raises
         ------
         TritonError
+            If the response is an error, or cannot be written.
         """
         if self._trace is None:
             found = response_bytes(self._served, self.request, response, self._answer)
@@ -200,6 +202,7 @@ def version_number(text: str) -> int:
     Raises
     ------
     InvalidArgumentError
+        If the text does not begin with a number, or with too large a one.
     """
     if not text:
         return -1

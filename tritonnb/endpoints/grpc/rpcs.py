@@ -94,6 +94,7 @@ class Rpcs:
         Raises
         ------
         TritonError
+            As Triton answers, also where the RPC is restricted.
         """
         self._admit(name, metadata)
         if name == HEALTH:
@@ -106,6 +107,7 @@ class Rpcs:
         Raises
         ------
         TritonError
+            If the request is refused at once.
         """
         if self._restrictions:
             self._admit(INFER, metadata)
@@ -123,7 +125,9 @@ class Rpcs:
         Raises
         ------
         TritonError
+            If the request is refused at once.
         google.protobuf.message.DecodeError
+            If it is no message.
         """
         quick = not (self._engine.tracer.active or self.looks_at_metadata)
         if quick:
@@ -141,6 +145,7 @@ class Rpcs:
         Raises
         ------
         TritonError
+            If the RPC is restricted.
         """
         self._admit(STREAM_INFER, metadata)
         errors_end_it = metadata.get(_END_STREAM_ON_ERROR) == "true"

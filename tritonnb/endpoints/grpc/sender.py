@@ -116,6 +116,7 @@ class Sender:
         Raises
         ------
         BrokenConnection
+            If the window becomes too large.
         """
         self._window += size
         if self._window > LARGEST_WINDOW:
@@ -128,6 +129,7 @@ class Sender:
         Raises
         ------
         BrokenConnection
+            If a window becomes too large.
         """
         if size > LARGEST_WINDOW:
             raise BrokenConnection(FLOW_CONTROL_ERROR)

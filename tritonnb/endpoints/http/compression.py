@@ -29,6 +29,7 @@ def decompress(body: bytes | bytearray, encoding: str | None, limit: int) -> byt
     Raises
     ------
     UnsupportedError, InvalidArgumentError
+        If the encoding is unknown, or the body is not encoded so.
     """
     if encoding is None or encoding == "identity":
         return body

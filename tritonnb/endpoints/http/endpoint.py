@@ -139,6 +139,7 @@ class HttpEndpoint(Endpoint, httputil.HTTPServerConnectionDelegate):
         Raises
         ------
         TritonError
+            As Triton complains of what is wrong with it.
         """
         templates = self._templates.get(served)
         if templates is None:

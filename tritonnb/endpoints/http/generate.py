@@ -47,6 +47,7 @@ def read_generate_request(
     Raises
     ------
     TritonError
+        As Triton complains of what is wrong with it.
     """
     document = rapidjson.parse(raw)
     request = InferRequest(spec.name, {}, respond, model_version=version)

@@ -40,6 +40,7 @@ def version_number(text: str | None) -> int:
     Raises
     ------
     InvalidArgumentError
+        If it is no number that a version can have.
     """
     if text is None:
         return -1
@@ -100,6 +101,7 @@ class Handler(web.RequestHandler):
         Raises
         ------
         InternalError
+            If it is no JSON.
         """
         return rapidjson.parse(self.request.body) if self.request.body else {}
 

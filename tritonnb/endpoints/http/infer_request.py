@@ -45,6 +45,7 @@ def header_length(value: str | None, body: bytes | bytearray) -> int:
     Raises
     ------
     InvalidArgumentError
+        If the length is negative or more than there is.
     """
     if value is None:
         return len(body)
@@ -93,6 +94,7 @@ class RequestReader:
         Raises
         ------
         TritonError
+            As Triton complains of what is wrong with it.
         """
         if not length:
             return self._raw(spec, version, body, respond), AnswerFormat(binary=True)

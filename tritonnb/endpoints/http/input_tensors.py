@@ -32,6 +32,7 @@ def tensor_from_json(
     Raises
     ------
     TritonError
+        If the datatype, the shape or the data is not what Triton takes.
     """
     count = math.prod(shape) if shape else 0  # to Triton an empty shape has no elements
     if not count:

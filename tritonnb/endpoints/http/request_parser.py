@@ -93,7 +93,9 @@ class RequestParser:
         Raises
         ------
         BrokenStream
+            If the bytes are no HTTP.
         BrokenDelegate
+            If whoever takes the request fails.
         """
         rest: bytes | None = data
         while rest is not None:
