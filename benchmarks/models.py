@@ -3,8 +3,8 @@
 The yardstick is the best rate, in rows a second, that an ONNX Runtime session reaches on this machine at
 any batch size, with the session options of the served model: called by one thread, and called by as many
 threads at once as the model has instances, which is what the server must be held against. Beside it
-the best at sizes that 32 clients of one row can fill. The models are served as one would tune them: two
-instances, and a delay that lets their batches fill.
+the best at sizes that 32 clients of one row can fill; clients that ask for more rows at once can fill any.
+The models are served as one would tune them: two instances, and a delay that lets their batches fill.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ import numpy as np
 import onnxruntime as ort
 
 from benchmarks import servers
-from benchmarks.load import Request, wrk
+from benchmarks.load import Measured, Request, wrk
 
 REPOSITORY = servers.ROOT / "model_repository"
 CLIENTS = 32
 INSTANCES = 2
 SIZES = (1, 2, 4, 8, 16, 32, 64)
+ROWS = (1, 4)
 TUNED = "dynamic_batching { preferred_batch_size: [ 16 ] max_queue_delay_microseconds: 4000 }"
 
 
@@ -33,33 +34,43 @@ def models(scratch: Path, seconds: int, rounds: int) -> dict[str, Any]:
     dense = random.random((1, 2048), dtype=np.float32)
     magika = random.integers(0, 256, (1, 2048), dtype=np.int32)
     return {
-        "dense": _measure(Request.of("dense", "INPUT", dense, "OUTPUT"), "dense", "INPUT", dense, scratch, seconds),
-        "magika": _measure(
-            Request.of("magika", "bytes", magika, "target_label", "INT32"), "magika", "bytes", magika, scratch, seconds
-        ),
+        "dense": _measure("dense", "INPUT", "OUTPUT", dense, scratch, seconds),
+        "magika": _measure("magika", "bytes", "target_label", magika, scratch, seconds),
     }
 
 
 def _measure(
-    request: Request, model: str, name: str, row: np.ndarray[Any, Any], scratch: Path, seconds: int
-) -> dict[str, float]:
+    model: str, name: str, output: str, row: np.ndarray[Any, Any], scratch: Path, seconds: int
+) -> dict[str, Any]:
     before = {threads: _rates(model, name, row, threads) for threads in (1, INSTANCES)}
+    datatype = "FP32" if row.dtype == np.float32 else "INT32"
+    served = {}
     with servers.tritonnb(_tuned(model, scratch), model) as url:
-        wrk(url, request, CLIENTS, 2, scratch)
-        served = wrk(url, request, CLIENTS, seconds, scratch)
-    p50, p99 = served.p50, served.p99
-    print(f"{model}: {served.rate:.0f} rows/s to {CLIENTS} clients (p50 {p50:.1f} ms, p99 {p99:.1f} ms)")
-    found = {"served": served.rate, "p50_ms": p50, "p99_ms": p99}
-    for threads, rates in before.items():
-        raw = {size: max(rate, rates[size]) for size, rate in _rates(model, name, row, threads).items()}
-        best = max(raw, key=raw.__getitem__)
-        fillable = max(rate for size, rate in raw.items() if size <= CLIENTS)
+        for rows in ROWS:
+            request = Request.of(model, name, np.repeat(row, rows, axis=0), output, datatype)
+            wrk(url, request, CLIENTS, 2, scratch)
+            served[rows] = wrk(url, request, CLIENTS, seconds, scratch)
+    raw = {
+        threads: {size: max(rate, rates[size]) for size, rate in _rates(model, name, row, threads).items()}
+        for threads, rates in before.items()
+    }
+    return {f"rows_{rows}": _compare(model, rows, measured, raw) for rows, measured in served.items()}
+
+
+def _compare(model: str, rows: int, served: Measured, raw: dict[int, dict[int, float]]) -> dict[str, float]:
+    """What was served to clients that ask for some rows at once, against the bare session."""
+    rate, clients = served.rate * rows, f"{CLIENTS} clients, {rows} rows a request"
+    print(f"{model}: {rate:.0f} rows/s to {clients} (p50 {served.p50:.1f} ms, p99 {served.p99:.1f} ms)")
+    found = {"served": rate, "p50_ms": served.p50, "p99_ms": served.p99}
+    for threads, rates in raw.items():
+        best = max(rates, key=rates.__getitem__)
+        fillable = max(each for size, each in rates.items() if size <= CLIENTS * rows)
         print(
-            f"  {served.rate / raw[best]:.0%} of the bare session's best on {threads} threads, {raw[best]:.0f} "
-            f"at batches of {best}; {served.rate / fillable:.0%} of its best at batches up to {CLIENTS}, {fillable:.0f}"
+            f"  {rate / rates[best]:.0%} of the bare session's best on {threads} threads, {rates[best]:.0f} at batches "
+            f"of {best}; {rate / fillable:.0%} of its best at batches up to {CLIENTS * rows}, {fillable:.0f}"
         )
-        found |= {f"raw_{threads}": raw[best], f"share_{threads}": served.rate / raw[best]}
-        found[f"share_fillable_{threads}"] = served.rate / fillable
+        found |= {f"raw_{threads}": rates[best], f"share_{threads}": rate / rates[best]}
+        found[f"share_fillable_{threads}"] = rate / fillable
     return found
 
 
