@@ -302,6 +302,19 @@ class Server:
             self.call(self.engine.stream.detach, events.append)
             recording.fill(map(unpack, events), self.call(self.engine.configs))
 
+    def recent(self) -> Recording:
+        """What happened last, recorded without having been asked to: the events that the stream still holds.
+
+        These are the newest 65,536 of all models, a few seconds of full load or a long time of little.
+
+        Examples
+        --------
+        >>> server.recent().of("digits").batches[-1].why  # doctest: +SKIP
+        """
+        recording = Recording()
+        recording.fill(map(unpack, self.call(list, self.engine.stream.recent)), self.call(self.engine.configs))
+        return recording
+
     def _like(self, name: str) -> str:
         """The model that was perhaps meant, as the end of an error's text."""
         return did_you_mean(name, {each["name"] for each in self.index()} - {name})

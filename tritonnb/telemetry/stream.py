@@ -19,14 +19,11 @@ class EventStream:
     Attributes
     ----------
     recent : collections.deque
-        The newest `RING_SIZE` events, packed.
-    emitted : int
-        How many there were in all, so that a reader can tell what it missed.
+        The newest `RING_SIZE` events, packed: what `Server.recent` shows.
     """
 
     def __init__(self, ring_size: int = RING_SIZE) -> None:
         self.recent: deque[Packed] = deque(maxlen=ring_size)
-        self.emitted = 0
         self._sinks: tuple[Sink, ...] = ()
 
     def emit(self, event: Event) -> None:
@@ -36,7 +33,6 @@ class EventStream:
     def emit_packed(self, packed: Packed) -> None:
         """Append an event that is packed already."""
         self.recent.append(packed)
-        self.emitted += 1
         for sink in self._sinks:
             sink(packed)
 
