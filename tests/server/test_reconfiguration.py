@@ -260,12 +260,14 @@ def test_a_batcher_that_the_model_asks_for_cannot_be_taken_away(write_model: Cal
 def test_a_batcher_that_was_completed_can_be_taken_away_where_the_whole_configuration_is_given(
     write_model: Callable[..., Path],
 ):
-    model = python_model("x") + ASKS.format(condition='not config.as_dict()["instance_group"]')
+    asks = ASKS.format(condition='config.as_dict()["output"][-1]["name"] != "Z"')
+    adds = 'config.add_output({"name": "Z", "data_type": "TYPE_FP32", "dims": [1]})'
+    model = python_model("x") + asks.replace("return", f"    {adds}\n        return")
     with Server(write_model("m", model, ""), port=0) as server:
         assert server["m"].config.HasField("dynamic_batching")
         assert without_batcher(server) == "in place"
         assert not server["m"].config.HasField("dynamic_batching")
         asked = server["m"].config
-        asked.ClearField("instance_group")  # which it had been completed for
+        del asked.output[-1]  # which it had been completed with
         assert asked.apply() == "in place"
         assert server["m"].config.HasField("dynamic_batching")
