@@ -19,6 +19,7 @@ from benchmarks.memory import memory
 from benchmarks.models import models
 from benchmarks.sequences import accumulator, streams
 from benchmarks.watch import watch
+from tritonnb.doctor import doctor
 
 WHAT = {
     "http": small,
@@ -48,6 +49,7 @@ def main() -> None:
         os.environ["TRITONNB_REFERENCE"] = options.reference
     target = Path(__file__).parent / "results" / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
     target.parent.mkdir(exist_ok=True)
+    print(doctor())
     results: dict[str, Any] = {"when": time.strftime("%Y-%m-%d %H:%M"), "cpus": os.cpu_count()}
     with tempfile.TemporaryDirectory() as scratch:
         for name in options.what or WHAT:

@@ -118,7 +118,9 @@ def tritonnb(repository: Path, *models: str, grpc: int = 0) -> Iterator[str]:
 def _reference_variables(environment: Path) -> dict[str, str]:
     libraries = [sysconfig.get_config_var("LIBDIR"), *map(str, environment.glob("lib/python3*/site-packages/*.libs"))]
     path = f"{environment / 'bin'}:{os.environ['PATH']}"
-    return {**os.environ, "PATH": path, "LD_LIBRARY_PATH": ":".join(libraries)}
+    ours = {"PYTHONPATH", "PYTHONSAFEPATH"}
+    theirs = {name: value for name, value in os.environ.items() if name not in ours}
+    return {**theirs, "PATH": path, "LD_LIBRARY_PATH": ":".join(libraries)}
 
 
 @contextmanager

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from queue import SimpleQueue
 from types import FrameType
+from typing import Any
 
-from tritonnb.core.errors import TritonError
+from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.version import VERSION
 from tritonnb.doctor import doctor
 from tritonnb.endpoints.listening import PortTakenError
@@ -32,18 +33,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     add_flags(commands.add_parser("serve", help="serve model repositories"))
     models = commands.add_parser("models", help="put the example models into a repository")
-    models.add_argument("directory", nargs="?", default="model_repository", type=Path)
+    models.add_argument(
+        "directory",
+        nargs="?",
+        default="model_repository",
+        type=Path,
+        help="where; what is there already stays (%(default)s)",
+    )
     trace = commands.add_parser("trace", help="turn trace files into a timeline for https://ui.perfetto.dev")
     trace.add_argument("files", nargs="+", type=Path, help="of this server or of a real Triton")
-    trace.add_argument("-o", "--output", type=Path, default="trace.perfetto.json")
+    trace.add_argument("-o", "--output", type=Path, default="trace.perfetto.json", help="%(default)s")
     commands.add_parser("doctor", help="say what this environment has")
     options = parser.parse_args(arguments)
     if options.command == "serve":
         return _serve(options)
-    if options.command == "models":
-        return _models(options.directory)
-    if options.command == "trace":
-        return _trace(options.files, options.output)
+    try:
+        if options.command == "models":
+            return _models(options.directory)
+        if options.command == "trace":
+            return _trace(options.files, options.output)
+    except (OSError, TritonError) as error:
+        print(error, file=sys.stderr)
+        return 1
     print(doctor())
     return 0
 
@@ -110,7 +121,15 @@ def _models(directory: Path) -> int:
 
 
 def _trace(files: Sequence[Path], output: Path) -> int:
-    entries = [entry for file in files for entry in json.loads(file.read_text("utf-8"))]
+    entries: list[Any] = []
+    for file in files:
+        try:
+            found = json.loads(file.read_text("utf-8"))
+        except ValueError as error:
+            raise InvalidArgumentError(f"{file} is no trace file: {error}") from None
+        if not (isinstance(found, list) and all(isinstance(each, dict) and "id" in each for each in found)):
+            raise InvalidArgumentError(f"{file} is no trace file: it is not a list of entries with an 'id'")
+        entries += found
     output.write_text(json.dumps(to_perfetto(entries)), "utf-8")
     print(output)
     return 0

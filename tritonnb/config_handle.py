@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
+from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.similar import did_you_mean
 from tritonnb.model_config.normalized import config_to_dict
 from tritonnb.model_config.parse import ConfigSyntaxError, parse_text
@@ -47,14 +48,11 @@ class ConfigHandle:
             object.__setattr__(self, field, value)
             return
         self._must_have(field)
-        current = getattr(self._message, field)
-        if hasattr(current, "CopyFrom"):
-            current.CopyFrom(value)
-        elif hasattr(current, "extend"):
-            del current[:]
-            current.extend(value)
-        else:
-            setattr(self._message, field, value)
+        for message in (_copy(self._message), self._message):  # what fails half-way changes nothing
+            try:
+                _assign(message, field, value)
+            except (TypeError, ValueError) as error:
+                raise InvalidArgumentError(f"field '{field}' cannot be {value!r}: {error}") from None
 
     @property
     def text(self) -> str:
@@ -114,6 +112,18 @@ class ConfigHandle:
             return parse_text(path.read_bytes()).config
         except (OSError, ConfigSyntaxError):  # whatever is wrong with it, another text can take its place
             return pb.ModelConfig()
+
+
+def _assign(message: pb.ModelConfig, field: str, value: Any) -> None:
+    current = getattr(message, field)
+    if hasattr(current, "CopyFrom"):
+        current.CopyFrom(value)
+    elif hasattr(current, "extend"):
+        values = list(value)
+        del current[:]
+        current.extend(values)
+    else:
+        setattr(message, field, value)
 
 
 def _copy(message: pb.ModelConfig) -> pb.ModelConfig:

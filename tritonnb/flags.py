@@ -7,6 +7,7 @@ pools, thread counts, directories of libraries) are checked and have no effect.
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import re
 import sys
@@ -21,6 +22,7 @@ from tritonnb.endpoints.grpc.options import COMPRESSION_LEVELS, GrpcOptions
 from tritonnb.endpoints.http.endpoint import HttpOptions
 from tritonnb.endpoints.listening import DEFAULT_PORT
 from tritonnb.endpoints.metrics.families import MetricsOptions
+from tritonnb.flag_help import add_flag
 from tritonnb.runtime.options import CONTROL_MODES, RATE_LIMITS
 from tritonnb.telemetry.spans import BATCHING
 from tritonnb.telemetry.trace_settings import OPENTELEMETRY, TraceOptions, levels_of
@@ -88,16 +90,17 @@ class FlagParser(argparse.ArgumentParser):
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags of ``tritonnb serve``."""
-    add = parser.add_argument
+    parser.usage = f"{parser.prog} --model-repository PATH [options]"
+    add = functools.partial(add_flag, parser)
     _add_repository_flags(add)
     add("--id", default="triton")
     add("--exit-timeout-secs", type=values.integer, default=30)
-    add("--backend-directory", type=Path, help="a folder in it with a model.py is a backend of its name")
+    add("--backend-directory", type=Path, metavar="PATH")
     add("--backend-config", action="append", default=[], type=values.backend_setting)
     add("--rate-limit", type=values.choice("rate-limit", *RATE_LIMITS), default="off")
     add("--rate-limit-resource", action="append", default=[], type=values.resource, metavar="NAME:COUNT[:DEVICE]")
     add("--cache-config", action="append", default=[], type=values.cache_setting, metavar="local,size=BYTES")
-    add("--response-cache-byte-size", type=values.integer, help="older than --cache-config")
+    add("--response-cache-byte-size", type=values.integer)
     _add_endpoint_flags(add)
     add("--log-verbose", type=values.verbosity, default=0)
     for level in ("info", "warning", "error"):
@@ -108,23 +111,23 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     for flag, setting in _OLD_TRACE_FLAGS.items():
         add(f"--{flag}", action="append", default=[], help=f"older than --trace-config={setting}=VALUE")
     for flag, (wanted, reason) in _NOT_BUILT.items():
-        add(f"--{flag}", type=values.only(wanted, reason), default=wanted, metavar=str(wanted).lower())
+        metavar = str(wanted).lower()
+        add(f"--{flag}", type=values.only(wanted, reason), default=wanted, metavar=metavar, help=reason)
     for flag, kind in WITHOUT_EFFECT.items():
         add(f"--{flag}", type=kind, action="append", help="has no effect here")
 
 
 def _add_repository_flags(add: Callable[..., Any]) -> None:
-    add("--model-repository", "--model-store", action="append", type=Path, required=True)
+    add("--model-repository", "--model-store", action="append", type=Path, required=True, metavar="PATH")
     add("--model-control-mode", type=values.choice("model-control-mode", *CONTROL_MODES), default="none")
     add("--repository-poll-secs", type=values.number, default=15.0)
-    add("--allow-file-override", type=values.boolean, metavar="BOOL",
-        help="whether load requests may bring model files (code); by default only from this machine")  # fmt: skip
+    add("--allow-file-override", type=values.boolean)
     add("--load-model", action="append", default=[])
     add("--model-load-thread-count", type=values.integer, default=4)
     add("--model-load-retry-count", type=values.integer, default=0)
     add("--model-config-name", type=values.config_name)
     add("--disable-auto-complete-config", action="store_true")
-    add("--strict-model-config", type=values.boolean, help="older than --disable-auto-complete-config")
+    add("--strict-model-config", type=values.boolean)
     add("--strict-readiness", type=values.boolean, default=True)
     add("--exit-on-error", type=values.boolean, default=True)
 
@@ -138,8 +141,7 @@ def _add_endpoint_flags(add: Callable[..., Any]) -> None:
     add("--http-restricted-api", action="append", default=[],
         type=values.restriction("http-restricted-api", "api"), metavar="API[,API...]:KEY=VALUE")  # fmt: skip
     add("--http-header-forward-pattern", default="")
-    add("--http-allow-foreign", type=values.boolean, default=False, metavar="BOOL",
-        help="answer requests whose Host or Origin is not this machine")  # fmt: skip
+    add("--http-allow-foreign", type=values.boolean, default=False)
     add("--allow-grpc", type=values.boolean, default=True)
     add("--grpc-address", default="")
     add("--grpc-port", type=values.integer, default=8001)
@@ -211,7 +213,7 @@ def server_options(options: argparse.Namespace) -> dict[str, Any]:
         "metrics": _metrics_options(options),
         "server_id": options.id,
         "model_control_mode": options.model_control_mode,
-        "repository_poll_secs": options.repository_poll_secs,
+        "repository_poll_secs": max(0, options.repository_poll_secs),
         "allow_file_override": _allows_files(options),
         "load_models": options.load_model,
         "model_load_threads": options.model_load_thread_count,
@@ -224,7 +226,7 @@ def server_options(options: argparse.Namespace) -> dict[str, Any]:
         "cache_config": _cache_config(options),
         "rate_limit": options.rate_limit,
         "rate_limit_resources": options.rate_limit_resource,
-        "exit_timeout": options.exit_timeout_secs,
+        "exit_timeout": max(0, options.exit_timeout_secs),
         "wait_for_sequences": True,
         "trace": _trace_options(options),
     }

@@ -32,6 +32,7 @@ from tritonnb.core.messages import (
 )
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
 from tritonnb.runtime.engine import Engine
+from tritonnb.runtime.loop import STOPPED
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ class Submitter:
                 self._loop.call_soon_threadsafe(self._take)
             except RuntimeError as error:  # the loop is closed
                 self._called = False
-                raise UnavailableError("the server has been stopped") from error
+                raise UnavailableError(STOPPED) from error
 
     def cancel(self, request: InferRequest) -> None:
         """Nobody waits for the request any more."""
@@ -180,6 +181,48 @@ async def infer_async(submitter: Submitter, request: InferRequest) -> list[Outpu
     return collector.outputs()
 
 
+def _is_count(value: object) -> bool:
+    return isinstance(value, (int, np.integer)) and bool(value >= 0)
+
+
+def _is_parameters(value: object) -> bool:
+    return isinstance(value, Mapping) and all(
+        isinstance(name, str) and isinstance(each, (str, int, float, bool)) for name, each in value.items()
+    )
+
+
+def _are_names(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(each, str) for each in value)
+
+
+#: What a request may be told besides its inputs: whether a value is possible, and what it must be.
+REQUEST_OPTIONS: Mapping[str, tuple[Callable[[object], bool], str]] = {
+    "id": (lambda value: isinstance(value, str), "a text"),
+    "outputs": (lambda value: value is None or _are_names(value), "a list of output names"),
+    "parameters": (lambda value: value is None or _is_parameters(value), "a dict of texts, numbers or bools by name"),
+    "priority": (_is_count, "a whole number from 0 on"),
+    "timeout_us": (_is_count, "a whole number from 0 on"),
+    "sequence_id": (lambda value: isinstance(value, str) or _is_count(value), "a whole number from 0 on or a text"),
+    "sequence_start": (lambda value: isinstance(value, (bool, np.bool_)), "True or False"),
+    "sequence_end": (lambda value: isinstance(value, (bool, np.bool_)), "True or False"),
+}
+
+
+def checked_options(model: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """`REQUEST_OPTIONS` of a request, with NumPy's numbers as Python's.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If one is not what it must be.
+    """
+    for name, value in options.items():
+        possible, words = REQUEST_OPTIONS[name]
+        if not possible(value):
+            raise InvalidArgumentError(f"model '{model}': {name} must be {words}, got {value!r}")
+    return {name: value.item() if isinstance(value, np.generic) else value for name, value in options.items()}
+
+
 def make_request(
     spec: ModelSpec,
     version: int,
@@ -199,7 +242,7 @@ def make_request(
     Raises
     ------
     InvalidArgumentError
-        If an array is not of the input's datatype; lists are converted.
+        If there is no such input, or an array is not of the input's datatype; lists are converted.
     """
     tensors: dict[str, Tensor] = {}
     for name, value in inputs.items():
@@ -231,19 +274,26 @@ def _from_numpy(model: str, wanted: TensorSpec, value: npt.ArrayLike) -> npt.NDA
         return value
     if datatype is BYTES:
         return as_bytes_array(value)
-    if datatype is BF16:
-        return float32_to_bf16(np.asarray(value, np.float32))
-    if isinstance(value, (np.ndarray, np.generic)):
-        raise InvalidArgumentError(
-            f"input '{wanted.name}' of model '{model}' is {datatype.name} (NumPy {datatype.numpy}), "
-            f"got an array of {value.dtype}: convert it, such as with .astype('{datatype.numpy}')"
-        )
+    what = f"input '{wanted.name}' of model '{model}' is {datatype.name}"
+    if value is None:
+        raise InvalidArgumentError(f"{what}, and None is no array")
+    # Lists are converted; arrays, whosesoever they are, have a datatype already. None has NumPy's for BF16.
+    has_datatype = hasattr(value, "__array__") and datatype is not BF16
+    given = np.dtype(np.float32) if datatype is BF16 else datatype.numpy
     try:
-        return np.asarray(value, datatype.numpy)
-    except (TypeError, ValueError, OverflowError) as error:
+        array = np.asarray(value) if has_datatype else np.asarray(value, given)
+    except Exception as error:  # arrays of other libraries raise what they like
+        raise InvalidArgumentError(f"{what}, and {error}") from None
+    if datatype is BF16:
+        return float32_to_bf16(array)
+    if array.dtype == datatype.numpy:
+        return array
+    what += f" (NumPy {datatype.numpy}), got "
+    if isinstance(value, np.ndarray):
         raise InvalidArgumentError(
-            f"input '{wanted.name}' of model '{model}' is {datatype.name}, and {error}"
-        ) from None
+            f"{what}an array of {array.dtype}: convert it, such as with .astype('{datatype.numpy}')"
+        )
+    raise InvalidArgumentError(f"{what}{array.dtype} in a {type(value).__name__}: convert it to {datatype.numpy}")
 
 
 def _to_numpy(tensor: Tensor) -> npt.NDArray[Any]:

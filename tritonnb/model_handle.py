@@ -9,8 +9,9 @@ import numpy.typing as npt
 
 from tritonnb import inference
 from tritonnb.config_handle import ConfigHandle
-from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.inference import Outputs
+from tritonnb.core.errors import InvalidArgumentError, NotFoundError, UnavailableError
+from tritonnb.inference import REQUEST_OPTIONS, Outputs, checked_options
+from tritonnb.runtime.loop import STOPPED
 from tritonnb.runtime.served import Served
 
 if TYPE_CHECKING:
@@ -170,7 +171,12 @@ class ModelHandle:
         """
         # The one thing read off the loop: every lookup of `ModelTable.get` is atomic, and what it
         # finds does not change. Asking the loop would cost as much as a whole inference.
-        return self._server.engine.model(self.name, self.version)
+        try:
+            return self._server.engine.model(self.name, self.version)
+        except NotFoundError:
+            if self._server.alive:
+                raise
+            raise UnavailableError(STOPPED) from None
 
     def _request(self, inputs: Mapping[str, npt.ArrayLike] | None, options: dict[str, Any]) -> InferRequest:
         if not isinstance(inputs, Mapping | None):
@@ -178,7 +184,9 @@ class ModelHandle:
             raise InvalidArgumentError(
                 f"inputs of model '{self.name}' are given by name ({known}), got {type(inputs).__name__}"
             )
-        chosen = {key: options.pop(key) for key in _OPTIONS & options.keys()}
+        chosen = {key: options.pop(key) for key in REQUEST_OPTIONS.keys() & options.keys()}
+        if chosen:
+            chosen = checked_options(self.name, chosen)
         return inference.make_request(self.served.spec, self.version, {**(inputs or {}), **options}, **chosen)
 
     def _single(self, responses: Sequence[Outputs]) -> Outputs:
@@ -197,12 +205,14 @@ class ModelHandle:
         return model_card(self)
 
     def _title(self) -> str:
+        if not self._server.alive:
+            return f"model '{self.name}' ({STOPPED})"
         versions = self._server.call(self._server.engine.ready_versions, self.name)
         state = f"version {', '.join(map(str, versions))}, READY" if versions else "not ready"
         return f"model '{self.name}' ({state})"
 
     def _lines(self) -> list[str]:
-        if not self.ready:
+        if not self._server.alive or not self.ready:
             return []
         found = self.metadata()
         stats = self.stats()
@@ -216,8 +226,3 @@ class ModelHandle:
             *tensors,
             f"{stats['inference_count']} rows in {stats['execution_count']} executions",
         ]
-
-
-_OPTIONS = {
-    "id", "outputs", "parameters", "priority", "timeout_us", "sequence_id", "sequence_start", "sequence_end",
-}  # fmt: skip

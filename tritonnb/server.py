@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tritonnb.backends.functions import Function, FunctionBackend, config_of
-from tritonnb.core.errors import NotFoundError, TritonError, UnavailableError
+from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
 from tritonnb.core.events import Packed, unpack
 from tritonnb.core.similar import did_you_mean
 from tritonnb.endpoints.grpc.options import GrpcOptions
@@ -32,7 +32,7 @@ from tritonnb.recording.recording import Recording
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.loading import ModelSource
 from tritonnb.runtime.loop import BackgroundLoop
-from tritonnb.runtime.options import EngineOptions
+from tritonnb.runtime.options import EngineOptions, require_options
 
 if TYPE_CHECKING:
     from tritonnb.notebook.dashboard import Dashboard
@@ -113,6 +113,13 @@ class Server:
         for unknown in engine_options.keys() - _ENGINE_OPTIONS:
             known = [*_ENGINE_OPTIONS, *inspect.signature(Server).parameters]
             raise TypeError(f"Server has no option '{unknown}'{did_you_mean(unknown, known)}")
+        http, grpc, metrics = http or HttpOptions(), grpc or GrpcOptions(), metrics or MetricsOptions()
+        for name, value, kind in (
+            ("http", http, HttpOptions),
+            ("grpc", grpc, GrpcOptions),
+            ("metrics", metrics, MetricsOptions),
+        ):
+            require_options(name, value, kind)
         options = EngineOptions(model_repositories=paths_of(model_repository), **engine_options)
         self._background = BackgroundLoop()
         self.engine = Engine(options)
@@ -123,13 +130,13 @@ class Server:
             host,
             port,
             allow_http,
-            http or HttpOptions(),
+            http,
             grpc_port,
             grpc_host,
-            grpc or GrpcOptions(),
+            grpc,
             metrics_port,
             metrics_host,
-            metrics or MetricsOptions(),
+            metrics,
         )
         try:
             self.run(_start(self.engine, self.endpoints, listen))
@@ -147,12 +154,12 @@ class Server:
         NotFoundError
             If no version of it is served.
         """
+        _require_name(name)
         if not self.call(self.engine.failure, name):
             try:
                 self.call(self.engine.model, name)
             except NotFoundError as error:
-                known = {each["name"] for each in self.index()} - {name}
-                raise NotFoundError(f"{error.message}{did_you_mean(name, known)}") from None
+                raise NotFoundError(f"{error.message}{self._like(name)}") from None
         return ModelHandle(self, name)
 
     def __iter__(self) -> Iterator[str]:
@@ -166,7 +173,7 @@ class Server:
         ----------
         name : str
         config : str, optional
-            Configuration as JSON instead of the file's.
+            Configuration as JSON text instead of the file's.
         anew : bool, optional
             Load it also if nothing has changed.
 
@@ -175,6 +182,12 @@ class Server:
         TritonError
             As Triton's load API; what served before goes on serving.
         """
+        _require_name(name)
+        if not isinstance(config, str | None):
+            raise InvalidArgumentError(
+                f"the configuration of model '{name}' is given as JSON text, got {type(config).__name__}: "
+                "json.dumps(...) makes text of it"
+            )
         self.run(self.engine.load(name, None if config is None else {"config": config}, anew=anew))
         return self[name]
 
@@ -212,13 +225,35 @@ class Server:
     def unload(self, name: str, *, unload_dependents: bool = False) -> None:
         """Stop taking requests for a model; what it accepted is answered.
 
-        With ``unload_dependents`` the models of an ensemble's steps go too, unless somebody needs them.
+        Parameters
+        ----------
+        name : str
+            It need not be served.
+        unload_dependents : bool, optional
+            Unload also the models of an ensemble's steps, unless somebody needs them.
+
+        Raises
+        ------
+        NotFoundError
+            If there is no such model.
         """
+        _require_name(name)
+        if name not in {each["name"] for each in self.index()}:
+            raise NotFoundError(f"Request for unknown model: '{name}' is not found{self._like(name)}")
         self.run(self.engine.unload(name, unload_dependents))
 
     def stats(self, name: str = "") -> dict[str, Any]:
-        """The statistics extension's answer for one model, or for all."""
-        return self.call(self.engine.statistics, name)
+        """The statistics extension's answer for one model, or for all.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If the model is not served.
+        """
+        try:
+            return self.call(self.engine.statistics, name)
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(f"{error.message}{self._like(name)}") from None
 
     def metadata(self) -> dict[str, Any]:
         """Server metadata of the v2 protocol."""
@@ -229,8 +264,18 @@ class Server:
         return self._background.alive and self.call(self.engine.is_ready)
 
     def labels(self, model: str, output: str) -> list[str] | None:
-        """The class labels of a model's output; None where it has none."""
-        return self.call(self.engine.model, model).labels(output)
+        """The class labels of a model's output; None where it has none.
+
+        Raises
+        ------
+        NotFoundError, InvalidArgumentError
+            If there is no such model, or no such output.
+        """
+        served = self[model].served
+        if output not in served.spec.outputs:
+            known = ", ".join(map(repr, served.spec.outputs))
+            raise InvalidArgumentError(f"unexpected inference output '{output}' for model '{model}': it has {known}")
+        return served.labels(output)
 
     def index(self) -> list[dict[str, str]]:
         """The repository index: every model with its state, and the reason where it failed."""
@@ -256,6 +301,10 @@ class Server:
         finally:
             self.call(self.engine.stream.detach, events.append)
             recording.fill(map(unpack, events), self.call(self.engine.configs))
+
+    def _like(self, name: str) -> str:
+        """The model that was perhaps meant, as the end of an error's text."""
+        return did_you_mean(name, {each["name"] for each in self.index()} - {name})
 
     # --- the endpoints ------------------------------------------------------------------------
 
@@ -341,7 +390,14 @@ class Server:
         -------
         Dashboard
             A widget; its ``close()`` ends it.
+
+        Raises
+        ------
+        NotFoundError
+            If there is no such model.
         """
+        if model is not None:
+            _ = self[model]
         from tritonnb.notebook.dashboard import Dashboard
 
         return Dashboard(self, model)
@@ -386,7 +442,20 @@ def _stop(background: BackgroundLoop, engine: Engine, endpoints: Endpoints) -> N
 
 
 def paths_of(given: StrPath | Sequence[StrPath]) -> tuple[Path, ...]:
-    """One path or several."""
-    if isinstance(given, (str, PathLike)):
-        given = [given]
-    return tuple(Path(each).expanduser() for each in given)
+    """One path or several.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it is neither.
+    """
+    paths = [given] if isinstance(given, (str, PathLike)) else given
+    try:
+        return tuple(Path(each).expanduser() for each in paths)
+    except TypeError:
+        raise InvalidArgumentError(f"model_repository must be a path or several, got {given!r}") from None
+
+
+def _require_name(name: object) -> None:
+    if not isinstance(name, str):
+        raise InvalidArgumentError(f"a model is asked for by its name, a text, got {name!r}")

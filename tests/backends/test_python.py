@@ -15,6 +15,9 @@ from tests.backends.models import PYTHON, TENSORS, Loaded, config_of, request, r
 from tritonnb.backends.contract import ModelContext
 from tritonnb.backends.python import pb_utils
 from tritonnb.backends.python.backend import PythonBackend
+from tritonnb.backends.python.response import InferenceResponseSender
+from tritonnb.backends.python.tensor import to_core_tensor
+from tritonnb.core import datatypes
 from tritonnb.core.errors import InternalError, Status, UnsupportedError
 
 HEAD = "import numpy as np\nimport triton_python_backend_utils as pb_utils\n\nclass TritonPythonModel:\n"
@@ -38,6 +41,10 @@ def load(directory: Path, body: str, tensors: str = TENSORS, **config) -> Loaded
         (
             HEAD + "    def initialize(self, args):\n        raise RuntimeError('not today')\n",
             "RuntimeError: not today\n\nAt:\n  {path}(6): initialize\n",
+        ),
+        (
+            HEAD + "    def initialize(self, args):\n        pb_utils.Tensor('', np.zeros(1))\n",
+            "TritonModelException: Tensor name cannot be an empty string.\n\nAt:\n  {path}(6): initialize\n",
         ),
         (
             HEAD + "    def initialize(self):\n        pass\n",
@@ -283,13 +290,73 @@ def test_dlpack_goes_both_ways_without_a_copy():
     assert torch.utils.dlpack.from_dlpack(wrapped.to_dlpack()).tolist() == tensor.tolist()
 
 
+def test_ids_that_are_no_utf8_cannot_be_read_by_a_model():
+    from tritonnb.backends.python.request import InferenceRequest
+
+    given = request(IN0=rows(0))
+    given.id = given.correlation_id = "\udcff"
+    given.parameters = {"name": "\udcff"}
+    received = InferenceRequest.received(given, (), lambda: None)
+    for ask in (received.request_id, received.correlation_id, received.parameters):
+        with pytest.raises(UnicodeDecodeError, match="can't decode byte 0xff"):
+            ask()
+
+
+def test_a_dlpack_capsule_keeps_its_tensor():
+    tensor = pb_utils.Tensor("X", np.arange(4, dtype=np.int64))
+    before = sys.getrefcount(tensor)
+    capsule = tensor.to_dlpack()
+    assert sys.getrefcount(tensor) == before + 1
+    del capsule
+    assert sys.getrefcount(tensor) == before
+
+
+def test_bf16_goes_through_dlpack_and_never_through_numpy():
+    import torch
+
+    values = torch.tensor([1.5, -2.0], dtype=torch.bfloat16)
+    made = pb_utils.Tensor.from_dlpack("X", values)
+    assert made.triton_dtype() == datatypes.BF16.number
+    assert to_core_tensor(made).datatype is datatypes.BF16
+    received = pb_utils.Tensor.received(to_core_tensor(made))
+    for tensor in (made, received, pb_utils.Tensor.from_dlpack("X", made)):
+        back = torch.utils.dlpack.from_dlpack(tensor.to_dlpack())
+        assert back.dtype is torch.bfloat16
+        assert back.tolist() == [1.5, -2.0]
+        with pytest.raises(
+            pb_utils.TritonModelException, match="Tensor dtype is BF16 and cannot be converted to NumPy"
+        ):
+            tensor.as_numpy()
+
+
+def test_dlpack_refuses_strings_and_what_is_not_in_c_order():
+    import torch
+
+    with pytest.raises(pb_utils.TritonModelException, match="does not have support for string tensors"):
+        pb_utils.Tensor("X", np.array([b"a"])).to_dlpack()
+    with pytest.raises(pb_utils.TritonModelException, match="DLPack tensor is not contiguous"):
+        pb_utils.Tensor.from_dlpack("X", torch.zeros(2, 3).t())
+
+
 def test_types_of_the_utilities_are_tritons():
     assert pb_utils.triton_string_to_numpy("TYPE_FP16") is np.float16
     assert pb_utils.triton_string_to_numpy("TYPE_STRING") is np.object_
     assert pb_utils.Tensor("S", np.array(["ä", b"b"], object)).triton_dtype() == 13
-    assert pb_utils.deserialize_bytes_tensor(
-        pb_utils.serialize_byte_tensor(np.array([b"a", b""], object)).item()
-    ).tolist() == [b"a", b""]
+    assert pb_utils.triton_string_to_numpy("TYPE_BOOL") is bool
+    assert [pb_utils.numpy_to_triton_type(each) for each in (np.int8, np.dtype("f2"), np.bytes_, "U2")] == [
+        6, 10, 13, None,
+    ]  # fmt: skip
+    assert [pb_utils.triton_to_numpy_type(each) for each in (1, 13, 14)] == [np.bool_, np.object_, None]
+    with pytest.raises(pb_utils.TritonModelException, match="Correlation ID must be integer or string"):
+        pb_utils.InferenceRequest(model_name="m", inputs=[], requested_output_names=[], correlation_id=1.5)
+
+
+def test_strings_are_serialized_as_bytes():
+    encoded = pb_utils.serialize_byte_tensor(np.array([b"a", "ä", b""], object))
+    assert encoded == b"\x01\0\0\0a\x02\0\0\0\xc3\xa4\0\0\0\0"
+    assert pb_utils.deserialize_bytes_tensor(encoded).tolist() == [b"a", "ä".encode(), b""]
+    assert pb_utils.serialize_byte_tensor(np.array([], object)) == ()
+    assert pb_utils.serialize_byte_tensor(np.array(["text"])) is None
 
 
 def test_importing_a_model_leaves_the_path_alone_that_another_thread_walks_along(tmp_path: Path):
@@ -335,8 +402,8 @@ def test_a_reshape_of_an_output_is_undone(tmp_path: Path):
 
 
 def test_an_error_has_one_of_tritons_codes():
-    with pytest.raises(TypeError, match="99"):
-        pb_utils.TritonError("no", 99)
+    with pytest.raises(TypeError, match="is no code of TritonError"):
+        pb_utils.TritonError("no", 3)
 
 
 # --- the arguments of the utilities ----------------------------------------------------------------
@@ -355,9 +422,26 @@ def test_arguments_of_the_wrong_kind_are_refused():
         pb_utils.Tensor.from_dlpack("X", None)
     with pytest.raises(pb_utils.TritonModelException, match="should not be empty"):
         pb_utils.InferenceRequest(**{**wanted, "inputs": [None]})
-    for field in ("model_name", "request_id", "correlation_id", "model_version", "flags", "timeout"):
+    for field in ("model_name", "request_id", "model_version", "flags", "timeout"):
         with pytest.raises(TypeError):
             pb_utils.InferenceRequest(**{**wanted, field: None})
+    with pytest.raises(TypeError):
+        pb_utils.InferenceResponse(error="text")
+    with pytest.raises(TypeError):
+        pb_utils.TritonError(ValueError("text"))
+    with pytest.raises(TypeError):
+        InferenceResponseSender(None, request(IN0=rows(0)), ()).send([])
+    with pytest.raises(RuntimeError, match="-1 is not an unsigned 64-bit integer"):
+        pb_utils.InferenceRequest(**{**wanted, "correlation_id": -1})
+    for field, value in (("flags", -1), ("timeout", -1), ("requested_output_names", "Y")):
+        with pytest.raises(TypeError):
+            pb_utils.InferenceRequest(**{**wanted, field: value})
+    with pytest.raises(pb_utils.TritonModelException, match=r"Requested output name .* should not be empty"):
+        pb_utils.InferenceRequest(**{**wanted, "requested_output_names": [""]})
+    with pytest.raises(pb_utils.TritonModelException, match="Expect dict, got <class 'list'>"):
+        pb_utils.InferenceRequest(**{**wanted, "parameters": [1]})
+    with pytest.raises(pb_utils.TritonModelException, match="Expect parameters keys to have type str"):
+        pb_utils.InferenceRequest(**{**wanted, "parameters": {1: 2}})
     for arguments in ((None,), ("text", None), ("text", 1)):
         with pytest.raises(TypeError):
             pb_utils.Logger.log(*arguments)

@@ -117,7 +117,7 @@ def test_a_raw_request_has_a_limit():
 def learned(document: Any, tail: bytes) -> tuple[RequestTemplates, bytes, int]:
     echo = Echo()
     echo.spec = TWO
-    templates = RequestTemplates(echo)
+    templates = RequestTemplates(echo.spec)
     data, length = body(document, tail)
     request, answer = RequestReader(1 << 20, SharedMemory()).read(TWO, 1, data, length, nobody)
     templates.learn(data, length, request, answer)

@@ -9,7 +9,8 @@ import pytest
 
 import tritonnb as tnb
 from tritonnb.notebook.batch_view import BatchView, LiveBatchView
-from tritonnb.notebook.feed import BURST, MOST_BATCHES, TICKS
+from tritonnb.notebook.feed import BURST, MOST_BATCHES
+from tritonnb.notebook.told import TICKS
 from tritonnb.server import Server
 
 

@@ -220,3 +220,22 @@ def test_opened_again_without_its_kernel_it_shows_what_it_showed_last(page: Note
         assert words in picture.get_attribute("alt")
         assert not again.output(number).get_by_text("Error displaying widget").is_visible()
     again.screenshots("batch-view-without-kernel", again.output(3))
+
+
+FAILS = """
+import tritonnb as tnb
+server = tnb.serve(port=0)
+@server.model(max_batch_size=4)
+def fails(X: tnb.FP32[1]) -> tnb.FP32[1]:
+    raise ValueError("no luck")
+view = server["fails"].watch()
+view
+"""
+
+
+def test_failures_are_counted_in_sight(notebook):
+    page = notebook(FAILS, "tnb.load(server['fails'], clients=1, requests=3).wait()")
+    page.run_all()
+    view = View(page, 0)
+    view.root.locator(".tnb-fact", has_text="3 failed").wait_for()
+    assert view.root.get_by_text("outline: requests failed").is_visible()

@@ -153,6 +153,15 @@ def test_a_change_by_somebody_else_is_followed(server: Server, editor: ConfigEdi
     until(editor, lambda: "max_queue_delay_microseconds: 99" in editor.text)
 
 
+def test_an_unloaded_model_is_said_to_be_so_until_it_is_loaded_again(server: Server, editor: ConfigEditor):
+    server.unload(editor.model)
+    until(editor, lambda: "has been unloaded" in editor.status["outcome"])
+    server.load(editor.model)
+    until(editor, lambda: editor.status["outcome"] == "The model is loaded again.")
+    editor.set_field("dynamic_batching.max_queue_delay_microseconds", 700)
+    assert editor.apply() == "in place"
+
+
 def test_saving_replaces_the_file_whole(editor: ConfigEditor, file: Path):
     file.chmod(0o640)
     editor.set_field(DELAY, 500)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
 import tritonnb as tnb
-from tritonnb.core.events import CacheHit, EnsembleExecuted, pack
+from tritonnb.core.events import BatchExecuted, CacheHit, EnsembleExecuted, pack
 from tritonnb.notebook.described import describe_config
-from tritonnb.notebook.feed import BURST, MOST_BATCHES, MOST_MEMBERS, TICKS, Feed
+from tritonnb.notebook.feed import BURST, MOST_BATCHES, MOST_MEMBERS, Feed
+from tritonnb.notebook.told import TICKS
 from tritonnb.recording.recording import Recording
 
 DYNAMIC = 'name: "m" max_batch_size: 8 dynamic_batching { preferred_batch_size: 4 max_queue_delay_microseconds: 5000 }'
@@ -132,6 +134,18 @@ def test_what_is_not_drawn_is_counted_delivery_by_delivery(rec):
     assert not feed._waiting
 
 
+def test_lanes_are_those_of_the_instances_that_there_are(rec):
+    config = rec.configs["m"]
+    config.instance_group.add(count=3)
+    feed = Feed("m", config, 0)
+    assert feed.history(0)["instances"] == ["m_0_0", "m_0_1", "m_0_2"]
+    fewer = pb.ModelConfig()
+    fewer.CopyFrom(config)
+    fewer.instance_group[0].count = 1
+    assert feed.reconfigured(fewer)
+    assert feed.flush(0)["instances"] == ["m_0_0"]
+
+
 def test_history_is_bounded(rec):
     feed = feed_of(rec, keep=5)
     feed.take(map(pack, rec.events))
@@ -148,6 +162,21 @@ def test_requests_from_before_the_view_count_until_they_leave(rec):
     told = feed.flush(0)
     assert told["depth"] == 0
     assert min(depth for _, depth in told["depths"]) == 0
+
+
+def test_failed_requests_are_counted_and_told_with_their_batch(rec):
+    failing = [
+        replace(each, requests=tuple((*request[:4], "OTHER") for request in each.requests))
+        if isinstance(each, BatchExecuted) and each.batch % 2
+        else each
+        for each in rec.events
+    ]
+    feed = feed_of(rec, sample=False, keep=5000)
+    feed.take(map(pack, failing))
+    feed.flush(rec.span_ns[1])
+    told = feed.history(rec.span_ns[1])
+    assert told["counts"]["failed"] == sum(len(each.requests) for each in rec.batches if each.number % 2)
+    assert all(each["failed"] == (each["requests"] if each["n"] % 2 else 0) for each in rows(told["batches"]))
 
 
 def test_refused_requests_are_told_with_their_reason():

@@ -171,6 +171,12 @@ def test_refusals_are_counted_by_their_text(server: Server, over: str):
     assert "2 x " in repr(result)
 
 
+def test_where_all_requests_failed_no_latency_is_told(server: Server):
+    result = tnb.load(server["held"], arrivals=[(0, 99), (10, 99)]).wait(60)
+    assert result.verdict().endswith(" s, all failed.")
+    assert not any("nan" in shown or "latency" in shown for shown in (repr(result), result._repr_html_()))
+
+
 def test_a_server_that_stops_ends_its_loads(server: Server):
     loads = [tnb.load(server["held"], clients=2), tnb.load(server["held"], rate=100)]
     server.stop()

@@ -97,7 +97,7 @@ def test_each_client_of_a_closed_loop_sends_sequences_of_its_own():
         ({"rate": 5, "arrivals": "sometimes"}, "arrivals cannot be 'sometimes': give one of constant, poisson, burst"),
         ({"rate": 5, "arrivals": [(0, 1)]}, "rate cannot be given together with a list of arrivals"),
         ({"arrivals": []}, "the list of arrivals is empty"),
-        ({"arrivals": [(-1, 1)]}, "time must not be negative"),
+        ({"arrivals": [(-1, 1)]}, "an arrival has a time in µs from 0 on"),
         ({"arrivals": tnb.ClosedLoop(2, 9), "clients": 2}, "clients cannot be given together with a ClosedLoop"),
         ({"rate": 5, "sequence_length": -1}, "sequence_length must not be negative"),
     ],

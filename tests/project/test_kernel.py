@@ -94,6 +94,15 @@ def test_a_wait_for_traffic_tells_how_far_it_is_and_an_interrupt_keeps_what_was_
     assert kernel.run(ASK) == ANSWER
 
 
+def test_a_wait_that_is_over_at_once_shows_nothing(kernel: Kernel):
+    kernel.run(SERVE.format(port=0))
+    shown: list[str] = []
+    cell = 'print(tnb.load(server["add_sub"], clients=1, requests=1).wait().sent)'
+    kernel.client.execute_interactive(cell, output_hook=lambda each: shown.append(each["msg_type"]), timeout=60)
+    assert "stream" in shown
+    assert "display_data" not in shown
+
+
 def test_running_the_cell_again_takes_the_same_port(kernel: Kernel):
     kernel.run(SERVE.format(port=0))
     port = int(kernel.run(PORT))

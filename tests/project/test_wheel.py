@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -26,13 +28,16 @@ print(server["add_sub"](INPUT0=[[1, 2, 3, 4]], INPUT1=[[1, 1, 1, 1]])["OUTPUT0"]
 """
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("wheel")
+def build(out: Path, **variables: str) -> Path:
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), str(ROOT)]
-    subprocess.run(command, check=True, capture_output=True)
+    subprocess.run(command, check=True, capture_output=True, env={**os.environ, **variables})
     (built,) = out.glob("*.whl")
     return built
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("wheel"))
 
 
 def test_the_wheel_holds_the_models_and_nothing_made_on_the_spot(wheel: Path):
@@ -64,3 +69,25 @@ def test_installed_outside_the_checkout_it_serves_a_model(wheel: Path, tmp_path:
     assert found.stdout.splitlines()[-1] == "[[2.0, 3.0, 4.0, 5.0]]"
     command = environment / "bin" / "tritonnb"
     assert "tritonnb" in subprocess.check_output([command, "doctor"], text=True, cwd=tmp_path)
+
+
+@pytest.mark.timeout(600)  # it compiles for a minute
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler (Debian: gcc)")
+def test_the_compiled_wheel_passes_the_tests_of_what_is_compiled(tmp_path: Path):
+    zipfile.ZipFile(build(tmp_path, HATCH_BUILD_HOOK_ENABLE_CUSTOM="true")).extractall(tmp_path / "compiled")
+    # `append` leaves the checkout behind the wheel on the path.
+    environment = {**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": f"{tmp_path / 'compiled'}{os.pathsep}{ROOT}"}
+    doctor = subprocess.check_output([sys.executable, "-m", "tritonnb", "doctor"], text=True, env=environment)
+    assert ", compiled (behaves as Triton" in doctor
+    command = [sys.executable, "-m", "pytest", "--import-mode=append", "-p", "no:cacheprovider", "--tb=short"]
+    # These laws look inside: they put a function of theirs in the place of a method.
+    command += ["--deselect=tests/scheduling/test_sequence_batcher_laws.py"]
+    found = subprocess.run(
+        [*command, *(f"tests/{room}" for room in ("core", "endpoints", "scheduling"))],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 0, found.stdout[-5000:]

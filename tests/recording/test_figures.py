@@ -5,6 +5,7 @@ from __future__ import annotations
 from threading import Thread
 
 import pytest
+from matplotlib import style
 from matplotlib.figure import Figure
 
 import tritonnb as tnb
@@ -56,6 +57,8 @@ def test_a_dark_notebook_shows_a_figure_on_dark_paper_unless_it_has_a_background
     assert 'class="tnb-paper"' in guide.plot.svg("timeline")
     axes.figure.set_facecolor("lightyellow")
     assert 'class="tnb-paper"' not in axes._repr_mimebundle_()["text/html"]
+    with style.context("dark_background"):
+        assert 'class="tnb-paper"' not in guide.plot.timeline()._repr_mimebundle_()["text/html"]
 
 
 def test_a_figure_may_be_drawn_on_any_thread(guide):
@@ -141,3 +144,28 @@ def test_a_comparison_is_drawn_over_the_same_time(guide):
     assert before.get_xlim() == after.get_xlim()
     assert "max_queue_delay_microseconds: 0" in after.get_title(loc="left")
     assert changed.verdict() in figure.alt
+
+
+@pytest.mark.parametrize(("name", "told"), [("slots", "no stateful model"), ("steps", "steps of an ensemble")])
+def test_a_figure_that_does_not_apply_has_no_words_either(name, told):
+    for made in (tnb.Recording().plot.alt, tnb.Recording().plot.svg):
+        with pytest.raises(tnb.TritonError, match=told):
+            made(name)
+
+
+def test_of_a_long_name_the_end_is_shown_and_a_long_legend_has_several_lines():
+    config = f"""name: "{"long_" * 12}" max_batch_size: 4 instance_group {{ count: 2 }}
+        dynamic_batching {{ priority_levels: 7 default_priority_level: 1 }}"""
+    arrivals = [tnb.Arrival(100 * number, priority=1 + number % 7) for number in range(40)]
+    ax = tnb.simulate(config, arrivals, tnb.fixed(5)).plot.timeline()
+    names = [each.get_text() for each in ax.get_yticklabels()]
+    assert [(each[0], each[-9:], len(each)) for each in names[:2]] == [("…", "long__0_0", 32), ("…", "long__0_1", 32)]
+    assert max(map(len, ax.get_xlabel().splitlines())) <= 130
+    assert "priority 6: vermilion, priority 7: yellow" in ax.get_xlabel().replace("\n", " ")
+
+
+@pytest.mark.parametrize("name", ["timeline", "batch_sizes", "latency", "queue"])
+def test_a_figure_of_nothing_says_so_instead_of_drawing_axes(name):
+    ax = getattr(tnb.Recording().plot, name)()
+    assert [each.get_text() for each in ax.texts] == ["Nothing was executed."]
+    assert not ax.axison

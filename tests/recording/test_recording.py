@@ -5,8 +5,10 @@ from __future__ import annotations
 import gc
 
 import pytest
+from tritonclient.grpc import model_config_pb2 as pb
 
 import tritonnb as tnb
+from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import BatchExecuted, BatchSent, RequestRefused, pack, unpack
 from tritonnb.recording.recording import Recording
 from tritonnb.telemetry.stream import EventStream
@@ -97,6 +99,18 @@ def test_one_model_can_be_looked_at_alone(recording):
     assert [each.model for each in both.of("n").batches] == ["n"]
 
 
+def test_a_model_of_which_nothing_was_recorded_is_a_mistake(recording):
+    with pytest.raises(InvalidArgumentError, match=r"^nothing was recorded of model 'digit', only of 'm'$"):
+        recording.of("digit")
+    with pytest.raises(InvalidArgumentError, match="only of no model"):
+        Recording().of("m")
+
+
+def test_a_model_that_was_served_and_never_asked_has_an_empty_recording():
+    idle = Recording([], {"m": pb.ModelConfig(name="m")})
+    assert idle.of("m").events == []
+
+
 def test_the_stream_keeps_the_newest_events_and_counts_them_all():
     stream = EventStream(ring_size=2)
     seen = []
@@ -127,3 +141,7 @@ def test_the_garbage_collector_loses_interest_in_packed_events_at_its_first_visi
 @pytest.mark.parametrize("event", [sent(1, 2, None, 3), executed(1, 2, 3), RequestRefused(1, "m", 1, 2, 3, 4, "x", "")])
 def test_an_event_comes_out_as_it_was_packed(event):
     assert unpack(pack(event)) == event
+
+
+def test_a_recording_of_nothing_says_so_and_shows_no_table():
+    assert tnb.Recording()._repr_html_() == "<p><b>Nothing was executed.</b></p>"

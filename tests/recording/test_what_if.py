@@ -25,7 +25,7 @@ def sizes(rec: tnb.Recording) -> list[int]:
 def test_without_an_edit_nothing_changes(rec):
     again = rec.what_if()
     assert again.before.events == again.after.events == rec.events
-    assert "nothing changes" in again.verdict()
+    assert again.verdict() == "Without an edit: nothing changes."
 
 
 def test_an_edit_changes_the_batches(rec):
@@ -36,6 +36,14 @@ def test_an_edit_changes_the_batches(rec):
     assert ("batches", 2, 3) in changed.table()
     assert "mean batch size" in repr(changed)
     assert "<table" in changed._repr_html_()
+
+
+def test_what_was_recorded_stands_beside_its_simulation_where_they_differ(rec):
+    assert "recorded" not in repr(rec.what_if(count=2)) + rec.what_if(count=2)._repr_html_()
+    slower = rec.what_if(service=tnb.fixed(70), count=2)
+    assert f"{'recorded':>10}{'before':>10}{'after':>10}" in repr(slower)
+    assert "<th>recorded</th><th>before</th><th>after</th>" in slower._repr_html_()
+    assert f"<td>{rec.summary()['latency_p99_ms']:.2f}</td>" in slower._repr_html_()
 
 
 @pytest.mark.parametrize(
@@ -65,7 +73,7 @@ def test_a_field_that_does_not_exist_is_named(rec):
 
 
 def test_a_recording_of_nothing_cannot_be_replayed():
-    with pytest.raises(tnb.TritonError, match="of one model, and this is of no model"):
+    with pytest.raises(tnb.TritonError, match=r"of one model, and this is of no model$"):
         tnb.Recording().what_if(max_batch_size=1)
 
 

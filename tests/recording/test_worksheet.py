@@ -54,7 +54,15 @@ def test_nothing_hangs_on_which_of_two_things_at_one_moment_comes_first(batcher:
 
 
 @pytest.mark.parametrize(
-    "answer", [["ABC", "DE"], [["C", "B", "A"], ("D", "E")], "a b c\nd, e", [["a", "b", "c"], "ED"]]
+    "answer",
+    [
+        ["ABC", "DE"],
+        [["C", "B", "A"], ("D", "E")],
+        "a b c\n\nd, e\n",
+        [["a", "b", "c"], "ED"],
+        "ABC DE",
+        " acb, ed ",
+    ],
 )
 def test_an_answer_may_be_written_in_several_ways(answer):
     assert GUIDE.check(answer)
@@ -89,6 +97,12 @@ def test_null_requests_need_not_be_written():
     assert DIRECT.solution == [["A1"], ["A2", "B1"], ["C1", "B2"], ["-", "B3"]]
     assert DIRECT.check(["A1", "A2 B1", "C1 B2", "B3"])
     assert DIRECT.check([["A1"], ["A2", "B1"], ["C1", "B2"], ["-", "B3"]])
+
+
+@pytest.mark.parametrize("answer", [None, 5, ["A", None], [["A"], 3], b"ABC", {"A": "B"}])
+def test_what_is_no_answer_is_refused_with_an_example(answer):
+    with pytest.raises(tnb.TritonError, match="an answer is text such as 'A BC' or a list such as"):
+        GUIDE.check(answer)
 
 
 def test_a_name_that_does_not_exist_is_refused():

@@ -34,16 +34,15 @@ class Driver:
 
     def send(self, *rows: int, model: str = "m", **options) -> Future[InferResponse]:
         """Submit a request of some rows; the future is its final response."""
-        array = np.array(rows, np.int32).reshape(-1, 1)
-        answer: Future[InferResponse] = Future()
-
-        def respond(request: InferRequest, response: InferResponse) -> None:
-            answer.set_result(response)
-
-        request = InferRequest(model, {"X": Tensor("X", INT32, array)}, respond, **options)
-        answer.request = request
-        self.background.call(self.engine.submit, request)
+        answer = _answer(rows, model, options)
+        self.background.call(self.engine.submit, answer.request)
         return answer
+
+    def send_at_once(self, *requests: tuple[int, ...]) -> list[Future[InferResponse]]:
+        """Submit requests with nothing between them, however slow the machine."""
+        answers = [_answer(rows, "m", {}) for rows in requests]
+        self.background.call(lambda: [self.engine.submit(each.request) for each in answers])
+        return answers
 
     def cancel(self, answer: Future[InferResponse]) -> None:
         self.background.call(self.engine.cancel, answer.request)
@@ -56,6 +55,17 @@ class Driver:
             self.background.run(self.engine.stop())
         finally:
             self.background.stop()
+
+
+def _answer(rows: tuple[int, ...], model: str, options: dict) -> Future[InferResponse]:
+    answer: Future[InferResponse] = Future()
+
+    def respond(request: InferRequest, response: InferResponse) -> None:
+        answer.set_result(response)
+
+    array = np.array(rows, np.int32).reshape(-1, 1)
+    answer.request = InferRequest(model, {"X": Tensor("X", INT32, array)}, respond, **options)
+    return answer
 
 
 @pytest.fixture

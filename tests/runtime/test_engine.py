@@ -126,8 +126,8 @@ def test_a_request_expires_in_the_queue_while_the_instance_is_busy(driver: Drive
 
 def test_a_delayed_batch_is_sent_when_its_oldest_request_has_waited_long_enough(driver: Driver):
     gate = Gate(opened=True)
-    driver.serve(gate, extra="dynamic_batching { max_queue_delay_microseconds: 3000 }")
-    assert [outputs(each) for each in [driver.send(1), driver.send(2)]] == [[1], [2]]
+    driver.serve(gate, extra="dynamic_batching { max_queue_delay_microseconds: 50000 }")
+    assert [outputs(each) for each in driver.send_at_once((1,), (2,))] == [[1], [2]]
     assert gate.batches == [[1, 2]]
 
 

@@ -7,7 +7,10 @@ import threading
 import weakref
 from typing import Any
 
+import pytest
+
 from tritonnb.backends.contract import BackendModelInstance, InstanceSpec
+from tritonnb.core.errors import TritonError
 from tritonnb.runtime.instance import Instance
 
 
@@ -55,3 +58,36 @@ def test_a_batch_that_is_answered_is_not_held_by_the_thread_that_ran_it():
         assert not held
 
     asyncio.run(main())
+
+
+class Fails(BackendModelInstance):
+    """Fails in one of two places."""
+
+    def execute(self, execution: Any) -> None:
+        if execution.place == "here":
+            raise ValueError("not here")
+        raise ValueError("nor there")
+
+
+def test_a_failure_that_comes_with_every_batch_is_logged_once(caplog: pytest.LogCaptureFixture):
+    async def main() -> list[str]:
+        finished: asyncio.Queue[TritonError] = asyncio.Queue()
+        instance = Instance(
+            InstanceSpec("m_0", 0, "cpu", 0),
+            Fails(),
+            asyncio.get_running_loop(),
+            lambda instance, execution, error: finished.put_nowait(error),
+        )
+        await instance.start()
+        for place in ("here", "here", "there", "here", "there"):
+            batch = Batch()
+            batch.place = place
+            instance.execute(batch)
+        answers = [str(await finished.get()) for _ in range(5)]
+        await instance.stop()
+        return answers
+
+    answers = asyncio.run(main())
+    assert answers.count("ValueError: not here") == 3
+    told = [each for each in caplog.records if each.levelname == "ERROR"]
+    assert [each.exc_info is not None for each in told] == [True, True]

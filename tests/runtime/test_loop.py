@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from tritonnb.core.errors import UnavailableError
 from tritonnb.runtime.loop import BackgroundLoop
 
 
@@ -22,7 +23,7 @@ def test_who_waits_when_the_loop_ends_is_told():
     def ask() -> None:
         try:
             background.run(forever())
-        except RuntimeError as error:
+        except UnavailableError as error:
             outcome.append(error)
 
     asker = threading.Thread(target=ask)
@@ -40,7 +41,7 @@ def test_who_asks_after_the_loop_was_told_to_stop_is_told():
     background.loop.call_soon_threadsafe(background.loop.stop)
     asker = threading.Timer(0, held.set)
     asker.start()
-    with pytest.raises(RuntimeError, match="stopped"):
+    with pytest.raises(UnavailableError, match="stopped"):
         background.run(asyncio.sleep(60))
     background.stop()
 

@@ -61,6 +61,8 @@ def test_without_batching_controls_have_no_batch_dimension():
         ("TYPE_UINT32", 2**32 + 5, 5),
         ("TYPE_INT32", 7, 7),
         ("TYPE_STRING", "a stream", b"a stream"),
+        ("TYPE_STRING", "\udcff\udcfe", b"\xff\xfe"),
+        ("TYPE_UINT64", "a stream", 0),
     ],
 )
 def test_the_correlation_id_comes_in_every_type(datatype: str, given: int | str, seen: object):

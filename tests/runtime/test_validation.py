@@ -102,6 +102,27 @@ def test_what_does_not_fit_is_said_with_the_requests_id(inputs: list, text: str)
     assert complaint(TWO, request(*inputs, id="7")) == f"[request id: 7] {text}"
 
 
+VARIABLE = """
+name: "any" max_batch_size: 4
+input { name: "A" data_type: TYPE_FP32 dims: [ -1 ] }
+output { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] }
+"""
+
+
+@pytest.mark.parametrize(
+    ("shape", "content", "text"),
+    [
+        ((-1, 2), bytes(8), "input byte size mismatch for input 'A' for model 'any'. Expected 34359738360, got 8"),
+        ((-1, -2), bytes(8), "input byte size mismatch for input 'A' for model 'any'. Expected -34359738360, got 8"),
+        ((-1,), bytes(8), f"unexpected shape for input 'A' for model 'any'. Expected [-1,-1], got [-1]. {NOTE}"),
+        ((-1, -1), bytes(8), "All input dimensions should be specified for input 'A' for model 'any', got [-1,-1]"),
+        ((-1, 0), b"", "inference request batch-size must be <= 4 for 'any'"),
+    ],
+)
+def test_a_negative_batch_dimension_is_taken_for_a_large_one(shape: tuple[int, ...], content: bytes, text: str):
+    assert complaint(VARIABLE, request(raw("A", shape, content))) == f"[request id: <id_unknown>] {text}"
+
+
 def test_names_are_refused_without_the_id():
     good = (tensor("A", 1, 2), tensor("B", 1, 2))
     assert complaint(TWO, request(tensor("A", 1, 2), tensor("X", 1, 2), id="7")) == (

@@ -259,6 +259,34 @@ SCENARIOS = [
         [PREFERRED_SIZE, DELAY_EXCEEDED],
     ),
     Scenario(
+        "once the delay has passed all that waits is sent, not the part of a preferred size",
+        waits(policy(replace(EIGHT, preferred_batch_sizes=(4, 8)), max_queue_size=9)),
+        [A("B", 0, 8, run=400), A("a", 50, 2), A("b", 60, 2), A("c", 70)],
+        [("B", 0), ("a b c", 400)],
+        [PREFERRED_SIZE, DELAY_EXCEEDED],
+    ),
+    Scenario(
+        "before the delay has passed the part of a preferred size is sent, and the rest waits on",
+        waits(policy(replace(EIGHT, preferred_batch_sizes=(4, 8)), max_queue_size=9)),
+        [A("B", 0, 8, run=200), A("a", 50, 2), A("b", 60, 2), A("c", 70)],
+        [("B", 0), ("a b", 200), ("c", 370)],
+        [PREFERRED_SIZE, PREFERRED_SIZE, DELAY_EXCEEDED],
+    ),
+    Scenario(
+        "a batch of the largest preferred size is full, also when the delay has passed",
+        waits(policy(EIGHT, max_queue_size=9)),
+        [A("B", 0, 8, run=400), A("a", 50, 4), A("b", 60, 4)],
+        [("B", 0), ("a b", 400)],
+        [PREFERRED_SIZE, FULL],
+    ),
+    Scenario(
+        "a payload in line that the next request does not fit in keeps its reason",
+        FOUR,
+        [A("B", 0, run=400), A("a", 50, 3), A("x", 60, 6), A("c", 70)],
+        [("B", 0), ("a", 400), ("x", 401), ("c", 402)],
+        [NO_DELAY, NO_DELAY, FULL, NO_DELAY],
+    ),
+    Scenario(
         "a cancelled request does not count towards the pending batch",
         waits(),
         [A("a", 0, 4, cancel_at=50), A("b", 20, 3), A("c", 100, 4)],
@@ -353,6 +381,8 @@ def test_a_removed_instance_gets_no_more_work_and_a_new_one_does() -> None:
     assert scheduler.enqueue(Request("a"), 0)
     scheduler.enqueue(Request("b"), 1)
     scheduler.set_instances([1], 2)
+    assert not scheduler.uses(0)
+    assert scheduler.uses(1)
     assert not scheduler.instance_idle(0, 3)
     assert [decision.instance for decision in scheduler.instance_idle(1, 4)] == [1]
 

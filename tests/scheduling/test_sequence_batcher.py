@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.scheduling.harness import MS, Arrival, Play, Request, members
+from tests.scheduling.harness import END, MS, START, Arrival, Play, Request, members
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
 from tritonnb.scheduling.decisions import Execute
 from tritonnb.scheduling.direct import DirectSettings
@@ -318,6 +318,54 @@ def test_an_iterative_request_runs_again_under_the_direct_strategy() -> None:
     time.arrive(1, Request("y"))
     time.run()
     assert [members(batch.decision) for batch in time.batches] == ["x", "x", "x", "y"]
+    assert [batch.start_ns for batch in time.batches] == [0, MS, 2 * MS, 3 * MS]
+
+
+def test_an_id_that_is_made_up_is_none_that_a_client_uses() -> None:
+    scheduler = oldest(4, 1, iterative=True)
+    for taken in (1, 2):
+        scheduler.enqueue(Request(f"client's {taken}", correlation_id=taken, flags=START), 0)
+    nameless = [Request("one"), Request("other")]
+    for request in nameless:
+        scheduler.enqueue(request, 0)
+    assert [request.correlation_id for request in nameless] == [3, 4]
+    scheduler.validate()
+
+
+def test_only_requests_of_an_iterative_model_can_run_again() -> None:
+    scheduler = direct(1)
+    request = Request("A1", correlation_id="A", flags=START)
+    scheduler.instance_idle(0, 0)
+    scheduler.enqueue(request, 0)
+    with pytest.raises(InvalidArgumentError, match="the model is not configured to handle such a flag"):
+        scheduler.reschedule(request, 1)
+
+
+@pytest.mark.parametrize("strategy", [DirectSettings(1), OldestSettings(1, DynamicBatcherSettings(1, (1,)))])
+def test_what_ran_for_longer_than_the_idle_time_cannot_run_again_and_its_slot_is_free(strategy) -> None:
+    settings = SequenceBatcherSettings("seq", strategy, 10 * MS, iterative=True)
+    scheduler = SequenceBatcher(settings, 1)
+    slow, waiting = Request("slow"), Request("waiting")
+    scheduler.instance_idle(0, 0)
+    assert [members(each) for each in scheduler.enqueue(slow, 0)] == ["slow"]
+    scheduler.enqueue(waiting, 1)
+    assert not scheduler.wake(10 * MS)
+    with pytest.raises(InvalidArgumentError, match=r"sequence 1 to model 'seq' must specify the START flag"):
+        scheduler.reschedule(slow, 11 * MS)
+    decisions = [*scheduler.released(slow, 11 * MS), *scheduler.instance_idle(0, 11 * MS)]
+    assert [members(each) for each in decisions] == ["waiting"]
+    scheduler.validate()
+
+
+def test_cancelling_what_is_over_or_was_never_admitted_changes_nothing() -> None:
+    for scheduler in (direct(1), oldest(1, 1)):
+        request = Request("A1", correlation_id="A", flags=START | END)
+        scheduler.instance_idle(0, 0)
+        assert scheduler.enqueue(request, 0)
+        assert not scheduler.released(request, 1)
+        assert not scheduler.cancel(request, 2)
+        assert not scheduler.cancel(Request("stranger"), 2)
+        scheduler.validate()
 
 
 def test_admission_refuses_in_tritons_words() -> None:

@@ -333,8 +333,27 @@ def test_a_request_made_outside_a_model_says_what_it_needs(server: Server):
     from tritonnb.backends.python import pb_utils
 
     request = pb_utils.InferenceRequest(model_name="double", requested_output_names=[], inputs=[])
-    with pytest.raises(pb_utils.TritonModelException, match="only a model that is being served"):
-        request.exec()
+    with ThreadPoolExecutor() as anybody, pytest.raises(pb_utils.TritonModelException, match="is being served"):
+        anybody.submit(request.exec).result()
+
+
+@pytest.mark.parametrize("place", ["auto_complete_config", "initialize"])
+def test_a_model_asks_others_only_while_it_serves(server: Server, write_model: Write, place: str):
+    ask = f"""
+    {"@staticmethod" if place == "auto_complete_config" else ""}
+    def {place}(*arguments):
+        ask("double", 1).exec()
+"""
+    write_model("caller", HEAD + ask)
+    with pytest.raises(TritonError, match="BLS is only supported during the 'execute' function"):
+        server.load("caller")
+
+
+def test_a_model_that_is_finalised_asks_no_others(server: Server, write_model: Write, caplog):
+    write_model("caller", HEAD + '\n    def finalize(self):\n        ask("double", 1).exec()\n')
+    server.load("caller")
+    server.stop()
+    assert "BLS is only supported during the 'execute' function." in caplog.text
 
 
 def test_models_define_metrics_that_go_with_them(server: Server, scripted):

@@ -22,6 +22,7 @@ from tritonclient.utils import InferenceServerException
 
 from tests.server.conftest import EXAMPLES, python_model
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.flag_help import HELP
 from tritonnb.flags import FlagParser, add_flags, server_options, warnings
 from tritonnb.server import Server
 
@@ -343,3 +344,12 @@ def test_a_stopping_server_lets_sequences_go_on_to_their_end():
             assert result.as_numpy("TOTAL").tolist() == [[2]]
         assert process.exit_status() == 0
         assert "successfully unloaded 'accumulate' version 1" in process.log
+
+
+def test_help_says_of_every_flag_what_it_is_for():
+    parser = FlagParser()
+    add_flags(parser)
+    flags = {action.option_strings[0].removeprefix("--") for action in parser._actions if action.dest != "help"}
+    assert all(action.help for action in parser._actions)
+    assert HELP.keys() <= flags, "help of a flag that there is not"
+    assert "--http-port N " in parser.format_help()

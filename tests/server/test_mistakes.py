@@ -12,10 +12,23 @@ import pytest
 
 import tritonnb as tnb
 from tests.server.conftest import EXAMPLES
+from tritonnb.cli import main
 from tritonnb.server import Server
 
 X = [[1.0, 2.0, 3.0, 4.0]]
 BATCHING = "max_batch_size: 3 dynamic_batching { }"
+
+
+class Foreign:
+    """An array of another library, or one that cannot be had as NumPy's."""
+
+    def __init__(self, content: np.ndarray[Any, Any] | Exception) -> None:
+        self.content = content
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        if isinstance(self.content, Exception):
+            raise self.content
+        return self.content if dtype is None else self.content.astype(dtype)
 
 
 def told(mistake: Callable[[], object]) -> str:
@@ -34,16 +47,88 @@ def told(mistake: Callable[[], object]) -> str:
         (np.zeros((1, 4), np.float32), "inputs of model 'add_sub' are given by name (INPUT0=, INPUT1=), got ndarray"),
         ({"INPUT0": "one"}, "input 'INPUT0' of model 'add_sub' is FP32, and could not convert string to float: 'one'"),
         ({"INPUT": X}, "unexpected inference input 'INPUT' for model 'add_sub': it has 'INPUT0', 'INPUT1'"),
+        (
+            {"INPUT0": Foreign(np.ones((1, 4)))},
+            "input 'INPUT0' of model 'add_sub' is FP32 (NumPy float32), got float64 in a Foreign: "
+            "convert it to float32",
+        ),
+        (
+            {"INPUT0": Foreign(RuntimeError("tensor on another device"))},
+            "input 'INPUT0' of model 'add_sub' is FP32, and tensor on another device",
+        ),
+        ({"INPUT0": X, "INPUT1": None}, "input 'INPUT1' of model 'add_sub' is FP32, and None is no array"),
+        (
+            {"INPUT0": np.float32(1), "INPUT1": np.float32(1)},
+            "[request id: <id_unknown>] input 'INPUT1' has no shape but model requires batch dimension for 'add_sub'",
+        ),
     ],
 )  # fmt: skip
 def test_an_input_that_cannot_be(server: Server, inputs: Any, words: str):
     assert told(lambda: server["add_sub"](inputs)) == words
 
 
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ({"outputs": "OUTPUT0"}, "outputs must be a list of output names, got 'OUTPUT0'"),
+        ({"outputs": 3}, "outputs must be a list of output names, got 3"),
+        ({"priority": -1}, "priority must be a whole number from 0 on, got -1"),
+        ({"priority": "high"}, "priority must be a whole number from 0 on, got 'high'"),
+        ({"timeout_us": 0.5}, "timeout_us must be a whole number from 0 on, got 0.5"),
+        ({"sequence_id": -1}, "sequence_id must be a whole number from 0 on or a text, got -1"),
+        ({"sequence_id": 1.5}, "sequence_id must be a whole number from 0 on or a text, got 1.5"),
+        ({"id": 5}, "id must be a text, got 5"),
+        ({"parameters": ["a"]}, "parameters must be a dict of texts, numbers or bools by name, got ['a']"),
+        ({"parameters": {"a": [1]}}, "parameters must be a dict of texts, numbers or bools by name, got {'a': [1]}"),
+    ],
+)
+def test_an_option_of_a_request_that_cannot_be(server: Server, option: dict[str, Any], words: str):
+    assert told(lambda: server["add_sub"](INPUT0=X, INPUT1=X, **option)) == f"model 'add_sub': {words}"
+
+
+def test_numbers_of_numpy_are_whole_numbers_too(server: Server):
+    options = {"timeout_us": np.int64(5), "priority": np.uint8(0), "sequence_id": np.int32(7)}
+    assert server["add_sub"](INPUT0=X, INPUT1=X, **options)["OUTPUT0"].tolist() == [[2.0, 4.0, 6.0, 8.0]]
+
+
 def test_a_model_that_is_called_otherwise(server: Server):
-    assert told(lambda: server["addsub"]) == (
-        "Request for unknown model: 'addsub' is not found; did you mean 'add_sub'?"
+    unknown = "Request for unknown model: 'addsub' is not found; did you mean 'add_sub'?"
+    assert told(lambda: server["addsub"]) == unknown
+    assert told(lambda: server.unload("addsub")) == unknown
+    assert told(lambda: server.stats("addsub")) == "requested model 'addsub' is not available; did you mean 'add_sub'?"
+
+
+@pytest.mark.parametrize("name", [0, None, b"add_sub"])
+def test_a_name_that_is_no_text_changes_nothing(server: Server, name: Any):
+    words = f"a model is asked for by its name, a text, got {name!r}"
+    for ask in (server.__getitem__, server.load, server.unload, lambda name: server.labels(name, "OUTPUT0")):
+        assert told(lambda ask=ask: ask(name)) == words
+    assert sorted(server) == ["add_sub", "identity_fp32", "string_upper"]
+
+
+def test_an_output_that_a_model_does_not_have(server: Server):
+    assert told(lambda: server.labels("add_sub", "OUT")) == (
+        "unexpected inference output 'OUT' for model 'add_sub': it has 'OUTPUT0', 'OUTPUT1'"
     )
+
+
+def test_a_configuration_that_is_no_text(server: Server):
+    assert told(lambda: server.load("add_sub", {"max_batch_size": 2})) == (
+        "the configuration of model 'add_sub' is given as JSON text, got dict: json.dumps(...) makes text of it"
+    )
+    assert server["add_sub"].config.max_batch_size == 8
+
+
+def test_a_server_that_has_been_stopped():
+    server = Server(EXAMPLES, port=0, model_control_mode="explicit", load_models=["add_sub"])
+    model = server["add_sub"]
+    server.stop()
+    mistakes = (model.stats, server.stats, server.index, lambda: model(INPUT0=X, INPUT1=X), lambda: server["add_sub"],
+                lambda: server.load("add_sub"), lambda: list(server), lambda: server.record().__enter__())  # fmt: skip
+    for mistake in mistakes:
+        with pytest.raises(tnb.TritonError, match=r"^the server has been stopped$"):
+            mistake()
+    assert repr(model) == "model 'add_sub' (the server has been stopped)"
 
 
 @pytest.mark.parametrize(
@@ -54,10 +139,22 @@ def test_a_model_that_is_called_otherwise(server: Server):
         ({"model_control_mode": "manual"}, "model_control_mode cannot be 'manual': one of 'none', 'explicit', 'poll'"),
         ({"rate_limit": "on"}, "rate_limit cannot be 'on': one of 'off', 'execution_count'"),
         ({"port": 99_999}, "cannot listen on 127.0.0.1:99999: ports end at 65535"),
+        ({"port": -1}, "cannot listen on 127.0.0.1:-1: ports end at 65535"),
+        ({"port": "8000"}, "cannot listen on 127.0.0.1:8000: a port is a whole number, got '8000'"),
+        ({"grpc_port": 80.5}, "cannot listen on 127.0.0.1:80.5: a port is a whole number, got 80.5"),
+        ({"model_repository": 5}, "model_repository must be a path or several, got 5"),
+        ({"model_repository": None}, "model_repository must be a path or several, got None"),
+        ({"load_models": "add_sub"}, "load_models must be a list of names, got 'add_sub'"),
+        ({"load_models": ["add_sub"]}, "load_models needs model_control_mode='explicit'"),
+        ({"exit_timeout": -1}, "exit_timeout must be a number from 0 on, got -1"),
+        ({"repository_poll_secs": "x"}, "repository_poll_secs must be a number from 0 on, got 'x'"),
+        ({"backend_config": "onnx"}, "backend_config must be a dict of dicts, got 'onnx'"),
+        ({"http": {"max_input_size": 1}}, "http must be HttpOptions(...), got {'max_input_size': 1}"),
+        ({"trace": "file"}, "trace must be TraceOptions(...), got 'file'"),
     ],
 )  # fmt: skip
 def test_an_option_that_there_is_not(options: dict[str, Any], words: str):
-    assert told(lambda: Server(**options)) == words
+    assert told(lambda: Server(**{"port": 0, **options})) == words
 
 
 @pytest.mark.parametrize(
@@ -74,6 +171,7 @@ def test_a_field_of_a_functions_configuration(server: Server, fields: dict[str, 
     def m(X: tnb.FP32[1]) -> tnb.FP32[1]:
         return X
 
+    assert told(lambda: server.model("m")) == "a function is served as a model, not 'm'"
     text = told(lambda: server.model(m, **fields))
     assert text.startswith("model 'm': Message type ")
     assert text.endswith(words)
@@ -105,17 +203,127 @@ def test_a_field_of_a_running_configuration(server: Server):
     [
         ([5], "an arrival is an Arrival or (time in µs, rows), got 5"),
         ([(0, 9)], "inference request batch-size must be <= 3 for 'simulated', got 9"),
+        ([(-1, 1)], "an arrival has a time in µs from 0 on, and rows from 1 on, got -1 and 1"),
+        ([(0, 0)], "an arrival has a time in µs from 0 on, and rows from 1 on, got 0 and 0"),
+        ([("a", 1)], "an arrival has a time in µs from 0 on, and rows from 1 on, got 'a' and 1"),
+        ([(0, 1.5)], "an arrival has a time in µs from 0 on, and rows from 1 on, got 0 and 1.5"),
+        (5, "arrivals are a list of Arrival or of (time in µs, rows), got 5"),
     ],
 )
 def test_an_arrival_that_cannot_be(arrivals: list[Any], words: str):
     assert told(lambda: tnb.simulate(BATCHING, arrivals, tnb.fixed(1))) == words
 
 
+@pytest.mark.parametrize(
+    ("mistake", "words"),
+    [
+        (lambda: tnb.poisson(0, 1, seed=1), "rate must be positive, got 0"),
+        (lambda: tnb.constant(5, -1), "duration must be positive, got -1"),
+        (lambda: tnb.bursts(2, 0, 1), "every_ms must be positive, got 0"),
+        (lambda: tnb.sequences([2, 0], every_us=5), "length must be positive, got 0"),
+        (
+            lambda: tnb.sequences(3, every_us=5),  # type: ignore[arg-type]
+            "lengths are a list of numbers of requests, one for each sequence, got 3",
+        ),
+        (lambda: tnb.ClosedLoop(0, 5), "clients must be positive, got 0"),
+        (lambda: tnb.ClosedLoop(2, 5, think_us=-1), "think_us must not be negative, got -1"),
+        (lambda: tnb.table({}), "a service-time table needs milliseconds for at least one batch size, got {}"),
+        (lambda: tnb.measured({}), "these statistics know of no execution, so no service time is known"),
+        (lambda: tnb.theory("rec"), "theory needs a recording, got str"),  # type: ignore[arg-type]
+        (
+            lambda: tnb.worksheet().check(5),
+            "an answer is text such as 'A BC' or a list such as ['A', 'BC'] or [['A'], ['B', 'C']], got 5",
+        ),
+    ],
+)
+def test_a_workload_or_a_service_time_that_cannot_be(mistake: Callable[[], object], words: str):
+    assert told(mistake) == words
+
+
+@pytest.mark.parametrize(
+    ("config", "service", "words"),
+    [
+        (None, tnb.fixed(1), "a configuration is a ModelConfig, its text or the path of its file, got None"),
+        ("/no/m.pbtxt", tnb.fixed(1), "the configuration '/no/m.pbtxt' cannot be read: No such file or directory"),
+        ("max_batch_size: -1", tnb.fixed(1), "'max_batch_size' must be non-negative value for simulated"),
+        (
+            "max_batch_size: 4 dynamic_batching { preferred_batch_size: 8 }",
+            tnb.fixed(1),
+            "dynamic batching preferred size must be <= max batch size for simulated",
+        ),
+        (
+            'name: "m" ensemble_scheduling { }',
+            tnb.fixed(1),
+            "model 'm' is an ensemble, which runs nothing itself: try its steps",
+        ),
+        (BATCHING, 5, "a service model is a function, such as fixed(5) gives, got 5"),
+        (
+            BATCHING,
+            tnb.fixed(-1),
+            "a service model gives nanoseconds from 0 on for a number of rows, got -1000000 for 1",
+        ),
+    ],
+)
+def test_a_simulation_that_cannot_be(config: Any, service: Any, words: str):
+    assert told(lambda: tnb.simulate(config, [(0, 1)], service)) == words
+
+
+def test_a_simulation_in_which_all_is_refused_says_why():
+    rec = tnb.simulate("max_batch_size: 4 sequence_batching { }", [(0, 1), (5, 1)], tnb.fixed(1))
+    assert rec.verdict() == (
+        "Nothing was executed: 2 refused, the first with 'inference request to model 'simulated' must specify a "
+        "non-zero or non-empty correlation ID'."
+    )
+
+
+def test_a_load_of_what_is_no_model_and_a_dashboard_of_one_that_there_is_not(server: Server):
+    assert told(lambda: tnb.load(server, clients=1, requests=1)) == (  # type: ignore[arg-type]
+        "a load needs a model, server['NAME'] or http://HOST:PORT/v2/models/NAME, got Server"
+    )
+    assert told(lambda: server.dashboard("addsub")).startswith("Request for unknown model: 'addsub' is not found")
+
+
+def test_a_value_that_a_field_cannot_have_changes_nothing(server: Server):
+    config = server["add_sub"].config
+    assert told(lambda: setattr(config, "max_batch_size", "x")).startswith("field 'max_batch_size' cannot be 'x': ")
+    assert told(lambda: setattr(config, "dynamic_batching", {})).startswith("field 'dynamic_batching' cannot be {}: ")
+    assert told(lambda: setattr(config, "input", [5])).startswith("field 'input' cannot be [5]: ")
+    assert config.diff() == ""
+    config.input = config.input
+    assert config.diff() == ""
+
+
 def test_a_field_to_try():
     rec = tnb.simulate(BATCHING, [(0, 1)], tnb.fixed(1))
+    assert told(lambda: rec.median_ms(2)) == "no batch of 2 rows ran"
     assert told(lambda: rec.what_if(max_queue_delay=3)) == (
-        "the configuration has no field 'max_queue_delay' to edit; did you mean 'max_queue_delay_microseconds'?"
+        "the configuration of model 'simulated' has no field 'max_queue_delay' to edit; did you mean "
+        "'max_queue_delay_microseconds'?"
     )
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "[Errno 2] No such file or directory: '{path}'"),
+        ("{", "{path} is no trace file: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
+        ("[1]", "{path} is no trace file: it is not a list of entries with an 'id'"),
+        ('{"id": 1}', "{path} is no trace file: it is not a list of entries with an 'id'"),
+    ],
+)
+def test_a_trace_file_that_is_none(tmp_path: Path, capsys, content: str | None, words: str):
+    path = tmp_path / "trace.json"
+    if content is not None:
+        path.write_text(content)
+    assert main(["trace", str(path), "-o", str(tmp_path / "out.json")]) == 1
+    assert capsys.readouterr().err == words.replace("{path}", str(path)) + "\n"
+    assert not (tmp_path / "out.json").exists()
+
+
+def test_a_directory_that_cannot_be_written(tmp_path: Path, capsys):
+    (tmp_path / "file").write_text("")
+    assert main(["models", str(tmp_path / "file")]) == 1
+    assert "Not a directory" in capsys.readouterr().err
 
 
 def test_a_model_in_place_of_a_repository(tmp_path: Path, capsys):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tritonnb.core.errors import InvalidArgumentError
+from tests.server.conftest import python_model
+from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.server import Server
 
 MODELS = Path(__file__).parents[1] / "models"
@@ -46,6 +48,30 @@ def test_sequences_keep_their_own_totals(accumulate: Server):
     assert add(accumulate, 2, 7) == 3
     assert add(accumulate, 20, 8, sequence_end=True) == 30
     assert add(accumulate, 3, 7, sequence_end=True) == 6
+
+
+def test_a_stopping_server_that_waits_for_sequences_is_gone_when_the_last_has_ended():
+    options = {"model_control_mode": "explicit", "load_models": ["accumulate"], "wait_for_sequences": True}
+    server = Server(MODELS, port=0, **options)
+    for sequence_id in (7, 8):
+        add(server, 1, sequence_id, sequence_start=True)
+    model = server["accumulate"]
+    stopped = threading.Thread(target=server.stop)
+    stopped.start()
+    assert int(model(INPUT0=[[2]], sequence_id=7, sequence_end=True)["TOTAL"][0, 0]) == 3
+    assert int(model(INPUT0=[[3]], sequence_id=8)["TOTAL"][0, 0]) == 4
+    assert stopped.is_alive()
+    assert int(model(INPUT0=[[4]], sequence_id=8, sequence_end=True)["TOTAL"][0, 0]) == 8
+    stopped.join(30)
+    assert not stopped.is_alive()
+
+
+def test_a_stopping_server_does_not_wait_for_sequences_that_were_idle_for_too_long(write_model: Callable[..., Path]):
+    config = "sequence_batching { max_sequence_idle_microseconds: 50000 }"
+    server = Server(write_model("m", python_model("x"), config), port=0, wait_for_sequences=True)
+    server["m"](X=[[1.0]], sequence_id=7, sequence_start=True)
+    server.stop()
+    assert not server.alive
 
 
 def test_a_request_of_an_unknown_sequence_needs_the_start_flag(accumulate: Server):
@@ -135,6 +161,26 @@ def test_an_iterative_sequence_runs_until_the_model_lets_it_go(write_model: Call
         assert len(rec.batches) == 4
         assert server["m"].stats()["inference_count"] == 4
         assert server["m"](X=[[1.0]])["Y"].item() == 1
+
+
+BOTH = """
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        requests[0].set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", requests[0].inputs()[0].as_numpy())])]
+"""
+
+
+def test_a_batch_that_fails_does_not_run_again(write_model: Callable[..., Path]):
+    repository = write_model("m", BOTH, "sequence_batching { iterative_sequence: true }")
+    with Server(repository, port=0) as server:
+        with server.record() as rec:
+            for _ in range(2):
+                with pytest.raises(TritonError, match="Expected a None object in the execute function return list"):
+                    server["m"](X=[[4.0]])
+        assert len(rec.batches) == 2
 
 
 def test_only_an_iterative_model_may_reschedule(write_model: Callable[..., Path]):

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tritonclient.grpc import model_config_pb2 as pb
 
+from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.recording.simulate import simulate
 from tritonnb.simulation import (
     Arrival,
@@ -108,7 +109,7 @@ def test_generators_give_arrivals_in_order():
 def test_service_times_follow_their_models():
     assert table({1: 10, 2: 12, 4: 20})(3) == 16_000_000
     assert table({2: 5})(9) == 5_000_000
-    with pytest.raises(ValueError, match="at least one batch size"):
+    with pytest.raises(InvalidArgumentError, match="at least one batch size"):
         table({})
     part = {"count": 2, "ns": 2_000_000}
     entry = {"batch_size": 4, "compute_input": part, "compute_infer": part, "compute_output": part}

@@ -96,6 +96,13 @@ def test_what_a_client_wants_traced_is_traced_at_any_rate(rate: int, count: int)
     assert not TraceSetting(TraceOptions(rate=1)).sample(wanted=True)  # the level is OFF
 
 
+def test_an_id_that_is_no_utf8_leaves_the_file_legible(path: Path):
+    server = Server(file=str(path), levels=STAMPS, rate=1)
+    server.infer(id="a\udcff")
+    server.tracer.close()
+    assert [each["request_id"] for each in read(path) if "request_id" in each] == ["a\ufffd"]
+
+
 def test_tensors_are_traced_when_asked_for(path: Path):
     server = Server(file=str(path), levels=EVERYTHING, rate=1)
     words = np.array([b'say "a"', b"b"], dtype=object)

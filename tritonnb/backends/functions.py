@@ -48,8 +48,10 @@ def config_of(function: Function, fields: Mapping[str, Any]) -> pb.ModelConfig:
     Raises
     ------
     InvalidArgumentError
-        If an annotation is missing or a field unknown.
+        If it is no function, an annotation is missing, or a field unknown.
     """
+    if not callable(function):
+        raise InvalidArgumentError(f"a function is served as a model, not {function!r}")
     name = fields.get("name", getattr(function, "__name__", "function"))
     signature = inspect.signature(function, eval_str=True)
     config = pb.ModelConfig(name=name, backend=FunctionBackend.name)

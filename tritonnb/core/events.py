@@ -240,7 +240,7 @@ def unpack(packed: Packed) -> Event:
     """The event that was packed."""
     name = packed[0]
     if name == "BatchSent":
-        return _unpack_batch_sent(packed)
+        return BatchSent(*(*packed[1:_BATCH_SENT], members_of(packed), slots_of(packed), facts_of(packed)))
     if name == "BatchExecuted":
         flat = iter(packed[_BATCH_EXECUTED:])
         requests = tuple(zip(flat, flat, flat, flat, flat, strict=True))
@@ -255,16 +255,21 @@ def members_of(batch_sent: Packed) -> tuple[int | None, ...]:
     return batch_sent[at : at + batch_sent[at - 1]]
 
 
+def slots_of(batch_sent: Packed) -> tuple[int, ...] | None:
+    """The ``slots`` of a packed `BatchSent`."""
+    at = _BATCH_SENT + 2 + batch_sent[_BATCH_SENT]
+    return batch_sent[at : at + batch_sent[at - 1]] or None
+
+
+def facts_of(batch_sent: Packed) -> dict[str, Any]:
+    """The ``facts`` of a packed `BatchSent`."""
+    at = _BATCH_SENT + 2 + batch_sent[_BATCH_SENT]
+    rest = batch_sent[at + batch_sent[at - 1] :]
+    half = len(rest) // 2
+    return dict(zip(rest[:half], rest[half:], strict=True))
+
+
 def failures_of(batch_executed: Packed) -> int:
     """How many requests of a packed `BatchExecuted` failed."""
-    return sum(map(bool, batch_executed[_BATCH_EXECUTED + 4 :: 5]))
-
-
-def _unpack_batch_sent(packed: Packed) -> BatchSent:
-    members = members_of(packed)
-    at = _BATCH_SENT + 1 + len(members) + 1
-    slots = packed[at : at + packed[at - 1]]
-    rest = packed[at + len(slots) :]
-    half = len(rest) // 2
-    facts = dict(zip(rest[:half], rest[half:], strict=True))
-    return BatchSent(*(*packed[1:_BATCH_SENT], members, slots or None, facts))
+    reasons = batch_executed[_BATCH_EXECUTED + 4 :: 5]
+    return len(reasons) - reasons.count("")

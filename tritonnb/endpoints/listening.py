@@ -134,6 +134,8 @@ class Endpoints:
 
     async def _listen(self, service: str, host: str, ports: range | list[int], make: Callable[[int], E]) -> E:
         for port in ports:
+            if not isinstance(port, int):
+                raise InvalidArgumentError(f"cannot listen on {host}:{port}: a port is a whole number, got {port!r}")
             if not 0 <= port <= _LAST_PORT:  # uvloop would take the remainder
                 raise InvalidArgumentError(f"cannot listen on {host}:{port}: ports end at {_LAST_PORT}")
             endpoint = make(port)
@@ -141,7 +143,7 @@ class Endpoints:
                 await endpoint.start()
             except (OSError, OverflowError) as error:
                 if getattr(error, "errno", None) != errno.EADDRINUSE:
-                    raise InvalidArgumentError(f"cannot listen on {host}:{port}: {error}") from error
+                    raise InvalidArgumentError(f"cannot listen on {host}:{port}: {error}") from None
             else:
                 self._started.append(endpoint)
                 return endpoint

@@ -5,18 +5,32 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
+from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.core.datatypes import BYTES, DataType, encode_bytes
 from tritonnb.core.errors import InternalError, InvalidArgumentError
 from tritonnb.core.messages import Tensor, UndecodedTensor
 from tritonnb.endpoints.classification import classify
 from tritonnb.model_config.identity import ENSEMBLE
-from tritonnb.runtime.served import Served
+from tritonnb.model_config.schema import ModelSpec
 from tritonnb.runtime.shared_memory import Part, fill
 
 _MAX_INT64 = 2**63 - 1
+
+
+class Answering(Protocol):
+    """What an answer has to know of the model that gave it."""
+
+    name: str
+    version: int
+    config: pb.ModelConfig
+    spec: ModelSpec
+
+    def labels(self, output_name: str) -> list[str] | None:
+        """The lines of an output's ``label_filename``; None where it has none."""
 
 
 @dataclass(slots=True)
@@ -102,7 +116,7 @@ def contents(tensor: Tensor) -> bytes | memoryview:
     return np.ascontiguousarray(array).data.cast("B")
 
 
-def fill_region(served: Served, tensor: Tensor, region: Part) -> None:
+def fill_region(served: Answering, tensor: Tensor, region: Part) -> None:
     """Write an output where the client wants it.
 
     Raises
@@ -118,7 +132,7 @@ def fill_region(served: Served, tensor: Tensor, region: Part) -> None:
         raise
 
 
-def classified(served: Served, tensor: Tensor, count: int) -> Tensor:
+def classified(served: Answering, tensor: Tensor, count: int) -> Tensor:
     """An output as its ``count`` best classes.
 
     Raises

@@ -30,12 +30,7 @@ def validate(config: Any) -> None:
         The first rule that is broken.
     """
     check_identity(config)
-    if config.max_batch_size < 0:
-        raise InvalidArgumentError(f"'max_batch_size' must be non-negative value for {config.name}")
-    if config.HasField("dynamic_batching"):
-        _check_dynamic_batching(config)
-    if config.HasField("sequence_batching"):
-        _check_sequence_batching(config)
+    check_scheduling(config)
     if config.platform == ENSEMBLE or config.HasField("ensemble_scheduling"):
         check_ensemble_scheduling(config)
     _check_metrics(config)
@@ -44,6 +39,22 @@ def validate(config: Any) -> None:
             f"Response Cache does not currently support model {config.name} with 'decoupled' transaction "
             "policy. Please disable the response cache."
         )
+
+
+def check_scheduling(config: Any) -> None:
+    """Check what schedulers are made of; nothing else need be there.
+
+    Raises
+    ------
+    InvalidArgumentError
+        The first rule that is broken.
+    """
+    if config.max_batch_size < 0:
+        raise InvalidArgumentError(f"'max_batch_size' must be non-negative value for {config.name}")
+    if config.HasField("dynamic_batching"):
+        _check_dynamic_batching(config)
+    if config.HasField("sequence_batching"):
+        _check_sequence_batching(config)
 
 
 def _check_metrics(config: Any) -> None:

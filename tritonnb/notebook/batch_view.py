@@ -16,6 +16,7 @@ import weakref
 from collections import deque
 from contextlib import suppress
 from importlib import import_module
+from itertools import repeat, starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +27,9 @@ from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.events import BatchSent, Packed, RequestArrived, pack, unpack
-from tritonnb.notebook.feed import MOST_BATCHES, TICKS, Feed, Json
+from tritonnb.notebook.feed import MOST_BATCHES, Feed, Json
 from tritonnb.notebook.last_state import LIVE, KeepsLastState
+from tritonnb.notebook.told import MODEL, TICKS
 from tritonnb.runtime.served_model import ServedModel
 from tritonnb.scheduling.sequence_batcher import SequenceBatcher
 
@@ -44,6 +46,8 @@ _TICK_S, _BUSY_S, _UNSEEN_S = 0.1, 0.2, 1.0
 _IDLE_NS, _REST_NS, _HISTORY_NS = 500_000_000, 3_000_000_000, 10_000_000_000
 #: Events folded before other threads have their turn: less than a millisecond.
 _AT_ONCE = 1000
+#: Events of which the last state is drawn.
+_RECENT = 2000
 #: Of the time, what pictures for who has no kernel may take.
 _STILL_SHARE = 0.01
 #: What draws the last state. Importing it takes a while, which is spent better before requests come than between them.
@@ -91,9 +95,8 @@ def view(recording: Recording) -> BatchView:
     """
     models = sorted({each.model for each in recording.events if isinstance(each, RequestArrived | BatchSent)})
     if len(models) != 1:
-        raise InvalidArgumentError(
-            f"a view shows one model, and this is a recording of {', '.join(models) or 'no model'}: use rec.of()"
-        )
+        found = f"{', '.join(models)}: use rec.of()" if models else "no model"
+        raise InvalidArgumentError(f"a view shows one model, and this is a recording of {found}")
     one = recording.of(models[0])
     begin, end = one.span_ns
     config = one.configs.get(models[0], pb.ModelConfig())
@@ -166,7 +169,7 @@ class LiveBatchView(BatchView):
         self._server = model.server
         self._name = model.name
         self._events: deque[Packed] = deque()
-        self._recent: deque[Packed] = deque(maxlen=2000)
+        self._recent: deque[Packed] = deque(maxlen=_RECENT)
         self._feed = self._server.call(self._begin)
         self._stateful = self._feed.config.HasField("sequence_batching")
         self._stop = threading.Event()
@@ -268,9 +271,9 @@ class LiveBatchView(BatchView):
                 saved_ns, stale = now, False
 
     def _drain(self) -> None:
-        packed = [self._events.popleft() for _ in range(len(self._events))]
-        mine = [each for each in packed if each[2] == self._name]
-        self._recent.extend(mine)
+        packed = starmap(self._events.popleft, repeat((), len(self._events)))
+        mine = [each for each in packed if each[MODEL] == self._name]
+        self._recent.extend(mine[-_RECENT:])
         for at in range(0, len(mine), _AT_ONCE):
             self._feed.take(mine[at : at + _AT_ONCE])
             time.sleep(0)  # whoever waits for the interpreter need not wait for its switch interval

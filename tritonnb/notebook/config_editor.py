@@ -8,7 +8,6 @@ also looks, once a second, whether the file or the running configuration was cha
 from __future__ import annotations
 
 import contextlib
-import difflib
 import html
 import queue
 import threading
@@ -21,17 +20,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import anywidget
 import traitlets
-from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
-from tritonnb.core.errors import TritonError
-from tritonnb.model_config.diagnose import Diagnosis, Problem, diagnose, problem_of
-from tritonnb.model_config.diff import changed_fields, effect_of, replaced
+from tritonnb.core.errors import TritonError, UnavailableError
 from tritonnb.model_config.edit import edit_text
-from tritonnb.model_config.normalize import without_defaults
 from tritonnb.model_config.parse import ConfigSyntaxError, parse_text
 from tritonnb.model_config.write import write_text
-from tritonnb.notebook.config_form import form_of, set_field
+from tritonnb.notebook.config_form import set_field
+from tritonnb.notebook.config_report import report_on, text_of
 from tritonnb.notebook.field_help import schema
 from tritonnb.notebook.last_state import KeepsLastState
 
@@ -52,6 +48,8 @@ _APPLIED = {
 _COMPLETED = "Nothing to apply: where no batcher is written, the model or its backend asks for dynamic_batching."
 
 _FAILED = "The model failed to load and is not served: mend its configuration and apply it."
+
+_UNLOADED = "The model has been unloaded: this is its last configuration. Load it again to apply another one."
 
 #: The editors that are open, by server and model: showing one twice shows the same.
 _open: weakref.WeakKeyDictionary[Any, dict[str, ConfigEditor]] = weakref.WeakKeyDictionary()
@@ -119,6 +117,7 @@ class ConfigEditor(KeepsLastState, anywidget.AnyWidget):
         self._handle: ModelHandle | None = model
         self._path = path
         self._file = _Seen.of(self._path)
+        self._loaded = True
         self._running = self._running_config()
         self._failure = self._failure_of_file()
         self._running_text = self._text_of(self._running)
@@ -235,7 +234,7 @@ class ConfigEditor(KeepsLastState, anywidget.AnyWidget):
             handle = self._handle
             if handle is not None and not handle.server.alive:
                 self._end()
-            with contextlib.suppress(RuntimeError):  # the server was stopped meanwhile
+            with contextlib.suppress(UnavailableError, RuntimeError):  # server or editor ended meanwhile
                 job()
             self.keep_last_state()
 
@@ -268,7 +267,13 @@ class ConfigEditor(KeepsLastState, anywidget.AnyWidget):
         try:
             running = self._running_config()
         except TritonError:
-            return  # unloaded
+            if self._loaded:
+                self._say("error", _UNLOADED)
+            self._loaded = False
+            return
+        if not self._loaded:
+            self._say("", "The model is loaded again.")
+        self._loaded = True
         if running != self._running:
             self._failure = self._failure_of_file()
             untouched = self.text == self._running_text
@@ -331,19 +336,8 @@ class ConfigEditor(KeepsLastState, anywidget.AnyWidget):
         self.status = {**self.status, "outcome": outcome, "level": level}
 
     def _report(self, text: str) -> dict[str, Any]:
-        found, problems = diagnose(text, self._checked), []
-        if found.parsed is not None and self._failure is not None and self._failure[0] == text:
-            problems.append(problem_of(self._failure[1], text, found.parsed))
-        return {
-            "text": text,
-            "problems": [_problem(each) for each in found.problems or problems],
-            "form": None if found.parsed is None else form_of(found.parsed.config),
-            "effect": "" if found.checked is None else self._effect_of(found.checked),
-            "diff": _diff(self._running_text, text, "file" if self._running is None else "running"),
-        }
-
-    def _effect_of(self, wanted: Any) -> str:
-        return "loaded" if self._running is None else effect_of(self._running, wanted)
+        report: dict[str, Any] = report_on(text, self._checked, self._running, self._running_text, self._failure)
+        return report
 
     def _checked(self, config: Any) -> Any:
         server = self._model().server
@@ -373,24 +367,11 @@ class ConfigEditor(KeepsLastState, anywidget.AnyWidget):
         self._running, self._running_text = running, text
 
     def _text_of(self, running: Any) -> str:
-        """What runs, as text: the file's own words where there is a file, changed where it says otherwise."""
-        if running is None:
-            return self._file.text or ""
-        found = None if self._file.text is None else diagnose(self._file.text, self._checked)
-        if found is None or found.parsed is None or found.checked is None:
-            return str(text_format.MessageToString(without_defaults(running), use_short_repeated_primitives=True))
-        assert self._file.text is not None
-        return edit_text(self._file.text, _like(found, running))
+        return text_of(running, self._file.text, self._checked)
 
 
 def _scheduling(config: Any) -> Any:
     return None if config is None else config.WhichOneof("scheduling_choice")
-
-
-def _like(found: Diagnosis, running: Any) -> Any:
-    """A file's configuration with the fields in which something else runs."""
-    assert found.parsed is not None
-    return replaced(found.parsed.config, running, changed_fields(found.checked, running))
 
 
 def _on_message(editor: ConfigEditor, content: dict[str, Any], buffers: Any) -> None:
@@ -411,13 +392,3 @@ _ACTIONS: dict[str, Callable[[ConfigEditor], Any]] = {
     "save": ConfigEditor._save,
     "take_file": ConfigEditor._take_file,
 }
-
-
-def _problem(problem: Problem) -> dict[str, Any]:
-    fix = None if problem.fix is None else {"label": problem.fix.label, "text": problem.fix.text}
-    return {"message": problem.message, "line": problem.line, "column": problem.column, "fix": fix}
-
-
-def _diff(before: str, after: str, name: str) -> list[str]:
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), name, "edited", lineterm="", n=2)
-    return list(lines)

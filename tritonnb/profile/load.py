@@ -142,6 +142,10 @@ def load(
 def _target(model: ModelHandle | str, over: str) -> Target:
     if isinstance(model, str):
         return OverHttp(model)
+    if not hasattr(model, "served"):
+        raise InvalidArgumentError(
+            f"a load needs a model, server['NAME'] or http://HOST:PORT/v2/models/NAME, got {type(model).__name__}"
+        )
     if over == "process":
         return InProcess(model)
     if over != "http":
@@ -267,7 +271,7 @@ class Load:
         try:
             with server.record() as recording:
                 yield recording
-        except RuntimeError:
+        except UnavailableError:
             if server.alive:
                 raise
 
@@ -275,7 +279,7 @@ class Load:
         """What concerns the model; of an ensemble everything, since other models do its work."""
         name = self._target.spec.name
         config = None if recording is None else recording.configs.get(name)
-        if recording is None or (config is not None and config.HasField("ensemble_scheduling")):
+        if recording is None or not recording.events or (config is not None and config.HasField("ensemble_scheduling")):
             return recording
         return recording.of(name)
 

@@ -45,8 +45,8 @@ def wait(finished: Future[T], timeout: float | None, told: Callable[[], str], st
     try:
         with _line() as tell:
             while not finished.done() and (left := end - time.monotonic()) > 0:
-                futures.wait([finished], min(left, _LOOK_S))
-                tell(told())
+                if not futures.wait([finished], min(left, _LOOK_S)).done:
+                    tell(told())
             return finished.result(0)
     except KeyboardInterrupt:
         stop()
@@ -55,24 +55,26 @@ def wait(finished: Future[T], timeout: float | None, told: Callable[[], str], st
 
 @contextmanager
 def _line() -> Iterator[Callable[[str], None]]:
-    """A line of the notebook to tell the progress on, empty before the first word and after the end."""
+    """A line of the notebook to tell the progress on: none before the first word, and empty after the end."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     if getattr(shell, "kernel", None) is None:
         yield lambda text: None
         return
-    from IPython.display import HTML, display
+    from IPython.display import HTML, DisplayHandle
 
-    shown = display(HTML(""), display_id=True)
+    line = DisplayHandle()
     said = ""
 
     def tell(text: str) -> None:
         nonlocal said
         if text != said:
-            said = text
-            shown.update(HTML(f"<i>{html.escape(text)}</i>"))
+            show: Callable[[HTML], None] = line.update if said else line.display
+            said = text  # before it is shown: who interrupts that shall find the line empty, too
+            show(HTML(f"<i>{html.escape(text)}</i>"))
 
     try:
         yield tell
     finally:
-        shown.update(HTML(""))
+        if said:
+            line.update(HTML(""))

@@ -127,6 +127,8 @@ class LoadResult:
         if not self.requests:
             return f"{self.title}: nothing was answered."
         found = self.summary()
+        if not len(self.latencies_ms):
+            return f"{self.title}: {found['requests']} requests in {found['duration_s']:.1f} s, all failed."
         intended = f" of {self.intended_rate:.0f}/s intended" if self._has_rate() else ""
         failed = f"{self.failed} failed" if self.failed else "none failed"
         text = (
@@ -178,7 +180,7 @@ class LoadResult:
         return f"<p><b>{html.escape(self.verdict())}</b></p><table><tbody>{rows}</tbody></table><ul>{errors}</ul>"
 
     def _table(self) -> list[tuple[str, str]]:
-        shown = [(name, value) for name, value in self.summary().items() if value is not None]
+        shown = [(name, each) for name, each in self.summary().items() if each is not None and not math.isnan(each)]
         return [(_words(name), _show(name, value)) for name, value in shown]
 
     def _has_rate(self) -> bool:

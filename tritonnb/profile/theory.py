@@ -115,7 +115,7 @@ def theory(rec: Recording) -> Theory:
     Raises
     ------
     InvalidArgumentError
-        If it is of no model or of several (see `Recording.of`), or lasted no time.
+        If it is no recording, of no model or of several (see `Recording.of`), or lasted no time.
 
     Examples
     --------
@@ -125,10 +125,12 @@ def theory(rec: Recording) -> Theory:
     >>> abs(found.little / found.in_system - 1) < 0.01
     True
     """
+    if not isinstance(rec, Recording):
+        raise InvalidArgumentError(f"theory needs a recording, got {type(rec).__name__}")
     models = {each.model for each in rec.requests}
     if len(models) != 1:
-        names = ", ".join(sorted(models)) or "no model"
-        raise InvalidArgumentError(f"theory needs a recording of one model, and this is of {names}: use rec.of()")
+        found = f"{', '.join(sorted(models))}: use rec.of()" if models else "no model"
+        raise InvalidArgumentError(f"theory needs a recording of one model, and this is of {found}")
     begin = min(each.received_ns for each in rec.requests)
     span_ns = max(each.exec_end_ns for each in rec.requests) - begin
     if span_ns <= 0:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import count, islice, takewhile
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.simulation.arrivals import PROCESSES, Arrival, ClosedLoop, times_us
+from tritonnb.simulation.arrivals import PROCESSES, Arrival, ClosedLoop, arrivals_of, require_positive, times_us
 
 #: Correlation IDs of the sequences that loads make up; two loads at once must not share one.
 _sequence_ids = count(1)
@@ -112,7 +112,7 @@ def workload(
     InvalidArgumentError
         If they contradict each other or are out of range.
     """
-    _check_positive(
+    require_positive(
         rate=rate, clients=clients, duration=duration, requests=requests, size=size, burst=burst, sequences=sequences
     )
     if sequence_length < 0:
@@ -121,7 +121,6 @@ def workload(
     if isinstance(arrivals, ClosedLoop):
         _refuse("a ClosedLoop", rate=rate, clients=clients, size=size)
         loop = arrivals
-        _check_positive(clients=loop.clients, requests=loop.requests, size=loop.size)
         limit = min(limits[0], loop.requests)
         return Clients(loop.clients, limit, limits[1], loop.think_us, loop.size, sequence_length=sequence_length)
     if arrivals is not None and not isinstance(arrivals, str):
@@ -147,15 +146,12 @@ def workload(
 
 
 def _listed(arrivals: Iterable[Arrival | tuple[float, int]], requests: float, duration: float) -> OpenLoop:
-    made = [each if isinstance(each, Arrival) else Arrival(*each) for each in arrivals]
-    made.sort(key=lambda each: each.time_us)
+    made = sorted(arrivals_of(arrivals), key=lambda each: each.time_us)
     kept = [each for each in made if each.time_us < duration * 1e6]
     if requests < len(kept):
         kept = kept[: int(requests)]
     if not kept:
         raise InvalidArgumentError("the list of arrivals is empty: there is nothing to send")
-    if kept[0].time_us < 0:
-        raise InvalidArgumentError(f"an arrival's time must not be negative, got {kept[0].time_us} µs")
     span = kept[-1].time_us / 1e6
     # The last arrival ends no gap, so n arrivals span n - 1 of them.
     return OpenLoop(kept, (len(kept) - 1) / span if span else math.inf)
@@ -177,12 +173,6 @@ def _sequence(plain: Arrival, length: int) -> Iterator[Arrival]:
         sequence_id = next(_sequence_ids)
         for step in range(length):
             yield replace(plain, sequence_id=sequence_id, sequence_start=step == 0, sequence_end=step == length - 1)
-
-
-def _check_positive(**given: float | None) -> None:
-    for name, value in given.items():
-        if value is not None and not value > 0:
-            raise InvalidArgumentError(f"{name} must be positive, got {value}")
 
 
 def _refuse(what: str, **given: object) -> None:

@@ -26,6 +26,13 @@ _MEASURES = {
     "refused": "{:.0f}",
 }
 
+_RECORDED = "recorded"
+_REMARK = "Before and after are simulated: these arrivals, these times of executions, and nothing else that takes time."
+_LIVE_REMARK = (
+    " What was recorded also took time between executions, and more requests may have gathered meanwhile: "
+    "what the edit does is the difference between before and after."
+)
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -38,11 +45,15 @@ class Comparison:
         service times, so that they differ by the edit alone.
     edits : dict
         The fields that were set.
+    recorded : Recording
+        What the arrivals were taken from. It is shown where it differs from ``before``: a live server does not
+        only execute.
     """
 
     before: Recording
     after: Recording
     edits: dict[str, Any]
+    recorded: Recording
 
     def table(self) -> list[tuple[str, float, float]]:
         """What is compared: name, before, after; times in milliseconds."""
@@ -57,7 +68,7 @@ class Comparison:
             for name, before, after in self.table()
             if _show(name, before) != _show(name, after)
         ]
-        return f"With {told}: {'; '.join(changed) or 'nothing changes'}."
+        return f"{f'With {told}' if told else 'Without an edit'}: {'; '.join(changed) or 'nothing changes'}."
 
     def difference(self) -> str:
         """The first batch that is another one, and why it was sent when it was."""
@@ -98,20 +109,30 @@ class Comparison:
         return draw(self)
 
     def __repr__(self) -> str:
-        rows = [f"  {_words(name):<20}{_show(name, a):>10}{_show(name, b):>10}" for name, a, b in self.table()]
-        return "\n".join([self.verdict(), f"  {'':<20}{'before':>10}{'after':>10}", *rows])
+        head, rows = self._shown()
+        lines = [f"  {name:<20}" + "".join(f"{each:>10}" for each in values) for name, *values in [("", *head), *rows]]
+        return "\n".join([self.verdict(), *lines])
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><td>{_words(name)}</td><td>{_show(name, a)}</td><td>{_show(name, b)}</td></tr>"
-            for name, a, b in self.table()
-        )
-        head = "<tr><th></th><th>before</th><th>after</th></tr>"
+        head, rows = self._shown()
+        body = "".join(f"<tr>{''.join(f'<td>{each}</td>' for each in row)}</tr>" for row in rows)
+        heads = "".join(f"<th>{each}</th>" for each in ("", *head))
         return (
             f"<p><b>{html.escape(self.verdict())}</b></p>"
-            f"<table style='margin-left:0'><thead>{head}</thead><tbody>{rows}</tbody></table>"
-            "<p>Both in virtual time: these arrivals, these times of executions, and nothing else that takes time.</p>"
+            f"<table style='margin-left:0'><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>"
+            f"<p>{_REMARK}{_LIVE_REMARK if _RECORDED in head else ''}</p>"
         )
+
+    def _shown(self) -> tuple[list[str], list[list[str]]]:
+        """The heads of the columns, and the rows: a name and what is in each column."""
+        runs = {_RECORDED: self.recorded, "before": self.before, "after": self.after}
+        columns = {}
+        for head, run in runs.items():
+            found = run.summary()
+            columns[head] = [_show(name, found[name]) for name in _MEASURES]
+        if columns[_RECORDED] == columns["before"]:
+            del columns[_RECORDED]
+        return [*columns], [list(row) for row in zip(map(_words, _MEASURES), *columns.values(), strict=True)]
 
 
 def _sent(batch: Batch) -> tuple[int, int]:

@@ -49,8 +49,8 @@ def read(path: str | os.PathLike[str]) -> tuple[list[Event], dict[str, pb.ModelC
         try:
             head = json.loads(next(lines)[1])
             known = {key: head[key] for key in _FORMAT} == _FORMAT
-        except (StopIteration, ValueError, TypeError, KeyError) as error:
-            raise InvalidArgumentError(f"'{path}' is not a tritonnb recording") from error
+        except (StopIteration, ValueError, TypeError, KeyError):
+            raise InvalidArgumentError(f"'{path}' is not a tritonnb recording") from None
         if not known:
             raise InvalidArgumentError(f"'{path}' is a recording of version {head['version']}, expected 1")
         configs = {name: text_format.Parse(text, pb.ModelConfig()) for name, text in head["models"].items()}

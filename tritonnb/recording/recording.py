@@ -48,7 +48,6 @@ class Recording:
     ----------
     events : list of Event
         Everything, in order.
-
     configs : dict of str to ModelConfig
         The configurations of the models, by name.
 
@@ -186,7 +185,22 @@ class Recording:
         Path(path).write_text(content, encoding="utf-8")
 
     def of(self, model: str) -> Recording:
-        """Only what concerns one model."""
+        """Only what concerns one model.
+
+        Parameters
+        ----------
+        model : str
+            One that was served while it was recorded.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If nothing was recorded of a model of that name.
+        """
+        known = self.configs.keys() | {each.model for each in self.events}
+        if model not in known:
+            names = ", ".join(map(repr, sorted(known))) or "no model"
+            raise InvalidArgumentError(f"nothing was recorded of model '{model}', only of {names}")
         configs = {name: each for name, each in self.configs.items() if name == model}
         return Recording((each for each in self.events if each.model == model), configs)
 
@@ -212,8 +226,8 @@ class Recording:
     def what_if(self, *, service: Service | None = None, seed: int = 0, **edits: Any) -> Comparison:
         """What the same arrivals would have met under another configuration, in virtual time.
 
-        Arrivals stay as they were recorded: clients that wait for answers would have sent earlier or
-        later under the other configuration.
+        Both configurations, the recorded and the other one, are simulated. Arrivals stay as they were recorded:
+        clients that wait for answers would have sent earlier or later under the other configuration.
 
         Parameters
         ----------
@@ -236,15 +250,15 @@ class Recording:
         """
         models = {each.model for each in self.events if isinstance(each, RequestArrived)}
         if len(models) != 1:
-            names = ", ".join(sorted(models)) or "no model"
-            raise InvalidArgumentError(f"what_if needs a recording of one model, and this is of {names}: use rec.of()")
+            found = f"{', '.join(sorted(models))}: use rec.of()" if models else "no model"
+            raise InvalidArgumentError(f"what_if needs a recording of one model, and this is of {found}")
         name = models.pop()
         config = self.configs[name]
         runs = [
             Recording(run(each, self.arrivals(), service or self.service(), seed), {name: each})
             for each in (config, edited(config, edits))
         ]
-        return Comparison(runs[0], runs[1], edits)
+        return Comparison(runs[0], runs[1], edits, self)
 
     def batch_sizes(self) -> dict[int, int]:
         """How many batches of each number of rows ran."""
@@ -273,7 +287,9 @@ class Recording:
     def verdict(self) -> str:
         """The recording in one sentence."""
         if not self.batches:
-            return "Nothing was executed."
+            refused = self.refused
+            why = f": {len(refused)} refused, the first with '{refused[0].message}'" if refused else ""
+            return f"Nothing was executed{why}."
         found = self.summary()
         words = (
             f"{counted(found['requests'], 'request')} ran in {counted(found['batches'], 'batch', 'batches')}: "
@@ -338,16 +354,29 @@ class Recording:
             f"<tr><td>{size}</td><td>{count}</td><td>{self.median_ms(size):.2f}</td></tr>"
             for size, count in self.batch_sizes().items()
         )
+        table = (
+            "<table><thead><tr><th>batch size (rows)</th><th>batches</th><th>compute, median (ms)</th></tr></thead>"
+            f"<tbody>{rows}</tbody></table>"
+        )
         findings = "".join(f"<li>{html.escape(str(each))}</li>" for each in self.diagnoses())
         return (
-            f"<p><b>{html.escape(self.verdict())}</b></p><table><thead><tr><th>batch size (rows)</th>"
-            f"<th>batches</th><th>compute, median (ms)</th></tr></thead><tbody>{rows}</tbody></table>"
+            f"<p><b>{html.escape(self.verdict())}</b></p>"
+            + (table if rows else "")
             + (f"<ul>{findings}</ul>" if findings else "")
         )
 
     def median_ms(self, size: int) -> float:
-        """How long a batch of this many rows ran: the median, in milliseconds."""
-        return statistics.median(each.compute_ns / 1e6 for each in self.batches if each.size == size)
+        """How long a batch of this many rows ran: the median, in milliseconds.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If none ran.
+        """
+        times = [each.compute_ns / 1e6 for each in self.batches if each.size == size]
+        if not times:
+            raise InvalidArgumentError(f"no batch of {counted(size, 'row')} ran")
+        return statistics.median(times)
 
 
 def _delay_us(config: pb.ModelConfig) -> int:

@@ -37,6 +37,11 @@ def simulate(
     Recording
         The same for the same arguments, to the nanosecond.
 
+    Raises
+    ------
+    InvalidArgumentError
+        If a configuration, arrivals or a service model cannot be.
+
     Examples
     --------
     Triton's Conceptual Guide: five requests, at most eight rows in a batch.
@@ -50,4 +55,4 @@ def simulate(
     """
     message = read_config(config)
     events = run(message, arrivals, service, seed)
-    return Recording(events, {message.name or "simulated": message})
+    return Recording(events, {message.name: message})

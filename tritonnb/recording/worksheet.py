@@ -22,7 +22,7 @@ from tritonnb.simulation.arrivals import Arrival
 from tritonnb.simulation.run import read_config
 from tritonnb.simulation.service import fixed
 
-#: An answer: batches in order, each as ``"AB"``, ``"A1 B1"`` or a list of names; or all of them as lines.
+#: An answer: batches in order, each as ``"AB"``, ``"A1 B1"`` or a list of names; or all of them as words or lines.
 Answer = str | Sequence[str | Sequence[str]]
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -121,8 +121,8 @@ class Worksheet:
         ----------
         answer : str or sequence
             The batches in the order in which they are sent, each as text (``"AB"``, ``"A1 B1"``) or as a
-            list of names; or one text with a line for each batch. The order inside a batch does not
-            matter, nor do null requests (``"-"``).
+            list of names; or one text with a word for each batch (``"A BC"``), or a line. The order inside a
+            batch does not matter, nor do null requests (``"-"``).
 
         Returns
         -------
@@ -132,7 +132,7 @@ class Worksheet:
         Raises
         ------
         InvalidArgumentError
-            If it names a request that does not exist.
+            If it is neither text nor a list, or names a request that does not exist.
         """
         given = self._read(answer)
         wanted = self._members
@@ -178,10 +178,8 @@ class Worksheet:
         return [frozenset(each) - {_NULL} for each in self.solution]
 
     def _read(self, answer: Answer) -> list[frozenset[str]]:
-        lines = answer.strip().splitlines() if isinstance(answer, str) else answer
-        batches = [re.findall(r"[A-Za-z]\d*|\S", each) if isinstance(each, str) else list(each) for each in lines]
         found = []
-        for batch in batches:
+        for batch in map(_names, _batches_in(answer)):
             names = [str(each).upper() for each in batch if each not in (_NULL, ",", ";")]
             for name in names:
                 if name not in self.names:
@@ -266,6 +264,30 @@ class Worksheet:
             f"<table><caption>Arrivals</caption><thead><tr>{''.join(f'<th>{each}</th>' for each in head)}</tr></thead>"
             f"<tbody>{cells}</tbody></table>"
         )
+
+
+def _batches_in(answer: Answer) -> Sequence[str | Sequence[str]]:
+    """What an answer says of each batch: a list's elements, a text's lines, or the words of its only line."""
+    if isinstance(answer, str):
+        lines = [each for each in answer.splitlines() if each.strip()]
+        return lines if len(lines) > 1 else re.split(r"[\s,;]+", answer.strip())
+    if not isinstance(answer, list | tuple):
+        raise _no_answer(answer)
+    return answer
+
+
+def _names(batch: str | Sequence[str]) -> Sequence[str]:
+    if isinstance(batch, str):
+        return re.findall(r"[A-Za-z]\d*|\S", batch)
+    if not isinstance(batch, list | tuple):
+        raise _no_answer(batch)
+    return batch
+
+
+def _no_answer(given: object) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"an answer is text such as 'A BC' or a list such as ['A', 'BC'] or [['A'], ['B', 'C']], got {given!r}"
+    )
 
 
 def _listed(names: frozenset[str]) -> str:

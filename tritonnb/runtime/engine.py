@@ -123,7 +123,7 @@ class Engine:
         if self.load_errors and self.options.exit_on_error:
             raise InternalError("failed to load all models")
         self._started = True
-        if self.options.model_control_mode == "poll":
+        if self.options.model_control_mode == "poll" and self.options.repository_poll_secs:
             self._polling = asyncio.get_running_loop().create_task(self._keep_polling())
 
     async def poll(self) -> None:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from queue import SimpleQueue
 
@@ -57,6 +58,7 @@ class Instance:
         self._executed: SimpleQueue[tuple[Execution, TritonError | None]] = SimpleQueue()
         self._started: asyncio.Future[None] = loop.create_future()
         self._ended: asyncio.Future[None] = loop.create_future()
+        self._failures: set[tuple[object, ...]] = set()
         self._thread = threading.Thread(target=self._run, name=f"tritonnb {spec.name}", daemon=True)
 
     async def start(self) -> None:
@@ -118,10 +120,19 @@ class Instance:
         except TritonError as error:
             raised = error
         except BaseException as error:  # a model's sys.exit() must not end the instance's thread
-            logger.exception("instance '%s' failed", self.spec.name)
+            self._log(error)
             raised = InternalError(f"{type(error).__name__}: {error}")
         execution.exec_end_ns = time.monotonic_ns()
         return raised
+
+    def _log(self, error: BaseException) -> None:
+        """Tell where a model failed, once for each place: under traffic the same comes with every batch."""
+        place = type(error), *(line for _, line in traceback.walk_tb(error.__traceback__))
+        if place in self._failures:
+            logger.debug("instance '%s' failed again: %s: %s", self.spec.name, type(error).__name__, error)
+        else:
+            self._failures.add(place)
+            logger.error("instance '%s' failed", self.spec.name, exc_info=error)
 
     def _report(self) -> None:
         """On the loop."""

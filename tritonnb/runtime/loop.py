@@ -13,6 +13,8 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from tritonnb.core.errors import UnavailableError
+
 try:
     import uvloop
 except ImportError:  # no wheel for this platform, such as Windows
@@ -20,7 +22,7 @@ except ImportError:  # no wheel for this platform, such as Windows
 
 T = TypeVar("T")
 
-_STOPPED = "the server has been stopped"
+STOPPED = "the server has been stopped"
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -60,7 +62,9 @@ class BackgroundLoop:
         Raises
         ------
         RuntimeError
-            If called from the loop's own thread, which would wait for ever, or after `stop`.
+            If called from the loop's own thread, which would wait for ever.
+        UnavailableError
+            After `stop`.
         """
         if threading.current_thread() is self._thread:
             coroutine.close()
@@ -68,13 +72,13 @@ class BackgroundLoop:
         with self._ending:
             if self._ended:
                 coroutine.close()
-                raise RuntimeError(_STOPPED)
+                raise UnavailableError(STOPPED)
             future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
         try:
             return future.result()
         except concurrent.futures.CancelledError:
             if self._ended:
-                raise RuntimeError(_STOPPED) from None
+                raise UnavailableError(STOPPED) from None
             raise
         except KeyboardInterrupt:
             future.cancel()

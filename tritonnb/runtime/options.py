@@ -26,7 +26,7 @@ class EngineOptions:
     model_control_mode : str
         ``"none"`` (every model is loaded at start), ``"explicit"``, or ``"poll"`` (changes on disk are followed).
     repository_poll_secs : float
-        How often ``"poll"`` looks, in seconds.
+        How often ``"poll"`` looks, in seconds; 0 for never.
     load_models : sequence of str
         ``--load-model``: what explicit mode loads at start; ``"*"`` is every model.
     allow_file_override : bool
@@ -93,6 +93,20 @@ class EngineOptions:
             value = getattr(self, name)
             if value not in choices:
                 raise InvalidArgumentError(f"{name} cannot be {value!r}: one of {', '.join(map(repr, choices))}")
+        for name in ("repository_poll_secs", "exit_timeout"):
+            value = getattr(self, name)
+            if not (isinstance(value, (int, float)) and value >= 0):
+                raise InvalidArgumentError(f"{name} must be a number from 0 on, got {value!r}")
+        for name in ("backend_config", "cache_config"):
+            value = getattr(self, name)
+            if not (isinstance(value, Mapping) and all(isinstance(each, Mapping) for each in value.values())):
+                raise InvalidArgumentError(f"{name} must be a dict of dicts, got {value!r}")
+        for name, kind in (("trace", TraceOptions), ("log", LogSettings)):
+            require_options(name, getattr(self, name), kind)
+        if isinstance(self.load_models, str):
+            raise InvalidArgumentError(f"load_models must be a list of names, got {self.load_models!r}")
+        if self.load_models and self.model_control_mode != "explicit":
+            raise InvalidArgumentError("load_models needs model_control_mode='explicit'")
 
     def settings_of(self, backend: str) -> dict[str, str]:
         """The ``--backend-config`` settings that a backend sees, global ones included."""
@@ -119,3 +133,15 @@ class EngineOptions:
                 )
             return int(settings["size"])
         return 0
+
+
+def require_options(name: str, value: object, kind: type) -> None:
+    """See that an option which is a group of options is one.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it is something else, such as a dict.
+    """
+    if not isinstance(value, kind):
+        raise InvalidArgumentError(f"{name} must be {kind.__name__}(...), got {value!r}")

@@ -25,6 +25,7 @@ from tritonnb.model_config.normalize import normalize
 from tritonnb.model_config.parse import parse_json
 from tritonnb.runtime import in_place
 from tritonnb.runtime.facilities import Facilities
+from tritonnb.runtime.finishing import finish
 from tritonnb.runtime.loading import ModelLoader, ModelSource
 from tritonnb.runtime.model_directories import ModelDirectories
 from tritonnb.runtime.model_table import Model, ModelTable, State, Version
@@ -33,8 +34,6 @@ from tritonnb.runtime.served import Served
 from tritonnb.runtime.served_ensemble import ServedEnsemble
 
 logger = logging.getLogger(__name__)
-
-_LOOK_S = 0.1  # how often a stopping server looks whether sequences have ended
 
 
 class ModelRepository:
@@ -336,25 +335,13 @@ class ModelRepository:
     async def close(self) -> None:
         """Unload everything and wait until it is gone; ensembles first, since they still need their steps."""
         for ensembles in (True, False):
-            await self._drain([each for each in self.table.served() if isinstance(each, ServedEnsemble) is ensembles])
+            served = [each for each in self.table.served() if isinstance(each, ServedEnsemble) is ensembles]
+            await finish(served, self._wait_for_sequences)
             for name, model in list(self.table.models.items()):
                 if (model.ensemble is not None) is ensembles:
                     self._retire_all(name, model)
             await asyncio.gather(*self._closing)
         self.loader.close()
-
-    async def _drain(self, served: list[Served]) -> None:
-        """Let versions of models finish what they accepted; who asks meanwhile is told that the server stops."""
-        for each in served:
-            each.stop()
-        reporting = asyncio.get_running_loop().create_task(_report(served, self._wait_for_sequences))
-        try:
-            await asyncio.gather(*(each.drained() for each in served))
-            while self._wait_for_sequences and any(each.open_sequences for each in served):
-                await asyncio.sleep(_LOOK_S)
-                await asyncio.gather(*(each.drained() for each in served))
-        finally:
-            reporting.cancel()
 
     # --- ensembles follow their parts ---------------------------------------------------------
 
@@ -412,15 +399,6 @@ class ModelRepository:
 async def _drain_and_close(served: Served) -> None:
     await served.drain_and_close()
     logger.info("successfully unloaded '%s' version %d", served.name, served.version)
-
-
-async def _report(served: list[Served], sequences: bool) -> None:
-    """Say every second what a stopping server waits for."""
-    while busy := {each: n for each in served if (n := (sequences and each.open_sequences) or each.in_flight)}:
-        logger.info("Found %d model versions that have in-flight inferences", len(busy))
-        for each, count in busy.items():
-            logger.info("Model '%s' (version %d) has %d in-flight inferences", each.name, each.version, count)
-        await asyncio.sleep(1)
 
 
 def with_config(source: ModelSource, override: str | None) -> ModelSource:

@@ -174,7 +174,7 @@ class _Controls:
             return {}
         name, datatype = self._correlation
         if datatype is BYTES:
-            array = np.full(self._shape, str(value or "").encode(), dtype=object)
+            array = np.full(self._shape, str(value or "").encode("utf-8", "surrogateescape"), dtype=object)
         else:
             number = 0 if isinstance(value, str) else value
             # 32-bit types take the low four bytes, signed ones reinterpret them, as Triton does.

@@ -134,6 +134,9 @@ class Served(ABC):
         """Sequences that may go on."""
         return 0
 
+    async def sequences_ended(self) -> None:
+        """Wait until no sequence may go on."""
+
     async def drained(self) -> None:
         """Wait until every accepted request is answered."""
         if self._in_flight:

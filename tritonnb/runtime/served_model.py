@@ -75,6 +75,7 @@ class ServedModel(Served):
         self._last_ns = 0  # when the scheduler was last told something
         self._orders: dict[InferRequest, ResponseOrder] = {}
         self._responses_sent: dict[int, tuple[int, int]] = {}
+        self._sequences_ended: asyncio.Future[None] | None = None  # while somebody waits for it
 
     # --- stimuli ------------------------------------------------------------------------------
 
@@ -115,6 +116,12 @@ class ServedModel(Served):
     def open_sequences(self) -> int:
         """Sequences that have a slot, and neither ended nor were idle for too long."""
         return self.scheduler.open_sequences if isinstance(self.scheduler, SequenceBatcher) else 0
+
+    async def sequences_ended(self) -> None:
+        """Wait until no sequence may go on."""
+        if self.open_sequences:
+            self._sequences_ended = self._loop.create_future()
+            await self._sequences_ended
 
     def limit(self, spec: InstanceSpec, limiter: RateLimiter | None) -> None:
         """From now on this instance runs only when the rate limiter says so, if there is one.
@@ -239,6 +246,9 @@ class ServedModel(Served):
         if self._limiter is not None:
             for run in self._limiter.grant():
                 run()
+        if self._sequences_ended is not None and not self.open_sequences:
+            self._sequences_ended.set_result(None)
+            self._sequences_ended = None
 
     def _refuse(self, decision: Refuse, now: int) -> None:
         request, error = decision.request, decision.error
@@ -325,10 +335,12 @@ class ServedModel(Served):
     def _complete_answers(self, instance: Instance, execution: Execution, raised: TritonError | None) -> list[str]:
         """See to it that every request is answered or runs again; the failure reason of each, or ""."""
         failures: list[str] = []
+        if raised is not None:
+            execution.rescheduled.clear()
         errors_fail, decoupled = instance.backend_instance.error_responses_fail, self.decoupled
         for index, response in enumerate(execution.responses):
             sender = execution.senders.get(index)
-            if raised is None and (index in execution.rescheduled or (response is None and (decoupled or sender))):
+            if index in execution.rescheduled or (raised is None and response is None and (decoupled or sender)):
                 failures.append("")  # it runs again, or its responses go their own way
                 continue
             failed = response is None or (response.error is not None and errors_fail)

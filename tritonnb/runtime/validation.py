@@ -73,7 +73,7 @@ class RequestValidator:
             if dims != spec.dims and not _fits(dims, spec.dims):
                 self._refuse_shape(request, spec, shape)
             if type(tensor) is UndecodedTensor:
-                if any(dim < 0 for dim in dims):
+                if -1 in dims or self._is_impossible(request, tensor):
                     self._refuse(
                         request,
                         f"All input dimensions should be specified for input '{name}' for model "
@@ -84,6 +84,8 @@ class RequestValidator:
                 self._check_size(request, tensor, 0)
             if spec.reshape is not None:
                 request.inputs[name] = self._reshaped(tensor, spec, dims)
+        if self._batching:
+            self._check_batch_size(request)
         if self._keyed:
             request.batch_key = self._key(request)
 
@@ -108,15 +110,19 @@ class RequestValidator:
                     f"input '{name}' has no shape but model requires batch dimension for '{self._spec.name}'",
                 )
             if not batch:
-                batch = shape[0] % 2**32  # as which Triton keeps it: a negative one fits nothing
+                batch = shape[0] % 2**32  # as which Triton keeps it
             elif batch != shape[0]:
                 self._refuse(request, f"input '{name}' batch size does not match other inputs for '{self._spec.name}'")
-        if batch > self._spec.max_batch_size:
+        request.batch_size = max(1, batch)
+        if batch < 2**31:  # of a negative one Triton complains as of contents that do not fit it
+            self._check_batch_size(request)
+
+    def _check_batch_size(self, request: InferRequest) -> None:
+        if request.batch_size > self._spec.max_batch_size:
             self._refuse(
                 request,
                 f"inference request batch-size must be <= {self._spec.max_batch_size} for '{self._spec.name}'",
             )
-        request.batch_size = max(1, batch)
 
     # --- contents -----------------------------------------------------------------------------
 
@@ -132,6 +138,11 @@ class RequestValidator:
     def _count(self, request: InferRequest, shape: tuple[int, ...]) -> int:
         # A batch dimension of 0 is taken for 1.
         return math.prod((request.batch_size, *shape[1:]) if self._batching else shape)
+
+    def _is_impossible(self, request: InferRequest, tensor: UndecodedTensor) -> bool:
+        """Whether a dimension is negative, though the number of elements is none that contents could differ from."""
+        negative = any(dim < 0 for dim in (tensor.shape[1:] if self._batching else tensor.shape))
+        return negative and (tensor.datatype is BYTES or self._count(request, tensor.shape) >= 0)
 
     def _check_size(self, request: InferRequest, tensor: Tensor | UndecodedTensor, size: int) -> None:
         expected = self._count(request, tensor.shape) * tensor.datatype.itemsize

@@ -350,7 +350,7 @@ class DynamicBatcher:
         """The first payload goes to the instance that has been idle longest."""
         instance, idle_since = self.instances.take()
         payload = self.payloads.popleft()
-        merged = self._merge_into(payload, now)
+        merged = payload.merge(self.payloads, self.settings, now)
         if self._growing and not self.payloads:
             self._look_again()
         if self.settings.preserve_ordering:
@@ -371,24 +371,6 @@ class DynamicBatcher:
                 self._order.placed(request)
             if payload is last:
                 break
-
-    def _merge_into(self, payload: Payload, now: int) -> int:
-        """Late merging: payloads whose delay has passed meanwhile join the first; returns how many did."""
-        delay, merged = self.settings.max_queue_delay_ns, 0
-        while (
-            delay
-            and self.payloads
-            and not payload.closed
-            and not (follower := self.payloads[0]).closed
-            and now - follower.oldest_ns > delay
-            and payload.rows + follower.rows <= self.settings.max_batch_size
-            and payload.batch_key == follower.batch_key
-        ):
-            payload.requests += follower.requests
-            payload.rows += follower.rows
-            self.payloads.popleft()
-            merged += 1
-        return merged
 
     def validate(self) -> None:
         """Check the invariants."""

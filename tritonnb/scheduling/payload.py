@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Hashable
 from typing import Any
 
@@ -58,6 +59,24 @@ class Payload:
         self.requests += requests
         self.rows += sum(request.batch_size for request in requests)
         self.formed_ns = now
+
+    def merge(self, followers: deque[Payload], settings: DynamicBatcherSettings, now: int) -> int:
+        """Late merging: those first in line whose delay has passed meanwhile join this one; returns how many did."""
+        delay, merged = settings.max_queue_delay_ns, 0
+        while (
+            delay
+            and followers
+            and not self.closed
+            and not (follower := followers[0]).closed
+            and now - follower.oldest_ns > delay
+            and self.rows + follower.rows <= settings.max_batch_size
+            and self.batch_key == follower.batch_key
+        ):
+            self.requests += follower.requests
+            self.rows += follower.rows
+            followers.popleft()
+            merged += 1
+        return merged
 
     def execute(
         self, instance: int, idle_since: int, now: int, settings: DynamicBatcherSettings, merged: int = 0

@@ -133,7 +133,7 @@ class PriorityQueue:
         """Give up the pending batch: its requests stand at the head of the queue again."""
         if not self.pending:
             return
-        for request, (level, source, since) in reversed(list(zip(self.pending, self._sources, strict=True))):
+        for request, (level, source, since) in zip(self.pending[::-1], self._sources[::-1], strict=True):
             source[request] = since
             source.move_to_end(request, last=False)
             level.pending -= 1

@@ -5,10 +5,14 @@ A workload is a list of `Arrival`, in order of time. Everything random takes a s
 
 from __future__ import annotations
 
+import math
+import operator
 import random
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, islice, takewhile
+
+from tritonnb.core.errors import InvalidArgumentError
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,16 @@ class Arrival:
     batch_key: Hashable = None
     cancel_us: float | None = None
 
+    def __post_init__(self) -> None:
+        try:
+            possible = 0 <= self.time_us < math.inf and operator.index(self.size) > 0
+        except TypeError:
+            possible = False
+        if not possible:
+            raise InvalidArgumentError(
+                f"an arrival has a time in µs from 0 on, and rows from 1 on, got {self.time_us!r} and {self.size!r}"
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class ClosedLoop:
@@ -64,11 +78,53 @@ class ClosedLoop:
     think_us: float = 0.0
     size: int = 1
 
+    def __post_init__(self) -> None:
+        require_positive(clients=self.clients, requests=self.requests, size=self.size)
+        if not self.think_us >= 0:
+            raise InvalidArgumentError(f"think_us must not be negative, got {self.think_us}")
+
 
 Arrivals = Iterable[Arrival] | Iterable[tuple[float, int]] | ClosedLoop
 
+
+def arrivals_of(given: Iterable[Arrival | tuple[float, int]]) -> Iterator[Arrival]:
+    """A list of arrivals, some of which may be given as pairs of time and rows.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it is no list, or something in it is no arrival.
+    """
+    if not isinstance(given, Iterable):
+        raise InvalidArgumentError(f"arrivals are a list of Arrival or of (time in µs, rows), got {given!r}")
+    for each in given:
+        if isinstance(each, Arrival):
+            yield each
+        elif isinstance(each, Sequence) and len(each) == 2:
+            yield Arrival(*each)
+        else:
+            raise InvalidArgumentError(f"an arrival is an Arrival or (time in µs, rows), got {each!r}")
+
+
 #: How requests come in an open loop, where nobody waits for answers.
 PROCESSES = ("constant", "poisson", "burst")
+
+
+def require_positive(**given: float | None) -> None:
+    """See that what is given is above 0.
+
+    Raises
+    ------
+    InvalidArgumentError
+        With the name of what is not.
+    """
+    for name, value in given.items():
+        try:
+            possible = value is None or value > 0
+        except TypeError:
+            possible = False
+        if not possible:
+            raise InvalidArgumentError(f"{name} must be positive, got {value!r}")
 
 
 def times_us(process: str, rate: float, *, burst: int = 1, seed: int = 0) -> Iterator[float]:
@@ -112,6 +168,7 @@ def constant(rate: float, duration: float, *, size: int = 1) -> list[Arrival]:
     >>> [each.time_us for each in constant(rate=1000, duration=0.003)]
     [0.0, 1000.0, 2000.0]
     """
+    require_positive(rate=rate, duration=duration)
     return [Arrival(time_us, size) for time_us in islice(times_us("constant", rate), round(rate * duration))]
 
 
@@ -128,6 +185,7 @@ def poisson(rate: float, duration: float, *, seed: int, size: int = 1) -> list[A
     size : int, optional
         Rows of each request.
     """
+    require_positive(rate=rate, duration=duration)
     times = takewhile(lambda time_us: time_us < duration * 1e6, times_us("poisson", rate, seed=seed))
     return [Arrival(time_us, size) for time_us in times]
 
@@ -146,6 +204,7 @@ def bursts(requests: int, every_ms: float, duration: float, *, size: int = 1) ->
     size : int, optional
         Rows of each request.
     """
+    require_positive(requests=requests, every_ms=every_ms, duration=duration)
     count = int(duration * 1000 / every_ms)
     return [Arrival(burst * every_ms * 1000, size) for burst in range(count) for _ in range(requests)]
 
@@ -162,6 +221,10 @@ def sequences(lengths: Sequence[int], *, every_us: float, stagger_us: float = 0.
     stagger_us : float, optional
         How much later than the one before it each sequence begins.
     """
+    if not isinstance(lengths, Iterable):
+        raise InvalidArgumentError(f"lengths are a list of numbers of requests, one for each sequence, got {lengths!r}")
+    for length in lengths:
+        require_positive(length=length)
     arrivals = [
         Arrival(
             number * stagger_us + step * every_us,

@@ -7,8 +7,9 @@ out is a `Recording`, the type that a live server gives.
 from __future__ import annotations
 
 import gc
+import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from operator import attrgetter
@@ -27,10 +28,11 @@ from tritonnb.core.events import (
 )
 from tritonnb.core.messages import SEQUENCE_END, SEQUENCE_START
 from tritonnb.model_config.parse import parse_text
+from tritonnb.model_config.validate import check_scheduling
 from tritonnb.scheduling.decisions import Execute
 from tritonnb.scheduling.from_config import make_scheduler
 from tritonnb.scheduling.virtual_time import Answer, Batch, VirtualTime
-from tritonnb.simulation.arrivals import Arrival, Arrivals, ClosedLoop
+from tritonnb.simulation.arrivals import Arrival, Arrivals, ClosedLoop, arrivals_of
 from tritonnb.simulation.service import Service, seeded
 
 
@@ -85,8 +87,14 @@ def run(config: pb.ModelConfig, arrivals: Arrivals, service: Service, seed: int)
     Raises
     ------
     InvalidArgumentError
-        If an arrival is none, or has more rows than a batch may have.
+        If an arrival is none, or has more rows than a batch may have; if the configuration breaks a rule of
+        its scheduler, or is an ensemble's; or if the service model gives no time.
     """
+    check_scheduling(config)
+    if config.HasField("ensemble_scheduling"):
+        raise InvalidArgumentError(f"model '{config.name}' is an ensemble, which runs nothing itself: try its steps")
+    if not callable(service):
+        raise InvalidArgumentError(f"a service model is a function, such as fixed(5) gives, got {service!r}")
     with _no_collector():
         world = _World(config, instance_count(config), seeded(service, seed))
         if isinstance(arrivals, ClosedLoop):
@@ -102,20 +110,40 @@ def instance_count(config: pb.ModelConfig) -> int:
 
 
 def read_config(config: pb.ModelConfig | str | os.PathLike[str]) -> pb.ModelConfig:
-    """A configuration from itself, its text, or the path of a *config.pbtxt*."""
-    if isinstance(config, pb.ModelConfig):
-        return config
+    """A configuration, with a name, from itself, its text, or the path of a *config.pbtxt*.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it is none of these, or the file cannot be read.
+    """
+    found = pb.ModelConfig()
+    found.CopyFrom(config if isinstance(config, pb.ModelConfig) else parse_text(_text(config)).config)
+    found.name = found.name or "simulated"
+    return found
+
+
+def _text(config: str | os.PathLike[str]) -> str:
+    if not isinstance(config, (str, os.PathLike)):
+        raise InvalidArgumentError(
+            f"a configuration is a ModelConfig, its text or the path of its file, got {config!r}"
+        )
     path = Path(config)
-    is_path = isinstance(config, os.PathLike) or (not set(config) & set("{}\n") and path.suffix == ".pbtxt")
-    return parse_text(path.read_text() if is_path else str(config)).config
+    if isinstance(config, str) and (set(config) & set("{}\n") or path.suffix != ".pbtxt"):
+        return config
+    try:
+        return path.read_text("utf-8")
+    except OSError as error:
+        raise InvalidArgumentError(f"the configuration '{path}' cannot be read: {error.strerror}") from None
 
 
-def _arrival(given: Arrival | tuple[float, int]) -> Arrival:
-    if isinstance(given, Arrival):
-        return given
-    if not isinstance(given, Sequence) or len(given) != 2:
-        raise InvalidArgumentError(f"an arrival is an Arrival or (time in µs, rows), got {given!r}")
-    return Arrival(*given)
+def _service_ns(service: Service, rows: int) -> int:
+    time_ns = service(rows)
+    if not (isinstance(time_ns, (int, float)) and 0 <= time_ns < math.inf):
+        raise InvalidArgumentError(
+            f"a service model gives nanoseconds from 0 on for a number of rows, got {time_ns!r} for {rows}"
+        )
+    return round(time_ns)
 
 
 @contextmanager
@@ -132,21 +160,20 @@ def _no_collector() -> Iterator[None]:
 
 class _World:
     def __init__(self, config: pb.ModelConfig, instances: int, service: Service) -> None:
-        self._name = config.name or "simulated"
+        self._name = config.name
         self._most_rows = config.max_batch_size
         self._requests: list[SimulatedRequest] = []
         self._cancelled: list[RequestCancelled] = []
         self._more: Callable[[Answer], None] = lambda answer: None
         self._time = VirtualTime(
             make_scheduler(config, instances, os.environ),
-            lambda decision: service(decision.size),
+            lambda decision: _service_ns(service, decision.size),
             instances,
             on_answer=lambda answer: self._more(answer),
         )
 
     def open_loop(self, arrivals: Iterable[Arrival | tuple[float, int]]) -> None:
-        for each in arrivals:
-            arrival = _arrival(each)
+        for arrival in arrivals_of(arrivals):
             request = self._send(round(arrival.time_us * 1000), arrival)
             if arrival.cancel_us is not None:
                 time_ns = round(arrival.cancel_us * 1000)

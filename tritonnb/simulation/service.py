@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tritonnb.core.errors import InvalidArgumentError
+
 Service = Callable[[int], int]
 
 
@@ -47,13 +49,20 @@ def linear(alpha_ms: float, tau0_ms: float) -> Service:
 def table(ms_of_rows: Mapping[int, float]) -> Service:
     """Milliseconds by batch size, straight lines in between; beyond the ends the last slope goes on.
 
+    Raises
+    ------
+    InvalidArgumentError
+        If there is no batch size.
+
     Examples
     --------
     >>> table({1: 10, 3: 20})(2)
     15000000
     """
-    if not ms_of_rows:
-        raise ValueError("a service-time table needs at least one batch size")
+    if not isinstance(ms_of_rows, Mapping) or not ms_of_rows:
+        raise InvalidArgumentError(
+            f"a service-time table needs milliseconds for at least one batch size, got {ms_of_rows!r}"
+        )
     sizes = sorted(ms_of_rows)
 
     def service(rows: int) -> int:
@@ -74,7 +83,14 @@ def measured(stats: Mapping[str, Any]) -> Service:
     ----------
     stats : mapping
         ``server["name"].stats()``.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If nothing was executed, so that no time is known.
     """
+    if not stats.get("batch_stats"):
+        raise InvalidArgumentError("these statistics know of no execution, so no service time is known")
     return table(
         {
             entry["batch_size"]: sum(

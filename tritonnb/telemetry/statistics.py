@@ -74,8 +74,6 @@ class _Compute:
 class _Responses:
     """``response_stats`` of one response index of a decoupled model."""
 
-    __slots__ = ("cancel", "compute_infer", "compute_output", "empty_response", "fail", "success")
-
     def __init__(self) -> None:
         self.compute_infer = Duration()
         self.compute_output = Duration()
@@ -93,7 +91,14 @@ class _Responses:
         getattr(self, total).add(event.elapsed_ns)
 
     def to_dict(self) -> dict[str, dict[str, int]]:
-        return {name: getattr(self, name).to_dict() for name in sorted(self.__slots__)}
+        return {
+            "cancel": self.cancel.to_dict(),
+            "compute_infer": self.compute_infer.to_dict(),
+            "compute_output": self.compute_output.to_dict(),
+            "empty_response": self.empty_response.to_dict(),
+            "fail": self.fail.to_dict(),
+            "success": self.success.to_dict(),
+        }
 
 
 class ModelStatistics:

@@ -87,7 +87,7 @@ class Trace:
         finally:
             self._tracer.submitting = outer
         later, self._entries = self._entries[at:], self._entries[:at]
-        named = {"request_id": request.id} if request.id else {}
+        named = {"request_id": _legible(request.id)} if request.id else {}
         self._add(model_name=request.model_name, model_version=request.model_version, **named, **self._above)
         self.stamp("REQUEST_START", request.received_ns)
         self.stamp("QUEUE_START", request.queued_ns or request.received_ns)
@@ -281,6 +281,11 @@ class _TraceFile:
 
 def _json(entry: dict[str, Any]) -> str:
     return json.dumps(entry, separators=(",", ":"), ensure_ascii=False)
+
+
+def _legible(text: str) -> str:
+    """A trace is UTF-8; an id that is not came over HTTP as surrogate escapes."""
+    return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _data(tensor: Tensor) -> str:

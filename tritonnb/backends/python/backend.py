@@ -139,6 +139,7 @@ class PythonInstance(BackendModelInstance):
         except BaseException as error:
             modules.forget_model(self._module)
             raise InternalError(modules.describe(error)) from error
+        self._host.executing = True
 
     def execute(self, execution: Execution) -> None:
         """Call the model's ``execute``."""
@@ -177,6 +178,7 @@ class PythonInstance(BackendModelInstance):
 
     def finalize(self) -> None:
         """Call the model's ``finalize``; what it raises is logged and ignored."""
+        self._host.executing = False
         with contextlib.suppress(AttributeError):
             finalize = self._model.finalize
             try:

@@ -19,7 +19,7 @@ from tritonnb.backends.contract import ServerCalls
 _current = threading.local()
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Host:
     """A model instance and the server around it.
 
@@ -31,6 +31,8 @@ class Host:
         None while only the configuration is being completed.
     instance : object or None
         The backend's instance: what waits when the model calls another one.
+    executing : bool
+        Whether the instance is initialised and not yet being finalised: only then may it ask other models.
     process : int
         The id of the process in which the server's threads run.
     """
@@ -38,6 +40,7 @@ class Host:
     directory: Path
     server: ServerCalls | None = None
     instance: object = None
+    executing: bool = False
     process: int = field(default_factory=os.getpid)
 
     def enter(self) -> None:

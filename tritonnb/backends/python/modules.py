@@ -92,14 +92,10 @@ def describe(error: BaseException) -> str:
 
 
 def _model_frames(trace: TracebackType | None) -> list[traceback.FrameSummary]:
-    """The frames below this backend's own."""
+    """The frames without this backend's own: on Triton its utilities are C++, which has none."""
     ours = str(Path(__file__).parent)
-    frames = list(traceback.extract_tb(trace))
-    first = next(
-        (index for index, each in enumerate(frames) if not each.filename.startswith((ours, "<frozen importlib"))),
-        len(frames),
-    )
-    return frames[first:]
+    frames = [each for each in traceback.extract_tb(trace) if not each.filename.startswith(ours)]
+    return list(itertools.dropwhile(lambda each: each.filename.startswith("<frozen importlib"), frames))
 
 
 def _forget_helpers(directory: str, package: str, added: set[str]) -> None:

@@ -76,9 +76,10 @@ __all__ = [
 
 NAME = "triton_python_backend_utils"
 
-TRITON_STRING_TO_NUMPY = {
+TRITON_STRING_TO_NUMPY: dict[str, Any] = {
     each.config_name: each.numpy.type for each in datatypes.DATATYPES if each is not datatypes.BF16
 }
+TRITON_STRING_TO_NUMPY["TYPE_BOOL"] = bool
 _NUMBER_TO_NUMPY = {each.number: each.numpy.type for each in datatypes.DATATYPES if each is not datatypes.BF16}
 
 T = TypeVar("T")
@@ -136,20 +137,24 @@ def triton_string_to_numpy(triton_type_string: str) -> Any:
 
 
 def triton_to_numpy_type(data_type: int) -> Any:
-    """The NumPy type of a datatype number."""
-    return _NUMBER_TO_NUMPY[data_type]
+    """The NumPy type of a datatype number; None if there is none."""
+    return _NUMBER_TO_NUMPY.get(data_type)
 
 
-def numpy_to_triton_type(data_type: npt.DTypeLike) -> int:
-    """The datatype number of a NumPy type."""
-    return datatypes.datatype_of(data_type).number
+def numpy_to_triton_type(data_type: npt.DTypeLike) -> int | None:
+    """The datatype number of a NumPy type; None if there is none."""
+    if data_type == np.bytes_:
+        return datatypes.BYTES.number
+    return next((number for number, each in _NUMBER_TO_NUMPY.items() if data_type == each), None)
 
 
-def serialize_byte_tensor(input_tensor: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
-    """Strings in the wire form of BYTES, as a one-element object array; None for an empty tensor."""
+def serialize_byte_tensor(input_tensor: npt.NDArray[Any]) -> bytes | tuple[()] | None:
+    """Strings in the wire form of BYTES; an empty tuple for an empty tensor, None where it holds no byte strings."""
     if input_tensor.size == 0:
+        return ()
+    if input_tensor.dtype.kind not in "OS":
         return None
-    return np.asarray(datatypes.encode_bytes(datatypes.as_bytes_array(input_tensor)), dtype=object)
+    return datatypes.encode_bytes(datatypes.as_bytes_array(input_tensor))
 
 
 def deserialize_bytes_tensor(encoded_tensor: bytes) -> npt.NDArray[Any]:

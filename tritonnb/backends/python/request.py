@@ -96,24 +96,29 @@ class InferenceRequest:
         trace: InferenceTrace | None = None,
         parameters: dict[str, ParameterValue] | None = None,
     ) -> None:
+        _check_integer("model_version", model_version, range(-(2**63), 2**63))
+        _check_integer("flags", flags, _FLAGS)
+        _check_integer("timeout", timeout, range(2**64))
+        if isinstance(requested_output_names, str | bytes):
+            raise TypeError("requested_output_names is a sequence of names")
+        if not all(isinstance(each, Tensor | None) for each in inputs):
+            raise TypeError("inputs is a sequence of pb_utils.Tensor objects")
+        _check_parameters(parameters)
         if not isinstance(correlation_id, (int, str)):
-            raise TypeError("Correlation ID must be integer or string")
-        if not all(isinstance(each, int) for each in (model_version, flags, timeout)):
-            raise TypeError("model_version, flags and timeout are integers")
-        for tensor in inputs:
-            if tensor is None:
-                raise TritonModelException(
-                    f"Input tensor for request with id '{as_text(request_id)}' and model name '{as_text(model_name)}' "
-                    "should not be empty."
-                )
-            if not isinstance(tensor, Tensor):
-                raise TypeError(f"InferenceRequest takes pb_utils.Tensor objects, got {type(tensor).__name__}")
-        for value in (parameters or {}).values():
-            if not isinstance(value, (bool, int, str)):
-                raise TritonModelException(
-                    f"Expect parameters values to have type bool/int/str, found type {type(value)}"
-                )
-        self._outputs = tuple(map(as_text, requested_output_names))
+            raise TritonModelException("Correlation ID must be integer or string")
+        if isinstance(correlation_id, int) and correlation_id not in range(2**64):
+            raise RuntimeError(f"{correlation_id} is not an unsigned 64-bit integer")
+        if any(each is None for each in inputs):
+            raise TritonModelException(
+                f"Input tensor for request with id '{as_text(request_id)}' and model name '{as_text(model_name)}' "
+                "should not be empty."
+            )
+        self._outputs = tuple(sorted(set(map(as_text, requested_output_names))))
+        if "" in self._outputs:
+            raise TritonModelException(
+                f"Requested output name for request with id '{as_text(request_id)}' and model name "
+                f"'{as_text(model_name)}' should not be empty."
+            )
         self._request = InferRequest(
             as_text(model_name),
             _Inputs(inputs),
@@ -169,8 +174,10 @@ class InferenceRequest:
 
     def _call(self, decoupled: bool) -> Call:
         host = self._host or current_host()
-        if host is None or host.server is None:
+        if host is None:
             raise TritonModelException("only a model that is being served can ask another one")
+        if host.server is None or not host.executing:
+            raise TritonModelException("BLS is only supported during the 'execute' function.")
         if host.is_in_another_process:
             raise TritonModelException("a process that a model forks cannot ask other models: the server is not in it")
         return Call(self._request, host, decoupled, self._cause)
@@ -199,12 +206,13 @@ class InferenceRequest:
         return set(self._outputs)
 
     def request_id(self) -> str:
-        """The client's id of the request, or ""."""
-        return self._request.id
+        """The client's id of the request, or ""; as on Triton a UnicodeDecodeError if it is no UTF-8."""
+        return _legible(self._request.id)
 
     def correlation_id(self) -> int | str:
-        """The correlation ID of the request's sequence, or 0."""
-        return self._request.correlation_id
+        """The correlation ID of the request's sequence, or 0; a UnicodeDecodeError if it is no UTF-8."""
+        given = self._request.correlation_id
+        return _legible(given) if isinstance(given, str) else given
 
     def flags(self) -> int:
         """``TRITONSERVER_REQUEST_FLAG_…`` of the request."""
@@ -212,6 +220,7 @@ class InferenceRequest:
 
     def set_flags(self, flags: int) -> None:
         """Set ``TRITONSERVER_REQUEST_FLAG_…`` of a request that the model makes."""
+        _check_integer("flags", flags, _FLAGS)
         self._request.flags = flags
 
     def timeout(self) -> int:
@@ -224,7 +233,7 @@ class InferenceRequest:
 
     def parameters(self) -> str:
         """The request parameters as JSON."""
-        return json.dumps(self._request.parameters, ensure_ascii=False, separators=(",", ":"))
+        return _legible(json.dumps(self._request.parameters, ensure_ascii=False, separators=(",", ":")))
 
     def model_name(self) -> str:
         """The model that is asked."""
@@ -259,6 +268,29 @@ class _Inputs(dict[str, Any]):
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         super().__init__((each.name(), to_core_tensor(each)) for each in tensors)
         self.tensors = tensors
+
+
+_FLAGS = range(2**32)
+
+
+def _check_parameters(parameters: object) -> None:
+    if not isinstance(parameters, dict | None):
+        raise TritonModelException(f"Expect dict, got {type(parameters)}")
+    for name, value in (parameters or {}).items():
+        if not isinstance(name, str):
+            raise TritonModelException(f"Expect parameters keys to have type str, found type {type(name)}")
+        if not isinstance(value, (bool, int, str)):
+            raise TritonModelException(f"Expect parameters values to have type bool/int/str, found type {type(value)}")
+
+
+def _check_integer(name: str, value: object, allowed: range) -> None:
+    if not isinstance(value, int) or value not in allowed:
+        raise TypeError(f"{name} is an integer from {allowed.start} to {allowed.stop - 1}, got {value!r}")
+
+
+def _legible(text: str) -> str:
+    """The text, if it is UTF-8: what is not came over HTTP as surrogate escapes."""
+    return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode()
 
 
 def _nobody(request: InferRequest, response: InferResponse) -> None:

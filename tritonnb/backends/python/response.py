@@ -39,6 +39,8 @@ class InferenceResponse:
                 raise TritonModelException(
                     f"InferenceResponse takes pb_utils.Tensor objects, got {type(tensor).__name__}"
                 )
+        if not isinstance(error, TritonError | None):
+            raise TypeError(f"InferenceResponse takes a pb_utils.TritonError, got {type(error).__name__}")
         self._tensors = output_tensors
         self._error = error
         self._parameters = parameters
@@ -72,6 +74,8 @@ class InferenceResponseSender:
 
     def send(self, response: InferenceResponse | None = None, flags: int = 0) -> None:
         """Send a response, the final flag, or both."""
+        if not isinstance(response, InferenceResponse | None):
+            raise TypeError(f"a sender takes a pb_utils.InferenceResponse, got {type(response).__name__}")
         final = flags == TRITONSERVER_RESPONSE_COMPLETE_FINAL
         if flags and not final:
             raise TritonModelException("Unable to send response. Unsupported flag provided.")

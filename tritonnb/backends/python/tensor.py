@@ -1,4 +1,7 @@
-"""``pb_utils.Tensor``, and what it is on the server's side."""
+"""``pb_utils.Tensor``, and what it is on the server's side.
+
+NumPy has no BF16: such a tensor holds the bit patterns and goes to other libraries, and comes from them, by DLPack.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ class Tensor:
         Strings of any kind become TYPE_STRING.
     """
 
-    __slots__ = ("_array", "_name")
+    __slots__ = ("_array", "_datatype", "_name")
 
     def __init__(self, name: str | bytes, array: npt.ArrayLike) -> None:
         if not isinstance(array, np.ndarray):
@@ -46,6 +49,7 @@ class Tensor:
         if array.dtype not in _CARRIED and array.dtype.kind not in "SUO":
             raise TritonModelException("NumPy dtype is not supported.")
         self._name = as_text(name)
+        self._datatype = datatypes.datatype_of(array.dtype)
         self._array = array if array.flags.c_contiguous else np.ascontiguousarray(array)
 
     @classmethod
@@ -54,6 +58,7 @@ class Tensor:
         received = cls.__new__(cls)
         array = tensor.array
         received._name = tensor.name
+        received._datatype = tensor.datatype
         received._array = array if array.flags.c_contiguous else np.ascontiguousarray(array)
         return received
 
@@ -71,8 +76,16 @@ class Tensor:
             import torch.utils.dlpack
 
             tensor = torch.utils.dlpack.from_dlpack(tensor)
-        device = tensor.__dlpack_device__()[0]
-        return Tensor(name, np.from_dlpack(tensor if int(device) == 1 else tensor.cpu()))
+        array, is_bf16 = _imported(tensor if int(tensor.__dlpack_device__()[0]) == 1 else tensor.cpu())
+        if not array.flags.c_contiguous:
+            raise TritonModelException(
+                "DLPack tensor is not contiguous. Only contiguous DLPack tensors that are stored in C-Order are "
+                "supported."
+            )
+        found = Tensor(name, array)
+        if is_bf16:
+            found._datatype = datatypes.BF16
+        return found
 
     def name(self) -> str:
         """The tensor's name."""
@@ -84,13 +97,15 @@ class Tensor:
 
     def as_numpy(self) -> npt.NDArray[Any]:
         """The values; strings are ``bytes`` in an object array. The array may be written to."""
-        if not self._array.flags.writeable:
-            self._array = self._array.copy()
-        return self._array
+        if self._datatype is datatypes.BF16:
+            raise TritonModelException(
+                "Tensor dtype is BF16 and cannot be converted to NumPy. Use to_dlpack() and from_dlpack() instead."
+            )
+        return self._writeable()
 
     def triton_dtype(self) -> int:
         """The number of the datatype in ``inference.DataType``."""
-        return datatypes.datatype_of(self._array.dtype).number
+        return self._datatype.number
 
     def is_cpu(self) -> bool:
         """Whether the values are in CPU memory."""
@@ -98,19 +113,55 @@ class Tensor:
 
     def to_dlpack(self) -> Any:
         """A DLPack capsule of the values."""
-        return self.as_numpy().__dlpack__()
+        return self._exported().__dlpack__()
 
     def __dlpack__(self, **options: Any) -> Any:
-        return self.as_numpy().__dlpack__(**options)
+        return self._exported().__dlpack__(**options)
 
     def __dlpack_device__(self) -> Any:
         return self._array.__dlpack_device__()
 
+    def _writeable(self) -> npt.NDArray[Any]:
+        if not self._array.flags.writeable:
+            self._array = self._array.copy()
+        return self._array
+
+    def _exported(self) -> Any:
+        """The values for DLPack; while they are in use, so is the tensor."""
+        if self._datatype is datatypes.BYTES:
+            raise TritonModelException("DLPack does not have support for string tensors.")
+        held = np.asarray(_Held(self, self._writeable()))
+        if self._datatype is not datatypes.BF16:
+            return held
+        import torch
+
+        return torch.from_numpy(held.view(np.int16)).view(torch.bfloat16)
+
+
+class _Held:
+    """An array that keeps its tensor alive."""
+
+    def __init__(self, tensor: Tensor, array: npt.NDArray[Any]) -> None:
+        self.tensor = tensor
+        self.__array_interface__ = array.__array_interface__
+
+
+def _imported(tensor: Any) -> tuple[npt.NDArray[Any], bool]:
+    """The values, and whether they are bit patterns of BF16."""
+    try:
+        return np.from_dlpack(tensor), False
+    except (BufferError, RuntimeError):  # NumPy does not know the type
+        import torch.utils.dlpack
+
+        found = torch.utils.dlpack.from_dlpack(tensor)
+        if found.dtype is not torch.bfloat16:
+            raise
+        return found.view(torch.int16).numpy().view(np.uint16), True
+
 
 def to_core_tensor(tensor: Tensor) -> CoreTensor:
     """A model's tensor as the server's."""
-    datatype = datatypes.datatype_of(tensor._array.dtype)
-    array = tensor._array
+    datatype, array = tensor._datatype, tensor._array
     if datatype is datatypes.BYTES:
         array = datatypes.as_bytes_array(array)
     return CoreTensor(tensor._name, datatype, array)

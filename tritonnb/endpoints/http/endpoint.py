@@ -142,7 +142,7 @@ class HttpEndpoint(Endpoint, httputil.HTTPServerConnectionDelegate):
         """
         templates = self._templates.get(served)
         if templates is None:
-            templates = self._templates[served] = RequestTemplates(served)
+            templates = self._templates[served] = RequestTemplates(served.spec)
         made = templates.make(body, length, respond)
         if made is None:
             request, answer = made = self.reader.read(served.spec, served.version, body, length, respond)

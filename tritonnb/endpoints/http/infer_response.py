@@ -7,15 +7,14 @@ import functools
 from tritonnb.core.datatypes import DataType
 from tritonnb.core.messages import InferRequest, InferResponse, ParameterValue, Tensor
 from tritonnb.endpoints.http.tensor_data import write_data, write_float, write_string
-from tritonnb.endpoints.tensors import AnswerFormat, OutputFormat, classified, contents, fill_region
-from tritonnb.runtime.served import Served
+from tritonnb.endpoints.tensors import AnswerFormat, Answering, OutputFormat, classified, contents, fill_region
 
 _BINARY = OutputFormat(binary=True)
 _JSON = OutputFormat()
 
 
 def write_response(
-    served: Served, request: InferRequest, response: InferResponse, answer: AnswerFormat
+    served: Answering, request: InferRequest, response: InferResponse, answer: AnswerFormat
 ) -> tuple[list[bytes | memoryview], int]:
     """The body of an answer in parts, and how many bytes of it are JSON (0 if there is nothing else).
 
@@ -51,7 +50,7 @@ def write_response(
     return head + tail, length
 
 
-def _only_bytes(served: Served, outputs: list[Tensor]) -> tuple[list[bytes | memoryview], int]:
+def _only_bytes(served: Answering, outputs: list[Tensor]) -> tuple[list[bytes | memoryview], int]:
     tail = [contents(each) for each in outputs]
     described = [
         (each.name, each.datatype, each.array.shape, len(content)) for each, content in zip(outputs, tail, strict=True)
@@ -72,7 +71,9 @@ def write_parameter(value: ParameterValue) -> bytes:
         return write_string(value.encode("utf-8", "surrogateescape"))
     if isinstance(value, float):
         return write_float(value).encode()
-    return str(value).lower().encode()
+    if isinstance(value, bool):
+        return b"true" if value else b"false"
+    return b"%d" % value
 
 
 def _write_parameters(parameters: dict[str, ParameterValue]) -> bytes:

@@ -13,7 +13,7 @@ import numpy as np
 
 from tritonnb.core.messages import InferRequest, Respond, Tensor, nobody
 from tritonnb.endpoints.tensors import AnswerFormat
-from tritonnb.runtime.served import Served
+from tritonnb.model_config.schema import ModelSpec
 
 _MOST_HEADS = 256
 _LONGEST_HEAD = 4096
@@ -33,10 +33,10 @@ class _Template:
 class RequestTemplates:
     """The known heads of one model's requests."""
 
-    def __init__(self, served: Served) -> None:
+    def __init__(self, spec: ModelSpec) -> None:
         self._known: dict[bytes, _Template] = {}
         # What a shape tensor holds decides which requests may share a batch.
-        self._usable = not any(each.shape_tensor for each in served.spec.inputs.values())
+        self._usable = not any(each.shape_tensor for each in spec.inputs.values())
 
     def make(self, body: bytes | bytearray, length: int, respond: Respond) -> tuple[InferRequest, AnswerFormat] | None:
         """The request of a body whose first ``length`` bytes are a known head; None if they are not."""

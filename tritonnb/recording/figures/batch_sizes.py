@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 
 from tritonnb.recording.figures.palette import BLUE, GREEN, INK, ORANGE, SKY, VERMILION
 from tritonnb.recording.figures.picture import axes_for
-from tritonnb.recording.figures.scale import calm, duration, panel_above
+from tritonnb.recording.figures.scale import calm, duration, panel_above, say_nothing_ran
 
 if TYPE_CHECKING:
     from tritonnb.recording.recording import Recording
@@ -71,6 +71,8 @@ def describe(rec: Recording) -> str:
 def draw_costs(found: list[SizeCost], ax: Axes | None, alt: str, average: str) -> Axes:
     """Draw what batches of each size took, by whatever average."""
     ax = axes_for(ax, 4.4, alt)
+    if not found:
+        return say_nothing_ran(ax)
     places = list(range(len(found)))
     base = [0.0] * len(found)
     for name, paint in (("compute_input", SKY), ("compute_infer", BLUE), ("compute_output", ORANGE)):

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from tritonnb.recording.figures.palette import BLUE, INK, ORANGE, VERMILION
 from tritonnb.recording.figures.picture import axes_for
-from tritonnb.recording.figures.scale import calm
+from tritonnb.recording.figures.scale import calm, say_nothing_ran
 from tritonnb.recording.quantiles import quantile
 
 if TYPE_CHECKING:
@@ -23,15 +23,16 @@ _LONG_TAIL = 25.0
 def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     """Draw it; see `Plot.latency`."""
     ax = axes_for(ax, 3.2, describe(rec))
+    if not rec.requests:
+        return say_nothing_ran(ax)
     values = np.sort(np.array([each.latency_ns / 1e6 for each in rec.requests]))
     marks = _marks(rec)
-    if len(values):
-        long_tail = marks["p99"] > _LONG_TAIL * max(marks["p50"], 1e-9) and values[0] > 0
-        low, high = values[0], max(values[-1], values[0] + 1e-6)
-        edges = np.geomspace(low, high, 50) if long_tail else np.linspace(low, high, 50)
-        if long_tail:
-            ax.set_xscale("log")
-        ax.hist(values, bins=edges.tolist(), color=BLUE)
+    long_tail = marks["p99"] > _LONG_TAIL * max(marks["p50"], 1e-9) and values[0] > 0
+    low, high = values[0], max(values[-1], values[0] + 1e-6)
+    edges = np.geomspace(low, high, 50) if long_tail else np.linspace(low, high, 50)
+    if long_tail:
+        ax.set_xscale("log")
+    ax.hist(values, bins=edges.tolist(), color=BLUE)
     top = ax.get_ylim()[1]
     ax.set_ylim(0, top * 1.3)
     for (name, value), paint, line, height in zip(

@@ -24,7 +24,9 @@ class Plot:
     """Draws one recording.
 
     Every figure is drawn into ``ax``, or into a new figure when there is none, and gives its axes, which a
-    notebook shows when a cell ends with them. ``ax.figure.savefig("name.svg")`` saves it.
+    notebook shows when a cell ends with them. ``ax.figure.savefig("name.svg")`` saves it. A dark notebook shows new
+    figures dark. It leaves those of pyplot as they are, also with ours in their axes; for them there is
+    ``plt.style.use("dark_background")``.
 
     Examples
     --------
@@ -80,7 +82,7 @@ class Plot:
         Raises
         ------
         InvalidArgumentError
-            If there is no figure of this name.
+            If there is no figure of this name, or none of this recording.
         """
         words: str = _figure(name).describe(self._recording)
         return words
@@ -91,7 +93,7 @@ class Plot:
         Raises
         ------
         InvalidArgumentError
-            If there is no figure of this name.
+            If there is no figure of this name, or none of this recording.
         """
         figure = _figure(name).draw(self._recording).get_figure(root=True)
         assert isinstance(figure, Picture)

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from tritonnb.recording.figures.palette import BLUE, ORANGE, SKY, tint
 from tritonnb.recording.figures.picture import axes_for
-from tritonnb.recording.figures.scale import TimeScale, calm, duration, panel_above
+from tritonnb.recording.figures.scale import TimeScale, calm, duration, panel_above, say_nothing_ran
 from tritonnb.recording.figures.waiting import depth, waits
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ _BINS = 60
 def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     """Draw it; see `Plot.queue`."""
     ax = axes_for(ax, 4.0, describe(rec))
+    if not rec.requests:
+        return say_nothing_ran(ax)
     scale = TimeScale.of(rec)
     times, depths = depth(waits(rec))
     xs = [scale.at(each) for each in times]
@@ -28,6 +31,7 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     ax.step(xs, depths, where="post", color=BLUE, linewidth=0.8)
     ax.set_ylabel("requests waiting", fontsize=8)
     ax.set_xlabel(scale.unit, fontsize=8)
+    ax.yaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_ylim(bottom=0, top=max(1, max(depths, default=0)) * 1.1)
     scale.frame(ax)
     calm(ax, keep="bottom left")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 _UNITS = ((1e9, "s", 20e9), (1e6, "ms", 1e6), (1e3, "µs", 0.0))
 _POINTS_PER_INCH = 72.0
+#: Characters of a lane's name that have room beside it, and of a legend below a figure in each line.
+_NAME, _LEGEND = 32, 130
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,24 @@ def duration(ns: float) -> str:
     if ns >= 10e9:
         return f"{ns / 1e9:.1f} s"
     return f"{ns / 1e6:.1f} ms" if ns >= 1e5 or ns == 0 else f"{ns / 1e3:.1f} µs"
+
+
+def name_lanes(ax: Axes, names: Mapping[float, str]) -> None:
+    """Write names beside lanes; of long ones the end, which tells instances from each other."""
+    shown = [each if len(each) <= _NAME else f"…{each[1 - _NAME :]}" for each in names.values()]
+    ax.set_yticks(list(names), shown)
+
+
+def tell_unit(ax: Axes, unit: str, legend: str) -> None:
+    """Write below an axis what its numbers are, and what the marks above it mean."""
+    ax.set_xlabel(textwrap.fill(f"{unit}    {legend}", _LEGEND), fontsize=8)
+
+
+def say_nothing_ran(ax: Axes) -> Axes:
+    """What stands in place of a figure of nothing."""
+    ax.set_axis_off()
+    ax.text(0.5, 0.5, "Nothing was executed.", transform=ax.transAxes, fontsize=9, ha="center", va="center")
+    return ax
 
 
 def calm(ax: Axes, *, keep: str = "bottom") -> None:

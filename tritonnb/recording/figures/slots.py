@@ -16,7 +16,7 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import RequestArrived
 from tritonnb.recording.figures.palette import GREY, INK, LIGHT, VERMILION, colour, tint
 from tritonnb.recording.figures.picture import axes_for
-from tritonnb.recording.figures.scale import TimeScale, box, calm, duration
+from tritonnb.recording.figures.scale import TimeScale, box, calm, duration, name_lanes, tell_unit
 from tritonnb.recording.figures.waiting import rows
 from tritonnb.recording.sequences import END, IDLE, Stay, numbered
 
@@ -32,15 +32,12 @@ _ROW = 0.42
 
 def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     """Draw it; see `Plot.slots`."""
-    held = rec.stays
-    if not held:
-        raise InvalidArgumentError("no batch of this recording has slots: it is of no stateful model")
-    lanes = _lanes(rec)
+    alt, held, lanes = describe(rec), rec.stays, _lanes(rec)
     backlog = [each for each in held if each.backlog_ns > 0]
     refused = _refused(rec)
     places = _backlog_rows(rec, backlog, refused)
     depth = (max(places) + 1) * _ROW if places else 0
-    ax = axes_for(ax, 1.0 + 0.36 * len(lanes) + 0.36 * depth, describe(rec))
+    ax = axes_for(ax, 1.0 + 0.36 * len(lanes) + 0.36 * depth, alt)
     scale = TimeScale.of(rec)
     scale.frame(ax)
     numbers = numbered(held)
@@ -56,12 +53,13 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
         top = min(lanes.values()) - 1
         _backlog(ax, scale, backlog, refused, places, top, numbers)
         ticks[top - (max(places) * _ROW) / 2] = "backlog"
-    ax.set_yticks(list(ticks), list(ticks.values()))
+    name_lanes(ax, ticks)
     ax.set_ylim(min(lanes.values()) - 0.6 - (0.7 + depth if places else 0), max(lanes.values()) + 0.6)
-    ax.set_xlabel(
-        f"{scale.unit}    band: the sequence that holds the slot; box: its n-th request runs (thick left edge START, "
+    tell_unit(
+        ax,
+        scale.unit,
+        "band: the sequence that holds the slot; box: its n-th request runs (thick left edge START, "
         f"right edge END){_padding_words(rec, line)}",
-        fontsize=8,
     )
     calm(ax)
     return ax
@@ -70,6 +68,8 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
 def describe(rec: Recording) -> str:
     """The alternative text."""
     held = rec.stays
+    if not held:
+        raise InvalidArgumentError("no batch of this recording has slots: it is of no stateful model")
     nulls = sum(each.requests.count(None) for each in rec.batches if each.slots)
     total = sum(len(each.requests) for each in rec.batches if each.slots)
     backlog = [each for each in held if each.backlog_ns > 0]

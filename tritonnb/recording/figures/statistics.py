@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from tritonnb.recording.figures.batch_sizes import SizeCost, describe_costs, draw_costs
 from tritonnb.recording.figures.palette import BLUE, INK, ORANGE, PINK, SKY
 from tritonnb.recording.figures.picture import axes_for
-from tritonnb.recording.figures.scale import calm, duration
+from tritonnb.recording.figures.scale import calm, duration, say_nothing_ran
 from tritonnb.telemetry.difference import difference
 
 _PARTS = {"queue": PINK, "compute_input": SKY, "compute_infer": BLUE, "compute_output": ORANGE}
@@ -60,6 +60,8 @@ class StatisticsPlot:
         whole = _mean_ms(stats["success"])
         told = ", ".join(f"{name.replace('_', ' ')} {duration(mean * 1e6)}" for name, mean in means.items())
         count = stats["success"]["count"]
+        if not count:
+            return say_nothing_ran(axes_for(ax, 1.6, "Parts of a request. Nothing was executed."))
         ax = axes_for(ax, 1.6, f"A request takes {duration(whole * 1e6)} on average of {count}: {told}.")
         left = 0.0
         for name, mean in means.items():

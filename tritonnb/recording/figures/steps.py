@@ -16,7 +16,7 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.recording.batches import Batch
 from tritonnb.recording.figures.palette import GREY, INK, LIGHT, colour, tint
 from tritonnb.recording.figures.picture import axes_for
-from tritonnb.recording.figures.scale import TimeScale, calm, duration
+from tritonnb.recording.figures.scale import TimeScale, calm, duration, name_lanes, tell_unit
 
 if TYPE_CHECKING:
     from tritonnb.recording.recording import Recording
@@ -28,10 +28,8 @@ _FEW = 12
 
 def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     """Draw it; see `Plot.steps`."""
-    if not rec.journeys:
-        raise InvalidArgumentError("no request of this recording ran through the steps of an ensemble")
-    lanes = _lanes(rec)
-    ax = axes_for(ax, 0.9 + 0.5 * len(lanes), describe(rec))
+    alt, lanes = describe(rec), _lanes(rec)
+    ax = axes_for(ax, 0.9 + 0.5 * len(lanes), alt)
     scale = TimeScale.of(rec)
     scale.frame(ax)
     ax.hlines([y - 0.5 for y in lanes.values()], 0, scale.length, colors=LIGHT, linewidths=0.6, zorder=0)
@@ -39,10 +37,10 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     queued = {each.serial: each.queued_ns for each in rec.requests}
     for batch in rec.batches:
         _batch(ax, scale, batch, lanes[batch.instance], numbers, queued)
-    ax.set_yticks(list(lanes.values()), list(lanes))
+    name_lanes(ax, {y: instance for instance, y in lanes.items()})
     ax.set_ylim(min(lanes.values()) - 0.6, 0.6)
     legend = "box: an execution; colour and number: a request of the ensemble; line: its step waits"
-    ax.set_xlabel(f"{scale.unit}    {legend}", fontsize=8)
+    tell_unit(ax, scale.unit, legend)
     calm(ax)
     return ax
 
@@ -50,6 +48,8 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
 def describe(rec: Recording) -> str:
     """The alternative text."""
     found = rec.journeys
+    if not found:
+        raise InvalidArgumentError("no request of this recording ran through the steps of an ensemble")
     begin, end = rec.span_ns
     models = list(dict.fromkeys(each.model for each in sorted(rec.batches, key=lambda each: each.exec_start_ns)))
     shared = sum(1 for each in rec.batches if len(each.requests) > 1)

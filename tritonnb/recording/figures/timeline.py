@@ -12,9 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
 
 from tritonnb.recording.batches import Batch
-from tritonnb.recording.figures.palette import BLUE, GREY, INK, LIGHT, SKY, VERMILION, colour, tint
+from tritonnb.recording.figures.palette import BLUE, GREY, INK, LIGHT, NAMES, SKY, VERMILION, colour, tint
 from tritonnb.recording.figures.picture import axes_for
-from tritonnb.recording.figures.scale import TimeScale, box, calm, duration
+from tritonnb.recording.figures.scale import TimeScale, box, calm, duration, name_lanes, say_nothing_ran, tell_unit
 from tritonnb.recording.figures.waiting import Wait, depth, rows, waits
 
 if TYPE_CHECKING:
@@ -33,9 +33,11 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     few = len(rec.requests) <= _FEW
     height = 1.1 + 0.75 * len(instances) + 1.5
     ax = axes_for(ax, height, describe(rec))
+    found = waits(rec)
+    if not rec.batches and not found:
+        return say_nothing_ran(ax)
     scale = TimeScale.of(rec)
     scale.frame(ax)
-    found = waits(rec)
     colours = {each.serial: colour(number) for number, each in enumerate(found)} if few else {}
     levels = _priority_colours(found)
     ticks: dict[float, str] = {}
@@ -49,9 +51,9 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
         ticks[base + 0.5] = instance
     ticks |= _waiting_band(ax, scale, found, -_GAP, colours, levels)
     ticks |= _depth_band(ax, scale, found, -2 * _GAP - _WAITING - _DEPTH)
-    ax.set_yticks(list(ticks), list(ticks.values()))
+    name_lanes(ax, ticks)
     ax.set_ylim(-2 * _GAP - _WAITING - _DEPTH - 0.1, top + 0.1)
-    ax.set_xlabel(f"{scale.unit}    {_legend(rec, levels)}", fontsize=8)
+    tell_unit(ax, scale.unit, _legend(rec, levels))
     calm(ax)
     return ax
 
@@ -192,8 +194,7 @@ def _legend(rec: Recording, levels: Mapping[int, str]) -> str:
     if any(each.refused for each in waits(rec)):
         words += "; ×: refused"
     if levels:
-        names = {"#0072B2": "blue", "#E69F00": "orange", "#009E73": "green", "#CC79A7": "pink", "#56B4E9": "sky"}
-        words += "; " + ", ".join(f"priority {level}: {names.get(each, each)}" for level, each in levels.items())
+        words += "; " + ", ".join(f"priority {level}: {NAMES[each]}" for level, each in levels.items())
     return words
 
 

@@ -45,6 +45,13 @@ function gutterOf(surface, story) {
   return Math.min(240, Math.max(100, ...names.map((each) => surface.measure(each, 11) + 16)));
 }
 
+// As much of a name's end as there is room for: it tells instances from each other.
+function ending(surface, name, room) {
+  let words = name;
+  while (words.length > 2 && surface.measure(words, 11) > room) words = `…${words.slice(2)}`;
+  return words;
+}
+
 function backlogRows(story) {
   return Math.min(8, Math.max([...story.stays.values()].filter((each) => each[4] > each[3]).length, (story.seen.backlog ?? []).length, 1));
 }
@@ -90,7 +97,7 @@ function drawStory(surface, story, { from, span, end, cursor, selected }) {
 }
 
 function drawLabels({ surface, story, scale, sizes }, queueTop) {
-  const label = (words, y, faint) => surface.text(words, scale.left - 8, y, { align: "right", size: 11, fill: faint ? surface.theme.faint : surface.theme.ink });
+  const label = (words, y, faint) => surface.text(ending(surface, words, scale.left - 12), scale.left - 8, y, { align: "right", size: 11, fill: faint ? surface.theme.faint : surface.theme.ink });
   if (story.sequences) {
     lanesOf(story).forEach(([instance, slot], at) => label(`${instance} · ${slot}`, TOP + (at + 0.5) * sizes.lane));
     label("backlog", queueTop + 8);
@@ -129,7 +136,7 @@ function drawBatches(frame, queueTop) {
       const height = Math.max(2, (Math.min(batch.rows, full) / full) * sizes.lane);
       drawSlices(frame, batch, left, right, bottom, height, members < 150 ? queueTop : null);
       const chosen = batch.n === selected;
-      surface.rect(left, bottom - height, right - left, height, { stroke: chosen ? theme.accent : PALETTE[0], line: chosen ? 3 : 1 });
+      surface.rect(left, bottom - height, right - left, height, { stroke: chosen ? theme.accent : outline(batch, PALETTE[0]), line: chosen ? 3 : batch.failed ? 2 : 1 });
       drawParts(frame, batch, left, right, bottom);
       drawBatchLabel(surface, batch, left, right - left, bottom - height);
       if (batch.differs && right - left > 16 && height > 14) surface.text("≠", right - 4, bottom - height + 9, { size: 15, align: "right", bold: true });
@@ -137,6 +144,8 @@ function drawBatches(frame, queueTop) {
     }
   });
 }
+
+const outline = (batch, colour) => (batch.failed ? PALETTE[5] : colour);
 
 // A batch's box in slices, one for each request as high as its rows, and lines from where those waited.
 function drawSlices(frame, batch, left, right, bottom, height, queueTop) {
@@ -186,7 +195,7 @@ function drawBatchLabel(surface, batch, left, width, top) {
   if (fitting) surface.text(fitting, left + 1, top - 7, { size: 10, halo: true });
 }
 
-const queueStep = (sizes, most) => Math.max(1.5, Math.min(13, (sizes.queue - 12) / Math.max(1, most + 1)));
+const queueStep = (sizes, most) => Math.min(13, (sizes.queue - 12) / (most + 1));
 
 function drawQueue(frame, top) {
   const { surface, story, scale, sizes, batches, end, selected } = frame;
@@ -195,7 +204,8 @@ function drawQueue(frame, top) {
     for (const member of batch.members) if (member.length) lines.push([member, batch.sent, batch.n]);
   }
   for (const member of story.pending) lines.push([member, Math.max(end, member[QUEUED]), null]);
-  const most = largest(lines, ([member]) => member[LINE], 5);
+  const gone = [...story.refused.values()].filter(([begin, time]) => time >= scale.from && begin <= scale.to);
+  const most = largest(gone, ([, , , line]) => line, largest(lines, ([member]) => member[LINE], 5));
   const step = queueStep(sizes, most);
   frame.lines = most;
   const kinds = new Map(); // colour -> [lines, beginnings]
@@ -203,28 +213,27 @@ function drawQueue(frame, top) {
   for (const [member, until, number] of lines) {
     const y = top + 6 + member[LINE] * step;
     const colour = requestColour(story, member);
-    const begin = scale.clamp(member[QUEUED]), gone = scale.clamp(until);
+    const begin = scale.clamp(member[QUEUED]), left = scale.clamp(until);
     if (!kinds.has(colour)) kinds.set(colour, [[], []]);
     const [waits, beginnings] = kinds.get(colour);
-    waits.push([begin, y, gone, y]);
+    waits.push([begin, y, left, y]);
     beginnings.push([begin, y]);
-    if (number !== null && number === selected) surface.line(begin, y, gone, y, { stroke: colour, line: 4 });
+    if (number !== null && number === selected) surface.line(begin, y, left, y, { stroke: colour, line: 4 });
     const room = step >= 10 && lines.length < 200 && begin - (named[member[LINE]] ?? -Infinity) > surface.measure(member[LABEL], 10) + 14;
     if (room) words.push([member[LABEL], begin - 5, y]);
     named[member[LINE]] = Math.max(begin, named[member[LINE]] ?? -Infinity);
   }
   const radius = Math.min(lines.length > 150 ? 1.8 : 3.5, Math.max(1.2, step * 0.36));
   for (const [colour, [waits, beginnings]] of kinds) {
-    surface.lines(waits, { stroke: colour, line: Math.min(2, step * 0.6) });
+    surface.lines(waits, { stroke: colour, line: Math.min(2, Math.max(0.5, step * 0.6)) });
     surface.dots(beginnings, radius, colour);
   }
   for (const [label, x, y] of words) surface.text(label, x, y, { size: 10, align: "right", halo: true });
-  drawRefused(frame, top, step);
+  drawRefused(frame, gone, top, step);
 }
 
-function drawRefused({ surface, story, scale }, top, step) {
-  for (const [begin, time, , line] of story.refused.values()) {
-    if (time < scale.from || begin > scale.to) continue;
+function drawRefused({ surface, scale }, gone, top, step) {
+  for (const [begin, time, , line] of gone) {
     const x = scale.clamp(time), y = top + 6 + line * step;
     surface.line(scale.clamp(begin), y, x, y, { stroke: surface.theme.faint });
     surface.line(x - 4, y - 4, x + 4, y + 4, { stroke: PALETTE[5], line: 2 });
@@ -267,7 +276,7 @@ function drawSlots(frame) {
     const top = Math.min(...ys), bottom = Math.max(...ys) + sizes.lane;
     const chosen = batch.n === selected;
     if (story.meta.strategy === "direct" || chosen) {
-      surface.rect(left, top + 1, right - left, bottom - top - 2, { stroke: chosen ? theme.accent : theme.ink, line: chosen ? 3 : 1 });
+      surface.rect(left, top + 1, right - left, bottom - top - 2, { stroke: chosen ? theme.accent : outline(batch, theme.ink), line: chosen ? 3 : batch.failed ? 2 : 1 });
     } else if (ys.length > 1) {
       surface.line(left, top + sizes.lane / 2, left, bottom - sizes.lane / 2, { stroke: theme.ink, line: 1.5 });
       ys.forEach((y) => surface.dot(left, y + sizes.lane / 2, 3, theme.ink));
@@ -308,13 +317,19 @@ function drawBacklog(frame, top) {
     return [sequence, "", 0, first ? first[QUEUED] : end, end];
   });
   const free = [];
-  for (const [sequence, , , arrived, assigned] of [...waited, ...now]) {
-    let row = free.findIndex((until) => until <= arrived);
+  const rows = [...waited, ...now].map((stay) => {
+    let row = free.findIndex((until) => until <= stay[3]);
     if (row < 0) row = free.length;
-    free[row] = assigned + (40 / scale.width) * scale.span;
-    const y = top + 10 + (row % 8) * 13;
-    surface.line(scale.clamp(arrived), y, scale.clamp(assigned), y, { stroke: sequenceColour(story, sequence), line: 4 });
-    surface.text(String(sequence), Math.max(scale.clamp(arrived), scale.left + 14) - 4, y, { size: 10, align: "right", halo: true });
+    free[row] = stay[4] + (40 / scale.width) * scale.span;
+    return [stay, row];
+  });
+  const step = Math.min(13, 104 / free.length), named = Math.ceil(10 / step); // of many, every n-th has room for a name
+  for (const [[sequence, , , arrived, assigned], row] of rows) {
+    const y = top + 10 + row * step, name = row % named ? "" : String(sequence);
+    const begin = Math.max(scale.clamp(arrived), scale.left + surface.measure(name, 10) + 6);
+    const left = Math.max(begin, scale.clamp(assigned));
+    surface.line(begin, y, left, y, { stroke: sequenceColour(story, sequence), line: Math.max(1, Math.min(4, step - 2)) });
+    if (name) surface.text(name, begin - 4, y, { size: 10, align: "right", halo: true });
   }
   for (const [begin, time, , , , sequence] of story.refused.values()) {
     if (time < scale.from || begin > scale.to) continue;

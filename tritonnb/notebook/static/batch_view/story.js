@@ -45,7 +45,7 @@ class Story {
     this.refused = new Map();
     this.depths = [];
     this.stays = new Map();
-    this.counts = { requests: 0, refused: 0, batches: 0, rows: 0, nulls: 0, sizes: [] };
+    this.counts = { requests: 0, refused: 0, failed: 0, batches: 0, rows: 0, nulls: 0, sizes: [] };
     this.depth = 0;
     this.now = 0;
     this.seen = {};
@@ -59,7 +59,6 @@ class Story {
     const told = unpacked(packed);
     this.steps = null;
     if (told.meta) this.meta = told.meta;
-    this.instances = told.instances;
     for (const batch of told.batches) {
       if (!this.batches.has(batch.n)) this.batches.set(batch.n, batch);
       else if (batch.end !== null) Object.assign(this.batches.get(batch.n), batch);
@@ -79,6 +78,15 @@ class Story {
     }
     while (this.batches.size > MOST_BATCHES) this.batches.delete(this.batches.keys().next().value);
     if (this.depths.length > 20 * MOST_BATCHES) this.depths.splice(0, MOST_BATCHES);
+    this.instances = this.instancesWith(told.instances);
+  }
+
+  // An instance that was taken away keeps its lane as long as something on it can be seen.
+  instancesWith(present) {
+    const found = new Set(present);
+    for (const batch of this.batches.values()) found.add(batch.instance);
+    for (const [, instance] of this.stays.values()) found.add(instance);
+    return [...found].sort((one, other) => one.localeCompare(other, "en", { numeric: true }));
   }
 
   get sequences() {
@@ -169,9 +177,9 @@ class Story {
   }
 
   describe() {
-    const { requests, batches, rows, nulls, refused } = this.counts;
+    const { requests, batches, rows, nulls, refused, failed } = this.counts;
     const mean = batches ? ((rows - nulls) / batches).toFixed(1) : "0";
     return `${this.meta.model}: ${requests} requests, ${batches} batches, ${mean} rows in a batch on average` +
-      `${nulls ? `, ${nulls} null rows` : ""}${refused ? `, ${refused} refused` : ""}; ${this.depth} waiting.`;
+      `${nulls ? `, ${nulls} null rows` : ""}${refused ? `, ${refused} refused` : ""}${failed ? `, ${failed} failed` : ""}; ${this.depth} waiting.`;
   }
 }

@@ -8,7 +8,7 @@ function make(tag, name, ...children) {
 }
 
 function headline(story, live, rate) {
-  const { requests, batches, rows, nulls, refused, cached } = story.counts;
+  const { requests, batches, rows, nulls, refused, failed, cached } = story.counts;
   const facts = [
     [requests, "requests"], [batches, "batches"],
     [batches ? ((rows - nulls) / batches).toFixed(2) : "–", "rows in a batch (mean)"],
@@ -16,6 +16,7 @@ function headline(story, live, rate) {
   ];
   if (nulls) facts.push([`${((100 * nulls) / rows).toFixed(0)} %`, "null rows"]);
   if (refused) facts.push([refused, "refused"]);
+  if (failed) facts.push([failed, "failed"]);
   if (cached) facts.push([cached, "from the cache"]);
   if (live && rate !== null) facts.push([rate.toFixed(0), "requests/s"]);
   const nodes = facts.map(([value, words]) => make("span", "tnb-fact", make("b", "", String(value)), ` ${words}`));
@@ -33,12 +34,14 @@ function legend(story) {
     mark.style.background = colour;
     return make("span", "", mark, words);
   };
+  const failures = story.counts.failed ? [key(PALETTE[5], "outline: requests failed")] : [];
   if (story.sequences) {
-    return [make("span", "", "box: a request of the sequence runs, thick left edge START, right edge END; hatched: null request; pale: holds the slot, dotted: silent")];
+    return [make("span", "", "box: a request of the sequence runs, thick left edge START, right edge END; hatched: null request; pale: holds the slot, dotted: silent"), ...failures];
   }
   const words = [make("span", "", `box: a batch, as high as its share of max_batch_size ${meta.max_batch_size || 1}${meta.preferred.length ? `, dashed: preferred ${meta.preferred.join(", ")}` : ""}; the line below it:`)];
   words.push(key(PALETTE[4], "input"), key(PALETTE[0], "infer"), key(PALETTE[1], "output"));
   if ([...story.batches.values()].some((each) => each.differs)) words.push(make("span", "", "≠: not a batch of the other run"));
+  words.push(...failures);
   if (meta.priorities) words.push(make("span", "", "requests:"));
   for (let level = 1; level <= Math.min(7, meta.priorities); level += 1) words.push(key(colourOf(level - 1), `priority ${level}`));
   return words;
@@ -59,6 +62,7 @@ function batchDetails(story, batch) {
   const times = batch.end === null ? "still running" : `in ${ms(batch.input - batch.start)} + infer ${ms(batch.output - batch.input)} + out ${ms(batch.end - batch.output)} = ${ms(batch.end - batch.start)} ms`;
   const title = `Batch ${batch.n} on ${batch.instance}: ${batch.rows} of at most ${story.meta.max_batch_size || 1} rows; waited ${ms(wait)} ms, ran ${times}; ${batch.depth} left waiting.`;
   const parts = [make("p", "", make("b", "", title)), make("p", "tnb-why", `Why now? ${batch.why}.`)];
+  if (batch.failed) parts.push(make("p", "", `${batch.failed} of ${batch.requests} ${batch.requests === 1 ? "request" : "requests"} failed.`));
   if (batch.differs) parts.push(make("p", "", "≠ In the other run these requests are not a batch."));
   if (batch.slots) {
     const flag = (bit) => batch.members.map((each) => (each.length && each[FLAGS] & bit ? 1 : 0));

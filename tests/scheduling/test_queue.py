@@ -1,0 +1,77 @@
+"""The queue of the dynamic batcher: who counts, who leaves, and what new settings change."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.scheduling.harness import MS, Request
+from tritonnb.core.errors import UnavailableError
+from tritonnb.scheduling.policy import QueuePolicy, QueueSettings, TimeoutAction
+from tritonnb.scheduling.queue import PriorityQueue
+
+DELAYING = QueuePolicy(TimeoutAction.DELAY, default_timeout_ns=10 * MS)
+
+
+def queue_of(policy: QueuePolicy, *arrivals: tuple[str, int]) -> tuple[PriorityQueue, list[Request]]:
+    queue = PriorityQueue(QueueSettings(default_queue_policy=policy))
+    requests = [Request(name) for name, _ in arrivals]
+    for request, (_, at_ms) in zip(requests, arrivals, strict=True):
+        queue.add(request, at_ms * MS)
+    return queue, requests
+
+
+def scanned(queue: PriorityQueue) -> list[str]:
+    """Everyone in the order of scanning; all become pending."""
+    while queue.candidate() is not None:
+        queue.take()
+    queue.validate()
+    return [request.id for request in queue.pending]
+
+
+def test_live_delayed_and_pending_requests_all_count_for_the_limit() -> None:
+    policy = QueuePolicy(TimeoutAction.DELAY, default_timeout_ns=10 * MS, max_queue_size=3)
+    queue, _ = queue_of(policy, ("delayed", 0), ("pending", 5))
+    queue.expire(11 * MS)
+    queue.take()
+    queue.add(Request("live"), 12 * MS)
+    with pytest.raises(UnavailableError, match="Exceeds maximum queue size"):
+        queue.add(Request("too many"), 12 * MS)
+    assert queue.size == 3
+
+
+def test_a_delayed_request_can_still_leave() -> None:
+    queue, (first, second) = queue_of(DELAYING, ("first", 0), ("second", 0))
+    queue.expire(11 * MS)
+    assert queue.remove(first)
+    assert not queue.remove(first)
+    assert scanned(queue) == ["second"]
+    assert queue.remove(second)
+    assert (queue.size, queue.rows, queue.candidate()) == (0, 0, None)
+
+
+def test_a_refusal_for_a_timeout_tells_how_long_it_waited_and_might_have() -> None:
+    queue, _ = queue_of(QueuePolicy(default_timeout_ns=10 * MS), ("a", 3))
+    (refused,) = queue.expire(15 * MS)
+    assert refused.reason.facts == {"waited_ns": 12 * MS, "timeout_ns": 10 * MS}
+
+
+def test_who_was_delayed_stays_so_under_new_settings_and_nobody_else_becomes_it() -> None:
+    queue, _ = queue_of(DELAYING, ("delayed", 0), ("live", 5))
+    queue.expire(11 * MS)
+    queue.take()  # the live one, into the pending batch
+    queue.reconfigure(QueueSettings(default_queue_policy=DELAYING), 12 * MS)
+    queue.add(Request("new"), 12 * MS)
+    assert queue.next_expiry() == 22 * MS + 1
+    assert scanned(queue) == ["live", "new", "delayed"]
+    queue.restore()
+    queue.expire(23 * MS)
+    assert scanned(queue) == ["delayed", "live", "new"]
+
+
+def test_an_emptied_queue_knows_nobody() -> None:
+    queue, _ = queue_of(DELAYING, ("delayed", 0), ("a", 5), ("b", 5))
+    queue.expire(11 * MS)
+    queue.take()
+    assert [request.id for request in queue.clear()] == ["a", "b", "delayed"]
+    assert (queue.size, queue.rows, queue.next_expiry(), queue.candidate()) == (0, 0, None, None)
+    queue.validate()

@@ -1,0 +1,93 @@
+"""Owners of slots and the backlog: who gets which slot, and when a sequence is over."""
+
+from __future__ import annotations
+
+from tests.scheduling.harness import END, MS, START, Request
+from tritonnb.scheduling.decisions import Decision, Refuse
+from tritonnb.scheduling.reasons import CANCELLED, SEQUENCE_CANCELLED
+from tritonnb.scheduling.slots import Sequence, Slot, SlotTable
+
+IDLE = 1000 * MS
+
+
+def table_of(instances: int = 1, slots: int = 1) -> tuple[SlotTable, list[Slot]]:
+    table = SlotTable(IDLE)
+    all_slots = [Slot(instance, index) for instance in range(instances) for index in range(slots)]
+    assert not list(table.add(all_slots))
+    return table, all_slots
+
+
+def begin(table: SlotTable, id: str, now_ms: int, timeout_ms: int = 0, flags: int = START) -> Sequence:
+    sequence = table.begin(id, now_ms * MS)
+    more(table, sequence, now_ms, timeout_ms, flags)
+    return sequence
+
+
+def more(table: SlotTable, sequence: Sequence, now_ms: int, timeout_ms: int = 0, flags: int = 0) -> Request:
+    request = Request(f"{sequence.id}", timeout_us=timeout_ms * 1000, flags=flags, queued_ns=now_ms * MS)
+    table.append(sequence, request, now_ms * MS)
+    return request
+
+
+def test_the_request_that_times_out_first_ends_its_sequence_in_the_backlog() -> None:
+    table, slots = table_of()
+    begin(table, "owner", 0)
+    waiting = begin(table, "waiting", 0, timeout_ms=10)
+    more(table, waiting, 1, timeout_ms=20)
+    assert table.expiring.next() == 10 * MS
+    more(table, waiting, 2, timeout_ms=5)
+    assert table.expiring.next() == 7 * MS
+    table.validate(slots)
+
+
+def test_who_got_a_slot_in_time_times_out_no_more_but_may_be_idle_for_too_long() -> None:
+    table, slots = table_of()
+    begin(table, "owner", 0)
+    waiting = begin(table, "waiting", 1, timeout_ms=10)
+    table.release(slots[0], 5 * MS, [])
+    assert slots[0].sequence is waiting
+    assert table.expiring.next() is None
+    assert table.idle.next() == 1 * MS + IDLE
+    table.validate(slots)
+
+
+def test_an_id_can_begin_anew_once_its_end_has_come_though_it_still_waits() -> None:
+    table, slots = table_of(slots=2)
+    first = begin(table, "A", 0)
+    more(table, first, 1, flags=END)
+    assert "A" not in table.known
+    second = begin(table, "A", 2)
+    assert [slot.sequence for slot in slots] == [first, second]
+    assert table.idle.next() == 2 * MS + IDLE
+    more(table, first, 3, flags=END)  # the end of the first does not make the second unknown
+    assert table.known["A"] is second
+    table.validate(slots)
+
+
+def test_a_cancelled_request_takes_the_rest_of_its_sequence_with_it_and_each_is_told_why() -> None:
+    table, slots = table_of()
+    sequence = begin(table, "A", 0)
+    more(table, sequence, 3)
+    sequence.waiting[0].cancelled = True
+    decisions: list[Decision] = []
+    assert table.head(slots[0], 10 * MS, decisions) is None
+    refused = [each for each in decisions if isinstance(each, Refuse)]
+    assert [each.reason.rule for each in refused] == [CANCELLED, SEQUENCE_CANCELLED]
+    assert [each.reason.facts for each in refused] == [
+        {"sequence": "A", "waited_ns": 10 * MS},
+        {"sequence": "A", "waited_ns": 7 * MS},
+    ]
+    assert not sequence.waiting
+    table.validate(slots)
+
+
+def test_the_free_slot_of_lowest_index_is_taken_also_after_an_instance_went() -> None:
+    table, slots = table_of(instances=2, slots=4)
+    sequences = {begin(table, f"{number}", 0).slot: number for number in range(8)}
+    assert set(sequences) == set(slots)
+    for index, instance in ((3, 0), (2, 1), (1, 0), (1, 1), (3, 1), (0, 0), (0, 1), (2, 0)):
+        table.release(slots[4 * instance + index], MS, [])
+    table.retire(0)
+    taken = [begin(table, f"again {number}", 2).slot for number in range(5)]
+    assert taken == [*slots[4:], None]
+    table.validate(slots)
