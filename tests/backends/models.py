@@ -68,7 +68,7 @@ class Loaded:
         registry = BackendRegistry(lambda backend: settings or {})
         backend = registry.get(config.backend)
         context = ModelContext("m", 1, config, directory, settings or {})
-        completed = backend.auto_complete(context)
+        completed = backend.auto_complete(context) or config
         self.context = ModelContext("m", 1, completed, directory, settings or {})
         self.config = completed
         self.model = backend.create_model(self.context)

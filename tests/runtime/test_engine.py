@@ -207,3 +207,9 @@ def test_a_model_without_a_version_says_so_in_the_log(driver: Driver, caplog: py
     assert caplog.messages == [
         "failed to load model 'm': at least one version must be available under the version policy of model 'm'"
     ]
+
+
+def test_where_neither_file_nor_backend_tells_the_configuration_the_model_is_refused(driver: Driver):
+    source = ModelSource("m", Path(), gated_config("m", ""), (1,), GatedBackend(Gate()), is_config_given=False)
+    with pytest.raises(InvalidArgumentError, match="Not found: model configuration is not provided for model 'm';"):
+        driver.background.run(driver.engine.load_source(source))

@@ -311,15 +311,16 @@ class Backend(ABC):
 
         Returns
         -------
-        inference.ModelConfig
-            A completed copy of ``context.config``; the default completes nothing.
+        inference.ModelConfig or None
+            A completed copy of ``context.config``; None if the backend cannot tell, as by default: then
+            the model must have been given a configuration.
 
         Raises
         ------
         TritonError
             If configuration and model contradict each other; fails the load.
         """
-        return context.config
+        return None
 
     @abstractmethod
     def create_model(self, context: ModelContext) -> BackendModel:

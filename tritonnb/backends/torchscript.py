@@ -59,7 +59,7 @@ class PyTorchBackend(Backend):
         logger.info(
             "skipping model configuration auto-complete for '%s': not supported for pytorch backend", context.name
         )
-        return context.config
+        return None
 
     def create_model(self, context: ModelContext) -> BackendModel:
         """A model."""

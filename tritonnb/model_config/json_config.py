@@ -30,7 +30,7 @@ COMPLAINT = "Invalid config override: "
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _HEXADECIMAL = re.compile(r"[+-]?0[xX][0-9a-fA-F]+(\.[0-9a-fA-F]*)?([pP][+-]?[0-9]+)?")
-_LARGEST_FLOAT = 3.4028235677973362e38  # what rounds to the largest one; its nine digits are a little more than it
+_LARGEST_FLOAT = 3.4028235677973362e38  # what is larger rounds to infinity
 
 
 def parse_json(text: str) -> pb.ModelConfig:

@@ -84,10 +84,13 @@ class LoadedConfig:
         Filled in and normalised.
     positions : dict of str to (int, int)
         Where each field stands in the file; empty without one.
+    is_given : bool
+        False if there is neither a file nor an override.
     """
 
     config: pb.ModelConfig
     positions: dict[str, Position] = field(default_factory=dict)
+    is_given: bool = True
 
 
 def load_config(
@@ -134,7 +137,7 @@ def load_config(
         raise
     except TritonError as error:
         raise ConfigError(name, error.message) from error
-    return LoadedConfig(config, positions)
+    return LoadedConfig(config, positions, override is not None or config_path(directory, custom_name).exists())
 
 
 def config_path(directory: Path, custom_name: str | None = None) -> Path:

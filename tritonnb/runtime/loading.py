@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from tritonnb.backends.contract import Backend, BackendModel, InstanceSpec, ModelContext
 from tritonnb.backends.registry import BackendRegistry
-from tritonnb.core.errors import InternalError, TritonError
+from tritonnb.core.errors import InternalError, NotFoundError, TritonError
 from tritonnb.model_config.identity import ENSEMBLE, check_runtime
 from tritonnb.model_config.load import finish_config, with_instances
 from tritonnb.model_config.model_files import check_initial_states
@@ -59,6 +59,8 @@ class ModelSource:
         None: the one that the configuration names.
     holder : object or None
         Keeps a directory that exists only for this source.
+    is_config_given : bool
+        False where there is no *config.pbtxt*, so that the backend must tell everything.
     """
 
     name: str
@@ -67,6 +69,7 @@ class ModelSource:
     versions: tuple[int, ...]
     backend: Backend | None = None
     holder: object = None
+    is_config_given: bool = True
 
 
 class ModelLoader:
@@ -194,8 +197,10 @@ class ModelLoader:
             self._facilities.calls,
         )
         with _AsTritonError():
-            completed = backend.auto_complete(context) if self._options.auto_complete_config else config
-        return backend, context, completed
+            completed = backend.auto_complete(context) if self._options.auto_complete_config else None
+        if completed is None and not source.is_config_given:
+            raise NotFoundError(f"model configuration is not provided for model '{source.name}'")
+        return backend, context, config if completed is None else completed
 
     def _create_backend_model(self, source: ModelSource, version: int) -> tuple[ModelContext, BackendModel]:
         backend, context, config = self._completed(source, version)

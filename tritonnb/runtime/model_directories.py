@@ -128,15 +128,15 @@ class ModelDirectories:
         ConfigError
             If the directory or the configuration is at fault.
         """
-        config = load_config(
+        loaded = load_config(
             directory,
             name,
             override=override,
             custom_name=self._options.model_config_name or None,
             auto_complete=self._options.auto_complete_config,
-        ).config
-        versions = tuple(select_versions(config, version_directories(directory)))
-        return ModelSource(name, directory, config, versions, holder=holder)
+        )
+        versions = tuple(select_versions(loaded.config, version_directories(directory)))
+        return ModelSource(name, directory, loaded.config, versions, holder=holder, is_config_given=loaded.is_given)
 
 
 def fingerprint_of(directory: Path) -> Fingerprint:

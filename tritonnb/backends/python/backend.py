@@ -9,12 +9,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import json
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
-
-from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.backends.batching import output_tensor
 from tritonnb.backends.contract import (
@@ -34,8 +33,10 @@ from tritonnb.backends.python.one_response import OneResponseSender
 from tritonnb.backends.python.request import TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
 from tritonnb.backends.python.response import InferenceResponse, to_core
 from tritonnb.backends.python.tensor import to_core_tensor
-from tritonnb.core.errors import InternalError, UnsupportedError
+from tritonnb.core.errors import InternalError, InvalidArgumentError, UnsupportedError
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
+from tritonnb.model_config.diff import replaced
+from tritonnb.model_config.json_config import parse_json
 from tritonnb.model_config.normalized import config_to_dict, config_to_json
 from tritonnb.model_config.schema import ModelSpec
 
@@ -69,17 +70,19 @@ class PythonBackend(Backend):
             if function is None:
                 return context.config
             completed = function(ModelConfig(config_to_dict(context.config)))
+            if not isinstance(completed, ModelConfig):
+                raise InternalError(
+                    f"auto_complete_config function in model '{context.name}' must return a valid "
+                    "pb.ModelConfig object."
+                )
+            text = json.dumps(completed.as_dict())
         except InternalError:
             raise
         except BaseException as error:
             raise InternalError(modules.describe(error)) from error
         finally:
             modules.forget_model(module)
-        if not isinstance(completed, ModelConfig):
-            raise InternalError(
-                f"auto_complete_config function in model '{context.name}' must return a valid pb.ModelConfig object."
-            )
-        return _take_over(context.config, completed.as_dict())
+        return _take_over(context.config, text)
 
     def create_model(self, context: ModelContext) -> BackendModel:
         """A model."""
@@ -330,43 +333,22 @@ def _check_parameters(context: ModelContext) -> None:
         )
 
 
-def _take_over(config: Any, completed: dict[str, Any]) -> Any:
-    """What core takes from a completed configuration; the rest is discarded."""
-    result = pb.ModelConfig()
-    result.CopyFrom(config)
+def _take_over(config: Any, text: str) -> Any:
+    """What core takes from a completed configuration; the rest is discarded.
+
+    None if it cannot be read, or has another scheduler: Triton drops it without a word to the client.
+    """
     try:
-        inputs = [_tensor(pb.ModelInput(), each) for each in completed["input"]]
-        outputs = [_tensor(pb.ModelOutput(), each) for each in completed["output"]]
-    except ValueError:
-        # Triton drops a result that it cannot read, without a word to the client.
-        logger.warning("model '%s': auto_complete_config gave an unknown data type; ignored", config.name)
-        return result
-    _replace(result.input, config.input, inputs)
-    _replace(result.output, config.output, outputs)
-    result.max_batch_size = completed["max_batch_size"]
-    if "dynamic_batching" in completed and not config.HasField("dynamic_batching"):
-        result.dynamic_batching.SetInParent()
-    if "model_transaction_policy" in completed:
-        result.model_transaction_policy.decoupled = bool(completed["model_transaction_policy"].get("decoupled"))
-    return result
-
-
-def _tensor(tensor: Any, given: dict[str, Any]) -> Any:
-    tensor.name = given["name"]
-    tensor.data_type = pb.DataType.Value(given["data_type"])
-    tensor.dims.extend(int(each) for each in given["dims"])
-    if given.get("optional"):
-        tensor.optional = True
-    return tensor
-
-
-def _replace(target: Any, configured: Sequence[Any], completed: Sequence[Any]) -> None:
-    """Keep what the file says of a tensor beyond name, type, dims and optional."""
-    known = {each.name: each for each in configured}
-    del target[:]
-    for tensor in completed:
-        entry = target.add()
-        if tensor.name in known:
-            entry.CopyFrom(known[tensor.name])
-            del entry.dims[:]
-        entry.MergeFrom(tensor)
+        completed = parse_json(text)
+    except InvalidArgumentError as error:
+        logger.warning("model '%s': auto_complete_config gave no configuration: %s", config.name, error.message)
+        return None
+    taken = replaced(config, completed, {"max_batch_size", "input", "output"})
+    given, asked = config.WhichOneof("scheduling_choice"), completed.WhichOneof("scheduling_choice")
+    if given is None and asked is not None:
+        taken = replaced(taken, completed, {asked})
+    elif given != asked:
+        return None
+    if completed.HasField("model_transaction_policy"):
+        taken.model_transaction_policy.decoupled = completed.model_transaction_policy.decoupled
+    return taken

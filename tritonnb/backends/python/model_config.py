@@ -59,21 +59,20 @@ class ModelConfig:
 
     def set_model_transaction_policy(self, transaction_policy_dict: dict[str, Any]) -> None:
         """Set ``{'decoupled': bool}``; a value that the configuration gives cannot change."""
-        for key in transaction_policy_dict:
+        for key in transaction_policy_dict.keys():  # noqa: SIM118 - anything but a dict is refused in Triton's words
             if key != "decoupled":
                 raise ValueError(
                     "model transaction property in auto-complete-config function for model "
                     f"'{self._name}' contains property other than 'decoupled'."
                 )
-        if "model_transaction_policy" not in self._model_config:
-            self._model_config["model_transaction_policy"] = dict(transaction_policy_dict)
-            return
-        configured = self._model_config["model_transaction_policy"].get("decoupled", False)
+        policy = self._model_config.setdefault("model_transaction_policy", {})
+        configured = policy.get("decoupled", transaction_policy_dict.get("decoupled"))
         if configured != transaction_policy_dict.get("decoupled", configured):
             raise ValueError(
                 f"trying to change decoupled property in auto-complete-config for model '{self._name}', "
                 f"which is already set to '{configured}'."
             )
+        policy.update(transaction_policy_dict)
 
     @property
     def _name(self) -> str:
@@ -81,12 +80,15 @@ class ModelConfig:
 
     def _add(self, kind: str, tensor: dict[str, Any], allowed: tuple[str, ...], listed: str) -> None:
         where = f"in auto-complete-config function for model '{self._name}'"
-        named = f"{kind} '{tensor['name']}'" if "name" in tensor else kind
-        if not set(tensor) <= set(allowed):
-            raise ValueError(f"{named} {where} contains property other than {listed}.")
-        for required in ("name", "data_type", "dims"):
+        # Names are joined, not formatted: what is no string is refused in Python's own words, as there.
+        for key in tensor:
+            if key not in allowed:
+                raise ValueError(kind + " '" + tensor["name"] + f"' {where} contains property other than {listed}.")
+        if "name" not in tensor:
+            raise ValueError(f"{kind} {where} is missing 'name' property.")
+        for required in ("data_type", "dims"):
             if required not in tensor:
-                raise ValueError(f"{named} {where} is missing '{required}' property.")
+                raise ValueError(kind + " '" + tensor["name"] + f"' {where} is missing '{required}' property.")
         for configured in self._model_config[kind]:
             if configured["name"] == tensor["name"]:
                 self._check_same(kind, configured, tensor)
@@ -100,7 +102,7 @@ class ModelConfig:
         if data_type not in ("TYPE_INVALID", tensor["data_type"]):
             raise ValueError(
                 f"unable to load model '{self._name}', configuration expects datatype {data_type} for {kind} "
-                f"'{name}', model provides {tensor['data_type']}"
+                "'" + name + "', model provides " + tensor["data_type"]
             )
         for property in ("dims", "optional"):
             given = configured.get(property)
