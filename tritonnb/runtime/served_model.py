@@ -18,20 +18,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tritonnb.backends.contract import BackendModel, Execution, InstanceSpec, ModelContext
-from tritonnb.core.errors import InternalError, TritonError
-from tritonnb.core.events import (
-    BatchExecuted,
-    BatchSent,
-    RequestArrived,
-    RequestCancelled,
-    RequestRefused,
-    ResponseSent,
-)
+from tritonnb.core.errors import TritonError
+from tritonnb.core.events import BatchSent, RequestArrived, RequestCancelled, RequestRefused, ResponseSent
 from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.runtime.alarm import Alarm
 from tritonnb.runtime.instance import Instance
 from tritonnb.runtime.instance_pool import InstancePool
 from tritonnb.runtime.loop import in_thread
+from tritonnb.runtime.outcome import executed, settle
 from tritonnb.runtime.sequences import SequenceInputs
 from tritonnb.runtime.served import Served
 from tritonnb.runtime.warmup import Sample, WarmUp
@@ -158,7 +152,7 @@ class ServedModel(Served):
                     for request in warm_up.execution.requests:
                         self._sequences.attach_scratch_states(request)
                 raised = await warm_up.run()
-                failures = self._complete_answers(instance, warm_up.execution, raised)
+                failures = self._failures(instance, warm_up.execution, raised)
                 await warm_up.finish(self.decoupled)
                 self._emit_executed(instance, warm_up.execution, failures, time.monotonic_ns())
 
@@ -303,7 +297,7 @@ class ServedModel(Served):
         """An instance has run a batch: count it, start the next one, then answer."""
         now = time.monotonic_ns()
         self._wake_if_due(now)
-        failures = self._complete_answers(instance, execution, raised)
+        failures = self._failures(instance, execution, raised)
         self._emit_executed(instance, execution, failures, now)
         scheduler = self.scheduler
         if execution.rescheduled or scheduler.heeds_release:
@@ -332,56 +326,18 @@ class ServedModel(Served):
             execution.responses[index] = InferResponse(error=error)
             return self.scheduler.released(request, now)
 
-    def _complete_answers(self, instance: Instance, execution: Execution, raised: TritonError | None) -> list[str]:
-        """See to it that every request is answered or runs again; the failure reason of each, or ""."""
-        failures: list[str] = []
-        if raised is not None:
-            execution.rescheduled.clear()
-        errors_fail, decoupled = instance.backend_instance.error_responses_fail, self.decoupled
-        for index, response in enumerate(execution.responses):
-            sender = execution.senders.get(index)
-            if index in execution.rescheduled or (raised is None and response is None and (decoupled or sender)):
-                failures.append("")  # it runs again, or its responses go their own way
-                continue
-            failed = response is None or (response.error is not None and errors_fail)
-            if response is None and not (sender is not None and sender.closed):
-                error = raised or InternalError(
-                    f"model '{self.name}', instance '{instance.spec.name}': no response to the request"
-                )
-                if decoupled:
-                    execution.sender(index).send(InferResponse(error=error))
-                else:
-                    execution.responses[index] = InferResponse(error=error)
-            failures.append("BACKEND" if failed else "")
-        return failures
+    def _failures(self, instance: Instance, execution: Execution, raised: TritonError | None) -> list[str]:
+        errors_fail = instance.backend_instance.error_responses_fail
+        return settle(self.name, instance.spec.name, execution, raised, self.decoupled, errors_fail)
 
     def _emit_executed(self, instance: Instance, execution: Execution, failures: list[str], now: int) -> None:
-        started = execution.compute_start_ns or execution.exec_start_ns
-        ended = execution.compute_end_ns or execution.exec_end_ns
-        self._emit(
-            BatchExecuted(
-                now,
-                self.name,
-                self.version,
-                execution.number,
-                instance.spec.name,
-                execution.size,
-                execution.exec_start_ns,
-                started,
-                ended,
-                execution.exec_end_ns,
-                tuple(
-                    [
-                        (each.serial, each.batch_size, each.received_ns, each.queued_ns, failed)
-                        for each, failed in zip(execution.requests, failures, strict=True)
-                        if not each.is_null
-                    ]
-                ),
-            )
-        )
+        event = executed(self.name, self.version, instance.spec.name, execution, failures, now)
+        self._emit(event)
         for request in execution.requests:
             if request.step is not None:
-                request.step.executed(execution.exec_start_ns, started, ended, execution.exec_end_ns)
+                request.step.executed(
+                    event.exec_start_ns, event.compute_start_ns, event.compute_end_ns, event.exec_end_ns
+                )
 
     # --- answers ------------------------------------------------------------------------------
 
