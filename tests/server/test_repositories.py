@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -234,3 +236,31 @@ class TritonPythonModel:
         server.load("one")
     assert infer(server, "one", 5) == 5
     assert server["one"].config.instance_group[0].count == 1
+
+
+def test_a_version_that_is_not_there_is_passed_over_however_often_it_is_named(server: Server, write_model: Write):
+    write_model("m", python_model("x"), "version_policy { specific { versions: [1, 7, 7] } }")
+    server.load("m")
+    assert [(each["version"], each["state"]) for each in server.index() if each["name"] == "m"] == [("1", "READY")]
+
+
+def test_a_model_without_a_version_that_is_wanted_stays_in_the_index_with_the_cause(server: Server, write_model: Write):
+    write_model("m", python_model("x"), "version_policy { specific { versions: [7] } }")
+    with pytest.raises(TritonError):
+        server.load("m")
+    (entry,) = [each for each in server.index() if each["name"] == "m"]
+    assert "at least one version must be available" in entry["reason"]
+
+
+def test_a_link_to_nothing_in_a_directory_of_a_model_is_passed_over(server: Server, repository: Path):
+    (repository / "one" / "2").symlink_to(repository / "nowhere")
+    (repository / "one" / "notes").symlink_to(repository / "nowhere")
+    server.load("one")
+    assert infer(server, "one") == 1
+
+
+def test_a_configuration_is_shown_with_every_character_it_has(server: Server, write_model: Write):
+    write_model("m", python_model("x"), r'parameters { key: "a\000b" value { string_value: "c\000d" } }')
+    server.load("m")
+    with urllib.request.urlopen(f"{server.url}/v2/models/m/config") as answer:
+        assert json.load(answer)["parameters"] == {"a\0b": {"string_value": "c\0d"}}

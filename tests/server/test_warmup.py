@@ -187,3 +187,9 @@ class TritonPythonModel:
     write_model("late", body, f"{policy} {sample('zero_data: true', 'batch_size: 2', dims='1')}")
     server.load("late")
     assert server.stats("late")["model_stats"][0]["inference_count"] == 2
+
+
+def test_of_several_faulty_inputs_of_a_sample_the_first_by_name_is_told(server: Server):
+    inputs = "".join(f'inputs {{ key: "{name}" value {{ data_type: TYPE_FP32 dims: [ -1 ] }} }}' for name in "ZXY")
+    with pytest.raises(InvalidArgumentError, match="variable-size dimensions are specified for input 'X'"):
+        load(server, f'model_warmup {{ name: "w" batch_size: 1 {inputs} }}')
