@@ -4,11 +4,13 @@ The yardstick is the best rate, in rows a second, that an ONNX Runtime session r
 any batch size, with the session options of the served model: called by one thread, and called by as many
 threads at once as the model has instances, which is what the server must be held against. Beside it
 the best at sizes that 32 clients of one row can fill; clients that ask for more rows at once can fill any.
-The models are served as one would tune them: two instances, and a delay that lets their batches fill.
+The models are served as one would tune them. Two instances keep both cores busy only while batches wait, so a model
+that gains nothing from large ones (`magika`) gets small ones; where size pays (`dense`), a delay lets batches fill.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,8 +26,14 @@ REPOSITORY = servers.ROOT / "model_repository"
 CLIENTS = 32
 INSTANCES = 2
 SIZES = (1, 2, 4, 8, 16, 32, 64)
-ROWS = (1, 4)
-TUNED = "dynamic_batching { preferred_batch_size: [ 16 ] max_queue_delay_microseconds: 4000 }"
+#: What clients ask for at once, and the tuning for it: the maximum batch size, and the dynamic batcher's settings.
+TUNED = {
+    "dense": {
+        1: (64, "preferred_batch_size: [ 16 ] max_queue_delay_microseconds: 4000"),
+        4: (64, "preferred_batch_size: [ 64 ] max_queue_delay_microseconds: 4000"),
+    },
+    "magika": {1: (4, ""), 4: (4, "")},
+}
 
 
 def models(scratch: Path, seconds: int, rounds: int) -> dict[str, Any]:
@@ -45,9 +53,9 @@ def _measure(
     before = {threads: _rates(model, name, row, threads) for threads in (1, INSTANCES)}
     datatype = "FP32" if row.dtype == np.float32 else "INT32"
     served = {}
-    with servers.tritonnb(_tuned(model, scratch), model) as url:
-        for rows in ROWS:
-            request = Request.of(model, name, np.repeat(row, rows, axis=0), output, datatype)
+    for rows in TUNED[model]:
+        request = Request.of(model, name, np.repeat(row, rows, axis=0), output, datatype)
+        with servers.tritonnb(_tuned(model, rows, scratch), model) as url:
             wrk(url, request, CLIENTS, 2, scratch)
             served[rows] = wrk(url, request, CLIENTS, seconds, scratch)
     raw = {
@@ -74,13 +82,16 @@ def _compare(model: str, rows: int, served: Measured, raw: dict[int, dict[int, f
     return found
 
 
-def _tuned(model: str, scratch: Path) -> Path:
+def _tuned(model: str, rows: int, scratch: Path) -> Path:
     """A repository with the model under the tuned configuration."""
-    repository = scratch / f"tuned-{model}"
+    most, settings = TUNED[model][rows]
+    repository = scratch / f"tuned-{model}-{rows}"
     (repository / model / "1").mkdir(parents=True)
     (repository / model / "1" / "model.onnx").symlink_to(REPOSITORY / model / "1" / "model.onnx")
     config = (REPOSITORY / model / "config.pbtxt").read_text()
-    config = config.replace("count: 1", f"count: {INSTANCES}").replace("dynamic_batching { }", TUNED)
+    config = config.replace("count: 1", f"count: {INSTANCES}")
+    config = config.replace("dynamic_batching { }", f"dynamic_batching {{ {settings} }}")
+    config = re.sub("max_batch_size: [0-9]+", f"max_batch_size: {most}", config)
     (repository / model / "config.pbtxt").write_text(config.replace('label_filename: "labels.txt"', ""))
     return repository
 
