@@ -307,6 +307,11 @@ class Server:
 
         These are the newest 65,536 of all models, a few seconds of full load or a long time of little.
 
+        Returns
+        -------
+        Recording
+            Of a batch that was sent before the oldest event held there is nothing in it.
+
         Examples
         --------
         >>> server.recent().of("digits").batches[-1].why  # doctest: +SKIP
