@@ -33,7 +33,7 @@ setup(name="compiled", ext_modules=mypycify({sources!r}, opt_level="2", debug_le
 """
 
 
-class CompileHook(BuildHookInterface):  # type: ignore[type-arg]
+class CompileHook(BuildHookInterface[Any]):
     """Enabled by ``HATCH_BUILD_HOOK_ENABLE_CUSTOM=true``, as any hook that is off by default."""
 
     def dependencies(self) -> list[str]:
