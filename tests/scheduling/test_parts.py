@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from google.protobuf import text_format
+from hypothesis import given
+from hypothesis import strategies as st
 from tritonclient.grpc import model_config_pb2 as pb
 
 from tests.scheduling.harness import MS, Request, members
@@ -68,6 +70,53 @@ def test_deadlines_of_things_that_left_in_time_are_not_kept() -> None:
         deadlines.forget(number)
     assert len(deadlines) == 0
     assert len(deadlines._heap) < 100
+
+
+def test_what_was_due_once_can_be_due_again() -> None:
+    deadlines: Deadlines[str] = Deadlines()
+    deadlines.set("a", 10)
+    assert list(deadlines.pop_due(10)) == ["a"]
+    assert len(deadlines) == 0
+    deadlines.set("a", 20)
+    assert deadlines.next() == 20
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("set"), st.integers(0, 4), st.integers(0, 20)),
+            st.tuples(st.just("forget"), st.integers(0, 4), st.just(0)),
+            st.tuples(st.just("pop"), st.just(0), st.integers(0, 20)),
+        ),
+        max_size=30,
+    )
+)
+def test_deadlines_are_a_table_whose_nearest_time_is_known(steps: list[tuple[str, int, int]]) -> None:
+    deadlines: Deadlines[int] = Deadlines()
+    table: dict[int, int] = {}
+    for step, item, time in steps:
+        if step == "set":
+            deadlines.set(item, time)
+            table[item] = time
+        elif step == "forget":
+            deadlines.forget(item)
+            table.pop(item, None)
+        else:
+            popped = [table.pop(each) for each in deadlines.pop_due(time)]
+            assert popped == sorted(popped)
+            assert all(due > time for due in table.values())
+        assert set(deadlines) == set(table)
+        assert deadlines.next() == min(table.values(), default=None)
+
+
+def test_deadlines_that_move_back_and_forth_stay_in_order_and_do_not_pile_up() -> None:
+    deadlines: Deadlines[int] = Deadlines()
+    times = {item: (item * 37) % 100 for item in range(100)}
+    for item, time in times.items():
+        for turn in range(100):
+            deadlines.set(item, time + 100 - turn)
+            assert len(deadlines._heap) <= 2 * len(deadlines) + 64
+    assert list(deadlines.pop_due(200)) == sorted(times, key=times.__getitem__)
 
 
 def test_the_longest_idle_instance_is_taken_first_and_a_removed_one_never() -> None:
