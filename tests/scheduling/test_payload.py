@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.scheduling.harness import MS, Request
+from tests.scheduling.harness import MS, Arrival, Play, Request
+from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
 from tritonnb.scheduling.payload import Payload
 from tritonnb.scheduling.policy import DynamicBatcherSettings
 
@@ -46,3 +48,21 @@ def test_other_inputs_and_a_follower_that_ended_for_them_are_not_merged(other: d
 
 def test_a_payload_that_ended_because_inputs_differ_takes_in_no_other() -> None:
     assert merged(payload(1, closed=True), payload(1)) == (0, 1, 1)
+
+
+def test_other_inputs_anywhere_in_what_a_batch_could_hold_keep_it_from_being_merged() -> None:
+    """``a`` is sent since ``b`` goes beyond the preferred size, but its pass met ``odd``, too."""
+    settings = DynamicBatcherSettings(16, preferred_batch_sizes=(4,), max_queue_delay_ns=300 * MS)
+    line = [Arrival("B", 0, 16, run=1000), Arrival("p", 10, 4, key="p"), Arrival("q", 20, 4, key="q", run=400)]
+    line += [Arrival(name, 900 + index, 3) for index, name in enumerate("abc")]
+    play = Play(DynamicBatcher(settings, 1), line)
+    assert [who for who, _ in play.batches] == ["B", "p", "q", "a b", "c"]
+    play = Play(DynamicBatcher(settings, 1), [*line, Arrival("odd", 910, key="odd")])
+    assert [who for who, _ in play.batches] == ["B", "p", "q", "a", "b", "c", "odd"]
+
+
+def test_a_payload_that_ended_for_other_inputs_stays_so_when_their_request_has_gone() -> None:
+    settings = replace(EIGHT, max_queue_delay_ns=5 * MS)
+    line = [Arrival("B", 0, 8, run=100), Arrival("a", 20), Arrival("odd", 30, key="odd", cancel_at=32)]
+    play = Play(DynamicBatcher(settings, 1), [*line, Arrival("b", 50)])
+    assert [who for who, _ in play.batches] == ["B", "a", "b"]
