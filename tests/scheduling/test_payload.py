@@ -66,3 +66,10 @@ def test_a_payload_that_ended_for_other_inputs_stays_so_when_their_request_has_g
     line = [Arrival("B", 0, 8, run=100), Arrival("a", 20), Arrival("odd", 30, key="odd", cancel_at=32)]
     play = Play(DynamicBatcher(settings, 1), [*line, Arrival("b", 50)])
     assert [who for who, _ in play.batches] == ["B", "a", "b"]
+
+
+def test_a_payload_that_did_not_fit_into_the_one_before_goes_on_growing() -> None:
+    settings = replace(EIGHT, max_queue_delay_ns=300 * MS)
+    line = [Arrival("B", 0, 8, run=1500), Arrival("a", 50, 6, run=600), Arrival("b", 100, 3), Arrival("x", 1950)]
+    play = Play(DynamicBatcher(settings, 1), line)
+    assert play.batches == [("B", 0), ("a", 1500), ("b x", 2100)]
