@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pytest
 from google.protobuf import text_format
 from hypothesis import given
 from hypothesis import strategies as st
 from tritonclient.grpc import model_config_pb2 as pb
 
 from tests.scheduling.harness import MS, Request, members
+from tritonnb.core.errors import UnavailableError
 from tritonnb.scheduling.deadlines import Deadlines
 from tritonnb.scheduling.default_scheduler import DefaultScheduler
 from tritonnb.scheduling.direct import DirectSettings
@@ -192,6 +194,50 @@ def test_sequence_batching_becomes_settings_direct_unless_told_otherwise() -> No
     assert oldest.settings == SequenceBatcherSettings(
         "m", OldestSettings(7, DynamicBatcherSettings(1, (), hold_until=4)), 1_000_000_000, iterative=True
     )
+
+
+def test_delays_of_sequences_are_configured_in_microseconds() -> None:
+    text = 'name: "m" max_batch_size: 8 sequence_batching { %s }'
+    direct = make_scheduler(
+        config(text % "direct { max_queue_delay_microseconds: 7 minimum_slot_utilization: 0.5 }"), 1, {}
+    )
+    oldest = make_scheduler(
+        config(text % "oldest { max_queue_delay_microseconds: 7 preferred_batch_size: 4 preserve_ordering: true }"),
+        1,
+        {},
+    )
+    assert isinstance(direct, SequenceBatcher)
+    assert isinstance(oldest, SequenceBatcher)
+    assert direct.settings.strategy == DirectSettings(8, 7_000, 0.5)
+    assert oldest.settings.strategy == OldestSettings(8, DynamicBatcherSettings(8, (4,), 7_000, preserve_ordering=True))
+
+
+@pytest.mark.parametrize("batching", ["", "dynamic_batching { }"])
+def test_with_a_rate_limiter_the_idle_instance_whose_turn_it_is_is_taken(batching: str) -> None:
+    scheduler = make_scheduler(config(f"max_batch_size: 8 {batching}"), 3, {}, turn={0: 5, 1: 2, 2: 4}.__getitem__)
+    for instance in range(3):
+        scheduler.instance_idle(instance, 0)
+    (decision,) = scheduler.enqueue(Request("a"), 1)
+    assert decision.instance == 1
+
+
+@pytest.mark.parametrize("rate_limited", [False, True])
+def test_a_changed_configuration_stages_batches_if_there_is_a_rate_limiter(rate_limited: bool) -> None:
+    batching = config("max_batch_size: 8 dynamic_batching { }")
+    for before in (config("max_batch_size: 8"), batching):
+        scheduler = make_scheduler(before, 1, {}, turn=(lambda instance: 0) if rate_limited else None)
+        scheduler, _ = reconfigure_scheduler(scheduler, batching, 1, rate_limited)
+        assert isinstance(scheduler, DynamicBatcher)
+        assert scheduler.settings.rate_limited is rate_limited
+
+
+def test_a_scheduler_that_is_stopping_has_a_successor_that_is_stopping() -> None:
+    scheduler = make_scheduler(config("max_batch_size: 8"), 1, {})
+    scheduler.stop()
+    for text in ("dynamic_batching { }", ""):
+        scheduler, _ = reconfigure_scheduler(scheduler, config(f"max_batch_size: 8 {text}"), 1)
+        with pytest.raises(UnavailableError, match="Server is stopping"):
+            scheduler.enqueue(Request("a"), 2)
 
 
 def test_a_changed_configuration_is_applied_in_place() -> None:
