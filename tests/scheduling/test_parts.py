@@ -177,6 +177,13 @@ def test_ragged_inputs_and_fixed_shapes_are_not_compared() -> None:
     assert scheduler.settings.preferred_batch_sizes == (4,)
 
 
+def test_shape_tensors_are_compared_as_inputs_of_variable_shape_are() -> None:
+    text = 'max_batch_size: 4 input { name: "x" dims: 3 is_shape_tensor: true } dynamic_batching {}'
+    scheduler = make_scheduler(config(text), 1, {})
+    assert isinstance(scheduler, DynamicBatcher)
+    assert scheduler.settings.enforce_equal_shape
+
+
 def test_sequence_batching_becomes_settings_direct_unless_told_otherwise() -> None:
     direct = make_scheduler(
         config('name: "m" max_batch_size: 4 sequence_batching { max_sequence_idle_microseconds: 5 }'),
