@@ -11,7 +11,7 @@ from tests.scheduling.test_dynamic_batcher import DELAY, EIGHT, FOUR, ONE, polic
 from tritonnb.core.errors import UnavailableError
 from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
 from tritonnb.scheduling.policy import QueueSettings
-from tritonnb.scheduling.reasons import explain
+from tritonnb.scheduling.reasons import FULL, explain
 
 
 def test_two_full_payloads_wait_for_one_instance_and_the_rest_stays_in_the_queue() -> None:
@@ -87,6 +87,19 @@ def test_a_reason_names_the_first_request_that_was_too_much() -> None:
     assert explain(play.time.batches[1].decision.reason).startswith(
         "1 request, 3 rows: the next request's 2 rows would go beyond preferred 4;"
     )
+
+
+def test_once_the_delay_has_passed_the_whole_line_goes_also_beyond_the_preferred_size() -> None:
+    line = [Arrival(name, 0, 8, run=100) for name in "BCD"] + [Arrival("a", 50, 3), Arrival("b", 60, 2)]
+    (*_, last) = Play(DynamicBatcher(waits(FOUR, delay_ms=20), 1), line).time.batches
+    assert (members(last.decision), last.decision.reason.rule) == ("a b", FULL)
+
+
+def test_who_has_waited_too_long_on_a_lower_level_takes_all_before_it_along() -> None:
+    levels = QueueSettings(priority_levels=2, default_priority_level=2)
+    line = [Arrival("B", 0, 8, run=400), Arrival("old", 50), Arrival("a", 300, 3, priority=1)]
+    play = Play(DynamicBatcher(replace(waits(FOUR), queue=levels), 1), [*line, Arrival("b", 310, 2, priority=1)])
+    assert play.batches == [("B", 0), ("a b old", 400)]
 
 
 def test_a_payload_that_was_full_stays_so_under_new_settings() -> None:

@@ -54,7 +54,7 @@ def test_other_inputs_anywhere_in_what_a_batch_could_hold_keep_it_from_being_mer
     """``a`` is sent since ``b`` goes beyond the preferred size, but its pass met ``odd``, too."""
     settings = DynamicBatcherSettings(16, preferred_batch_sizes=(4,), max_queue_delay_ns=300 * MS)
     line = [Arrival("B", 0, 16, run=1000), Arrival("p", 10, 4, key="p"), Arrival("q", 20, 4, key="q", run=400)]
-    line += [Arrival(name, 900 + index, 3) for index, name in enumerate("abc")]
+    line += [Arrival(name, 900 + index, 3, key="same") for index, name in enumerate("abc")]
     play = Play(DynamicBatcher(settings, 1), line)
     assert [who for who, _ in play.batches] == ["B", "p", "q", "a b", "c"]
     play = Play(DynamicBatcher(settings, 1), [*line, Arrival("odd", 910, key="odd")])

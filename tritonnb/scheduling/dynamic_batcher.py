@@ -333,8 +333,9 @@ class DynamicBatcher:
                         overshot = True
                         best = len(queue.pending)
                         rule = reasons.DOES_NOT_FIT if too_large else reasons.OVERSHOOTS_PREFERRED
-                    # With a delay those beyond still matter: for their ages, and where other inputs end the batch.
-                    if best and not delay:
+                    # A larger preferred size is out of reach; go on only if ages or other inputs could still matter.
+                    young = self._prefetching and now - queue.pending_oldest_ns < delay
+                    if best and (not delay or (young and candidate.batch_key is None)):
                         break
                 if too_large:
                     return best, rule, reasons.DOES_NOT_FIT, next_rows, overshot
