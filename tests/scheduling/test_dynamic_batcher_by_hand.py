@@ -111,3 +111,11 @@ def test_a_payload_that_was_full_stays_so_under_new_settings() -> None:
     scheduler.reconfigure(replace(FOUR, preferred_batch_sizes=(4, 8)), 1)
     scheduler.enqueue(Request("e"), 2)
     assert [payload.rows for payload in scheduler.payloads] == [4, 1]
+
+
+def test_a_request_that_was_cancelled_before_it_came_is_not_queued() -> None:
+    scheduler = DynamicBatcher(EIGHT, 1)
+    scheduler.instance_idle(0, 0)
+    (refused,) = scheduler.enqueue(Request("a", cancelled=True), 5)
+    assert (refused.request.id, refused.counted_as, refused.reason.facts) == ("a", "CANCELED", {"waited_ns": 0})
+    assert scheduler.queue_depth() == 0
