@@ -204,6 +204,13 @@ def test_bytes_that_fit_become_an_array():
     assert given_.batch_size == 3
 
 
+def test_batches_of_one_have_a_batch_dimension_too():
+    config = TWO.replace("max_batch_size: 4", "max_batch_size: 1")
+    validator(config).check(request(tensor("A", 1, 2), tensor("B", 1, 2)))
+    assert "batch-size must be <= 1" in complaint(config, request(tensor("A", 2, 2), tensor("B", 2, 2)))
+    assert "batch size" in complaint(config, request(tensor("A", 2), tensor("B", 1, 2)))
+
+
 OPTIONAL = TWO.replace('name: "B"', 'name: "B" optional: true').replace("two", "some")
 
 
