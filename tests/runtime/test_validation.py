@@ -123,6 +123,19 @@ def test_a_negative_batch_dimension_is_taken_for_a_large_one(shape: tuple[int, .
     assert complaint(VARIABLE, request(raw("A", shape, content))) == f"[request id: <id_unknown>] {text}"
 
 
+@pytest.mark.parametrize("shape", [(1, -2, -3), (1, -1, 2), (1, 2, -1)])
+def test_no_other_dimension_may_be_negative_though_the_contents_would_fit(shape: tuple[int, ...]):
+    config = VARIABLE.replace("dims: [ -1 ]", "dims: [ -1, -1 ]", 1)
+    assert complaint(config, request(raw("A", shape, bytes(24)))) == (
+        "[request id: <id_unknown>] All input dimensions should be specified for input 'A' for model 'any', "
+        f"got [{','.join(map(str, shape))}]"
+    )
+
+
+def test_of_strings_no_dimension_may_be_negative():
+    assert "All input dimensions" in complaint(TEXT, request(raw("S", (1, -2), strings(b"a", b"b"), BYTES)))
+
+
 def test_a_batch_dimension_of_nothing_is_one():
     given_ = request(raw("A", (0, 2), bytes(8)))
     validator(VARIABLE).check(given_)
@@ -145,6 +158,7 @@ def test_output_names_are_looked_at_first_then_counts_names_and_batch():
     assert "expected 2 inputs" in complaint(TWO, request(tensor("X", 9, 9)))
     assert "inference input 'X'" in complaint(TWO, request(tensor("X", 9, 9), tensor("A", 1, 9)))
     assert "batch size" in complaint(TWO, request(tensor("B", 9, 9), tensor("A", 1, 9, datatype=INT32)))
+    assert "batch-size" in complaint(TWO, request(tensor("B", 9, 9), tensor("A", 9, 9, datatype=INT32)))
 
 
 def test_without_batching_the_whole_shape_counts():
