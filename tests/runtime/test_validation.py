@@ -123,10 +123,12 @@ def test_a_negative_batch_dimension_is_taken_for_a_large_one(shape: tuple[int, .
     assert complaint(VARIABLE, request(raw("A", shape, content))) == f"[request id: <id_unknown>] {text}"
 
 
-@pytest.mark.parametrize("shape", [(1, -2, -3), (1, -1, 2), (1, 2, -1)])
-def test_no_other_dimension_may_be_negative_though_the_contents_would_fit(shape: tuple[int, ...]):
+@pytest.mark.parametrize(
+    ("shape", "size"), [((1, -2, -3), 24), ((1, -1, 2), 8), ((1, 2, -1), 8), ((1, 0, -2), 0), ((1, -2, 0), 0)]
+)
+def test_no_other_dimension_may_be_negative_though_the_contents_would_fit(shape: tuple[int, ...], size: int):
     config = VARIABLE.replace("dims: [ -1 ]", "dims: [ -1, -1 ]", 1)
-    assert complaint(config, request(raw("A", shape, bytes(24)))) == (
+    assert complaint(config, request(raw("A", shape, bytes(size)))) == (
         "[request id: <id_unknown>] All input dimensions should be specified for input 'A' for model 'any', "
         f"got [{','.join(map(str, shape))}]"
     )
@@ -178,6 +180,17 @@ def test_without_batching_the_whole_shape_counts():
             (1, 1),
             strings(b"a", b"b"),
             "unexpected number of string elements 2 for inference input 'S' for model 'text', expecting 1",
+        ),
+        (
+            (1, 1),
+            strings(b"a", b""),
+            "unexpected number of string elements 2 for inference input 'S' for model 'text', expecting 1",
+        ),
+        (
+            (1, 1),
+            strings(b"a") + b"x",
+            "incomplete string length indicator for inference input 'S' for model 'text', expecting 4 bytes but only 1 "
+            "bytes available. Please make sure the string length indicator is in one buffer.",
         ),
         (
             (1, 1),
