@@ -27,8 +27,8 @@ def executed(*requests: ExecutedRequest, size: int, start: int = 100) -> BatchEx
 
 
 def request(serial: int, size: int = 1, failed: str = "") -> ExecutedRequest:
-    """Received at 0, queued at 40."""
-    return serial, size, 0, 40, failed
+    """Received at 10, queued at 40."""
+    return serial, size, 10, 40, failed
 
 
 def folded(*events) -> dict:
@@ -58,7 +58,7 @@ def test_inference_count_is_rows_and_execution_count_is_batches():
 
 def test_every_request_of_a_batch_is_charged_the_whole_batch_and_the_batch_once():
     entry = folded(executed(request(1), request(2), size=2))
-    assert entry["inference_stats"]["success"] == {"count": 2, "ns": 2 * 160}
+    assert entry["inference_stats"]["success"] == {"count": 2, "ns": 2 * 150}
     assert entry["inference_stats"]["queue"] == {"count": 2, "ns": 2 * 60}
     assert entry["inference_stats"]["compute_infer"] == {"count": 2, "ns": 2 * 20}
     assert entry["batch_stats"] == [
@@ -79,7 +79,7 @@ def test_batch_stats_are_sorted_by_size_and_count_null_rows():
 
 def test_a_failed_request_counts_only_as_failed_but_its_batch_counts():
     entry = folded(executed(request(1, failed="BACKEND"), size=1))
-    assert entry["inference_stats"]["fail"] == {"count": 1, "ns": 160}
+    assert entry["inference_stats"]["fail"] == {"count": 1, "ns": 150}
     assert entry["inference_stats"]["success"]["count"] == 0
     assert (entry["inference_count"], entry["execution_count"]) == (0, 1)
 
@@ -167,7 +167,7 @@ def test_an_answer_from_the_cache_succeeds_without_an_execution_and_queued_until
 def test_a_miss_makes_the_request_longer_and_counts_no_request():
     stats = folded(executed(request(1), size=1), CacheMiss(200, *MODEL, 1, 15))["inference_stats"]
     assert stats["cache_miss"] == {"count": 1, "ns": 15}
-    assert stats["success"] == {"count": 1, "ns": 160 + 15}
+    assert stats["success"] == {"count": 1, "ns": 150 + 15}
 
 
 def test_failures_are_counted_by_reason_too():
