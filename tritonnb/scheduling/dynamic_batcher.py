@@ -110,7 +110,7 @@ class DynamicBatcher:
         if self._may_leave_for_later():
             return ()
         refused = self._expire(now)
-        if self._may_form() and (self.settings.enforce_equal_shape or self.queue.rows >= self._enough_rows):
+        if self.settings.enforce_equal_shape or self.queue.rows >= self._enough_rows:
             return refused + self._advance(now)
         self._plan_wake()
         return refused
