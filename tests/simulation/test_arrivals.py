@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import islice
 
 import pytest
@@ -54,10 +55,15 @@ def test_requests_of_a_sequence_come_at_equal_distances_between_start_and_end() 
     ]
 
 
+def test_an_arrival_is_one_row_and_asks_for_nothing_special() -> None:
+    assert Arrival(7) == Arrival(7, 1, 0, 0, 0, False, False, None, None)
+
+
 def test_pairs_of_time_and_rows_are_arrivals_too() -> None:
     assert list(arrivals_of([(5, 2), Arrival(7)])) == [Arrival(5, 2), Arrival(7, 1)]
-    with pytest.raises(InvalidArgumentError, match=r"got \(1, 2, 3\)"):
-        list(arrivals_of([(1, 2, 3)]))  # type: ignore[list-item]
+    for wrong in ((1, 2, 3), 5, {0, 1}):
+        with pytest.raises(InvalidArgumentError, match=f"got {re.escape(str(wrong))}"):
+            list(arrivals_of([wrong]))  # type: ignore[list-item]
     with pytest.raises(InvalidArgumentError, match="arrivals are a list"):
         list(arrivals_of(5))  # type: ignore[arg-type]
 
