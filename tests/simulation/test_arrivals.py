@@ -43,6 +43,10 @@ def test_an_open_loop_has_no_end(process: str, first: list[float]) -> None:
     assert list(islice(times_us(process, rate=10_000, burst=2), 5)) == first
 
 
+def test_a_burst_is_one_request_unless_said() -> None:
+    assert list(islice(times_us("burst", rate=10_000), 2)) == [0, 100]
+
+
 def test_requests_of_a_sequence_come_at_equal_distances_between_start_and_end() -> None:
     arrivals = sequences([2, 1, 3], every_us=10, stagger_us=4)
     assert [(each.sequence_id, each.time_us, each.sequence_start, each.sequence_end) for each in arrivals] == [
