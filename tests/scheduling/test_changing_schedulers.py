@@ -71,6 +71,18 @@ def test_no_request_that_waits_is_refused_for_the_queue_size_of_the_batcher_that
         scheduler.enqueue(Request("d"), 2)
 
 
+def test_the_dynamic_batcher_that_comes_heeds_what_was_cancelled_before() -> None:
+    scheduler = make_scheduler(config(NONE), 1, {})
+    cancelled = Request("a")
+    for request in (cancelled, Request("b")):
+        scheduler.enqueue(request, 3)
+    cancelled.cancelled = True
+    assert not scheduler.cancel(cancelled, 4)
+    scheduler, (refused,) = reconfigure_scheduler(scheduler, config(BATCHES), 10)
+    assert (refused.request, refused.counted_as, refused.reason.facts) == (cancelled, "CANCELED", {"waited_ns": 7})
+    assert [members(each) for each in scheduler.instance_idle(0, 11)] == ["b"]
+
+
 @pytest.mark.parametrize("text", [NONE, BATCHES, WAITS])
 def test_who_has_handed_its_requests_over_has_none_left(text: str) -> None:
     scheduler = make_scheduler(config(text), 1, {})

@@ -8,9 +8,9 @@ import pytest
 
 from tests.scheduling.harness import MS, Arrival, Play, Request, members
 from tests.scheduling.test_dynamic_batcher import DELAY, EIGHT, FOUR, ONE, policy, waits
-from tritonnb.core.errors import UnavailableError
+from tritonnb.core.errors import InvalidArgumentError, UnavailableError
 from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
-from tritonnb.scheduling.policy import QueueSettings
+from tritonnb.scheduling.policy import DynamicBatcherSettings, QueueSettings
 from tritonnb.scheduling.reasons import FULL, explain
 
 
@@ -119,3 +119,42 @@ def test_a_request_that_was_cancelled_before_it_came_is_not_queued() -> None:
     (refused,) = scheduler.enqueue(Request("a", cancelled=True), 5)
     assert (refused.request.id, refused.counted_as, refused.reason.facts) == ("a", "CANCELED", {"waited_ns": 0})
     assert scheduler.queue_depth() == 0
+
+
+def test_the_next_wake_is_for_the_first_timeout_also_of_a_request_that_starts_no_pass() -> None:
+    scheduler = DynamicBatcher(waits(policy(EIGHT, default_timeout_ns=200 * MS, allow_timeout_override=True)), 1)
+    scheduler.instance_idle(0, 0)
+    scheduler.enqueue(Request("a"), 0)
+    assert scheduler.next_wake_ns == 200 * MS + 1
+    scheduler.enqueue(Request("b", timeout_us=50_000), 10 * MS)
+    assert scheduler.next_wake_ns == 60 * MS + 1
+
+
+@pytest.mark.parametrize("settings", [waits(), policy(waits(), default_timeout_ns=900 * MS)])
+def test_a_wake_before_its_time_changes_nothing(settings: DynamicBatcherSettings) -> None:
+    scheduler = DynamicBatcher(settings, 1)
+    scheduler.instance_idle(0, 0)
+    scheduler.enqueue(Request("a"), 0)
+    scheduler.enqueue(Request("odd", batch_key="odd"), MS)  # a pass would send the first at once
+    assert not scheduler.wake(DELAY - 1)
+    assert scheduler.next_wake_ns == DELAY
+
+
+def test_timeouts_run_on_under_new_settings_that_keep_the_queue_policy() -> None:
+    before = policy(waits(), default_timeout_ns=100 * MS)
+    scheduler = DynamicBatcher(before, 1)
+    scheduler.enqueue(Request("a"), 0)
+    scheduler.reconfigure(replace(before, max_queue_delay_ns=0), 50 * MS)
+    assert scheduler.next_wake_ns == 100 * MS + 1
+    scheduler.reconfigure(policy(waits(), default_timeout_ns=200 * MS), 60 * MS)
+    assert scheduler.next_wake_ns == 260 * MS + 1
+
+
+def test_a_cancelled_request_tells_how_long_it_had_waited_and_none_is_executed_twice() -> None:
+    scheduler = DynamicBatcher(waits(), 1)
+    request = Request("a")
+    scheduler.enqueue(request, 3)
+    (refused,) = scheduler.cancel(request, 10)
+    assert refused.reason.facts == {"waited_ns": 7}
+    with pytest.raises(InvalidArgumentError):
+        scheduler.reschedule(request, 11)

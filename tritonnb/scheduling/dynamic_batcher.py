@@ -159,7 +159,6 @@ class DynamicBatcher:
         refused = self._expire(now)
         if self._pass_due_ns is not None and now >= self._pass_due_ns:
             return refused + self._advance(now)
-        self._plan_wake()
         return refused
 
     def stop(self) -> None:
@@ -238,7 +237,7 @@ class DynamicBatcher:
             self._hold_until -= left
 
     def _may_leave_for_later(self) -> bool:
-        return self._forms_late and not self.instances.idle and not self._hold_until
+        return self._forms_late and not self.instances.idle
 
     def _may_form(self) -> bool:
         if self._hold_until:
