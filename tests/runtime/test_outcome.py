@@ -79,11 +79,12 @@ def test_a_decoupled_request_without_a_response_may_get_one_later() -> None:
 
 
 def test_of_a_decoupled_model_the_sender_tells_what_was_raised_unless_the_last_response_has_gone() -> None:
-    made = batch(2)
+    made = batch(3)
     made.execution.sender(1).send(InferResponse())
-    assert made.settle(RAISED, decoupled=True) == ["BACKEND", "BACKEND"]
-    assert made.sent == ["", "raised"]
-    assert made.answers == [None, None]
+    made.execution.sender(2).send(InferResponse(final=False))
+    assert made.settle(RAISED, decoupled=True) == ["BACKEND"] * 3
+    assert made.sent == ["", "", "raised", "raised"]
+    assert made.answers == [None] * 3
 
 
 def test_a_backend_that_does_not_tell_when_it_computed_has_computed_all_the_time() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import math
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.events import RequestCancelled
 from tritonnb.recording.simulate import simulate
 from tritonnb.simulation import (
     Arrival,
@@ -25,6 +28,7 @@ from tritonnb.simulation import (
     sequences,
     table,
 )
+from tritonnb.simulation.run import instance_count
 
 BATCHING = "max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 1000 }"
 THIRD = 50_000 / 3
@@ -52,8 +56,24 @@ def test_batches_say_why_as_live_ones_do():
 def test_a_configuration_may_be_a_message_or_a_file(tmp_path: Path):
     (tmp_path / "config.pbtxt").write_text(BATCHING)
     message = text_format.Parse(BATCHING, pb.ModelConfig())
-    runs = [simulate(each, GUIDE, fixed(5)) for each in (BATCHING, message, tmp_path / "config.pbtxt")]
-    assert runs[0].events == runs[1].events == runs[2].events
+    path = tmp_path / "config.pbtxt"
+    first, *others = (simulate(each, GUIDE, fixed(5)) for each in (BATCHING, message, path, str(path)))
+    assert all(first.events == each.events for each in others)
+    with pytest.raises(InvalidArgumentError, match=r"other\.pbtxt' cannot be read"):
+        simulate(tmp_path / "other.pbtxt", GUIDE, fixed(5))
+
+
+@pytest.mark.parametrize(
+    ("groups", "count"),
+    [("", 1), ("{ count: 3 }", 3), ("{ }", 1), ("{ count: 2 gpus: [ 0, 1 ] }, { count: 1 }", 5)],
+)
+def test_instances_are_counted_over_groups_and_their_devices(groups: str, count: int):
+    text = f"max_batch_size: 1 instance_group [ {groups} ]" if groups else "max_batch_size: 1"
+    assert instance_count(text_format.Parse(text, pb.ModelConfig())) == count
+
+
+def test_batches_carry_the_name_of_the_model():
+    assert simulate('name: "m" max_batch_size: 1', [(0, 1)], fixed(5)).batches[0].instance == "m_0_0"
 
 
 @given(st.integers(0, 1000), st.floats(0, 1))
@@ -77,12 +97,41 @@ def test_a_client_may_give_up():
     config = "max_batch_size: 1 dynamic_batching { default_queue_policy { max_queue_size: 9 } }"
     rec = simulate(config, [Arrival(0), Arrival(10, cancel_us=100)], fixed(10))
     assert [each.counted_as for each in rec.refused] == ["CANCELED"]
+    assert [(each.serial, each.time_ns) for each in rec.events if isinstance(each, RequestCancelled)] == [(2, 100_000)]
+
+
+def test_arrivals_in_microseconds_become_nanoseconds():
+    rec = simulate("max_batch_size: 1", [(2.5, 1), (40, 1)], fixed(0))
+    assert [batch.exec_start_ns for batch in rec.batches] == [2_500, 40_000]
+
+
+@pytest.mark.parametrize("time_ns", [-1, math.inf, math.nan, None, "5"])
+def test_a_service_model_that_gives_no_time_is_refused(time_ns):
+    with pytest.raises(InvalidArgumentError, match="a service model gives nanoseconds from 0 on"):
+        simulate("max_batch_size: 1", [(0, 1)], lambda rows: time_ns)
+
+
+@pytest.mark.parametrize("enabled", [False, True])
+def test_the_garbage_collector_rests_meanwhile_and_is_left_as_it_was(enabled: bool):
+    seen = []
+    was = gc.isenabled()
+    try:
+        gc.enable() if enabled else gc.disable()
+        simulate("max_batch_size: 1", [(0, 1)], lambda rows: seen.append(gc.isenabled()) or 1)
+        assert (seen, gc.isenabled()) == ([False], enabled)
+    finally:
+        gc.enable() if was else gc.disable()
 
 
 def test_a_closed_loop_keeps_its_clients_busy():
     rec = simulate("max_batch_size: 8 dynamic_batching { }", ClosedLoop(clients=4, requests=20), fixed(10))
     assert len(rec.requests) == 20
     assert max(batch.size for batch in rec.batches) <= 4
+
+
+def test_clients_of_a_closed_loop_think_before_they_ask_again():
+    rec = simulate("max_batch_size: 1", ClosedLoop(clients=1, requests=2, think_us=2.5), fixed(1))
+    assert [batch.exec_start_ns for batch in rec.batches] == [0, 1_002_500]
 
 
 def test_sequences_run_in_slots():
