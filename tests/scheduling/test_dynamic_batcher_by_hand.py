@@ -90,9 +90,12 @@ def test_a_reason_names_the_first_request_that_was_too_much() -> None:
 
 
 def test_once_the_delay_has_passed_the_whole_line_goes_also_beyond_the_preferred_size() -> None:
-    line = [Arrival(name, 0, 8, run=100) for name in "BCD"] + [Arrival("a", 50, 3), Arrival("b", 60, 2)]
+    line = [Arrival(name, 0, 8, run=100) for name in "BCD"] + [
+        Arrival(*each) for each in (("a", 50, 3), ("b", 60, 2), ("c", 70))
+    ]
     (*_, last) = Play(DynamicBatcher(waits(FOUR, delay_ms=20), 1), line).time.batches
-    assert (members(last.decision), last.decision.reason.rule) == ("a b", FULL)
+    assert (members(last.decision), last.decision.reason.rule) == ("a b c", FULL)
+    assert last.decision.reason.facts["merged"] == 0, "it was formed at once"
 
 
 def test_who_has_waited_too_long_on_a_lower_level_takes_all_before_it_along() -> None:

@@ -73,3 +73,17 @@ def test_a_payload_that_did_not_fit_into_the_one_before_goes_on_growing() -> Non
     line = [Arrival("B", 0, 8, run=1500), Arrival("a", 50, 6, run=600), Arrival("b", 100, 3), Arrival("x", 1950)]
     play = Play(DynamicBatcher(settings, 1), line)
     assert play.batches == [("B", 0), ("a", 1500), ("b x", 2100)]
+
+
+def test_a_payload_in_line_that_has_no_preferred_size_takes_every_arrival() -> None:
+    settings = replace(EIGHT, preferred_batch_sizes=(4,), max_queue_delay_ns=300 * MS)
+    line = [Arrival("B", 0, 8, run=600), Arrival("a", 50), Arrival("b", 360), Arrival("c", 370)]
+    assert Play(DynamicBatcher(settings, 1), line).batches == [("B", 0), ("a b c", 600)]
+
+
+def test_a_payload_in_line_that_has_a_preferred_size_waits_for_enough_to_reach_the_next() -> None:
+    settings = replace(EIGHT, preferred_batch_sizes=(2, 8), max_queue_delay_ns=300 * MS)
+    line = [Arrival("B", 0, 8, run=100), Arrival("a", 10), Arrival("b", 20), Arrival("c", 30)]
+    assert Play(DynamicBatcher(settings, 1), line).batches == [("B", 0), ("a b", 100), ("c", 330)]
+    play = Play(DynamicBatcher(settings, 1), [*line, Arrival("d", 40, 5)])
+    assert play.batches == [("B", 0), ("a b c d", 100)]

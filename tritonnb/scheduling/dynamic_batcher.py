@@ -280,9 +280,7 @@ class DynamicBatcher:
         full = True
         if best and not exceeded:
             count, full = best, overshot or not delay
-        elif not count:
-            if payload is None or not ends:
-                return False
+        elif payload is not None and not count:
             payload.full = True  # the next request needs another payload
             payload.closed = payload.closed or ends == reasons.DIFFERENT_INPUTS
             self._growing = None
@@ -308,8 +306,6 @@ class DynamicBatcher:
         payload.closed = payload.closed or ends == reasons.DIFFERENT_INPUTS
         payload.rule, payload.waited_ns, payload.next_rows = rule, age, next_rows
         self._growing = None if full else payload
-        self._enough_rows = 0
-        self._pass_due_ns = None
         return True
 
     def _walk(self, payload: Payload | None, now: int) -> tuple[int, str, str, int, bool]:
