@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.events import RequestCancelled
+from tritonnb.core.events import RequestArrived, RequestCancelled
 from tritonnb.recording.simulate import simulate
 from tritonnb.simulation import (
     Arrival,
@@ -163,3 +163,26 @@ def test_service_times_follow_their_models():
     part = {"count": 2, "ns": 2_000_000}
     entry = {"batch_size": 4, "compute_input": part, "compute_infer": part, "compute_output": part}
     assert measured({"batch_stats": [entry]})(4) == 3_000_000
+
+
+def test_a_recording_is_in_order_of_time_and_of_version_1():
+    rec = simulate(BATCHING, [Arrival(0), Arrival(900, cancel_us=950), Arrival(5000)], fixed(2))
+    times = [each.time_ns for each in rec.events]
+    assert times == sorted(times)
+    assert times[0] < times[-1]
+    assert {each.version for each in rec.events} == {1}
+
+
+def test_what_is_known_of_a_request_is_in_its_arrival():
+    rec = simulate(BATCHING, [Arrival(3, 2, 1, 7, batch_key="other"), (4, 1)], fixed(1))
+    first, second = (each for each in rec.events if isinstance(each, RequestArrived))
+    assert (first.time_ns, first.size, first.priority, first.timeout_us) == (3_000, 2, 1, 7)
+    assert first.shape_key == hash("other")
+    assert (second.time_ns, second.size, second.shape_key) == (4_000, 1, 0)
+
+
+def test_more_rows_than_a_batch_may_have_are_refused_and_without_batching_any_number_is_fine():
+    for most, rows in ((8, 9), (1, 2)):
+        with pytest.raises(InvalidArgumentError, match=f"batch-size must be <= {most} for 'simulated', got {rows}"):
+            simulate(f"max_batch_size: {most}", [(0, rows)], fixed(1))
+    assert simulate("max_batch_size: 0", [(0, 9)], fixed(1)).batches[0].size == 9
