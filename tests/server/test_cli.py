@@ -250,6 +250,8 @@ def test_a_flag_that_cannot_be_is_an_error(write_model: Callable[..., Path], fla
         (["--load-model=m"], "Use of '--load-model' requires setting '--model-control-mode=explicit' as well."),
         (["--grpc-port=7", "--metrics-port=7"], "at the same address and port 127.0.0.1:7"),
         (["--model-namespacing=true"], "models of one name in several repositories are not supported"),
+        (["--allow-sagemaker=true"], "there is no Sagemaker endpoint here"),
+        (["--allow-vertex-ai=true"], "there is no Vertex AI endpoint here"),
     ],
 )
 def test_a_flag_is_complained_of_as_triton_does(tmp_path: Path, capsys, flags: list[str], complaint: str):

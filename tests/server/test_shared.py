@@ -150,6 +150,17 @@ def test_an_answer_that_is_too_large_is_a_miss_each_time_and_the_log_says_so(wri
     assert [each.startswith("Failed to insert key [") for each in caplog.messages] == [True, True]
 
 
+def test_the_cache_holds_answers_and_nothing_else_and_too_large_a_one_pushes_none_out(write_model: Write):
+    with Server(write_model("m", COUNTING, CACHED), port=0, cache_config={"local": {"size": "80"}}) as server:
+        cache = server.engine.cache
+        assert cache is not None
+        assert cache.used == 0
+        assert ask(server, 3) == [1]
+        assert ask(server, *range(8)) == [2] * 8  # is too large
+        assert len(cache) == 1
+        assert ask(server, 3) == [1]
+
+
 def test_an_ensemble_and_its_steps_are_cached(write_model: Write):
     repository = write_model("m", COUNTING, CACHED)
     (repository / "e" / "1").mkdir(parents=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tritonnb.core.datatypes import BOOL, BYTES, FP16, FP32
+from tritonnb.core.datatypes import BOOL, BYTES, FP16, FP32, INT8
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import BatchExecuted, RequestArrived
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
@@ -107,7 +107,11 @@ def test_tensors_are_traced_when_asked_for(path: Path):
     server = Server(file=str(path), levels=EVERYTHING, rate=1)
     words = np.array([b'say "a"', b"b"], dtype=object)
     server.infer(
-        [Tensor("Y", BOOL, np.array([[True, False]])), Tensor("H", FP16, np.zeros(2, np.float16))],
+        [
+            Tensor("Y", BOOL, np.array([[True, False]])),
+            Tensor("H", FP16, np.zeros(2, np.float16)),
+            Tensor("B", INT8, np.array([65], np.int8)),
+        ],
         X=Tensor("X", FP32, np.array([[0.5, 1e10]], np.float32)),
         W=Tensor("W", BYTES, words),
     )
@@ -118,6 +122,7 @@ def test_tensors_are_traced_when_asked_for(path: Path):
         ("TENSOR_QUEUE_INPUT", {"name": "W", "data": '"say "a"","b"', "shape": "2", "dtype": "BYTES"}),
         ("TENSOR_BACKEND_OUTPUT", {"name": "Y", "data": "1,0", "shape": "1,2", "dtype": "BOOL"}),
         ("TENSOR_BACKEND_OUTPUT", {"name": "H", "data": "", "shape": "2", "dtype": "FP16"}),
+        ("TENSOR_BACKEND_OUTPUT", {"name": "B", "data": "65", "shape": "1", "dtype": "INT8"}),
     ]
 
 
