@@ -19,8 +19,9 @@ import tritonclient.http as httpclient
 
 import tritonnb as tnb
 from tests.server.conftest import EXAMPLES, python_model
+from tritonnb.array_requests import make_request
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, UnavailableError
-from tritonnb.inference import infer, make_request
+from tritonnb.inference import infer
 from tritonnb.server import Server
 from tritonnb.telemetry.log_settings import LogHandler, LogSettings
 
