@@ -8,7 +8,6 @@ the texts of Triton's server.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -23,6 +22,7 @@ from tritonnb.core.messages import (
 )
 from tritonnb.endpoints.http import members, rapidjson
 from tritonnb.endpoints.http.input_tensors import tensor_from_json
+from tritonnb.endpoints.numbers import leading_number
 from tritonnb.endpoints.tensors import AnswerFormat, OutputFormat, binary_tensor, check_overflow
 from tritonnb.model_config.schema import INVALID, ModelSpec
 from tritonnb.runtime.shared_memory import Part, SharedMemory
@@ -30,7 +30,6 @@ from tritonnb.runtime.shared_memory import Part, SharedMemory
 T = TypeVar("T")
 _LONGEST_ID = 128
 _MAX_INT64 = 2**63 - 1
-_LEADING_NUMBER = re.compile(r"\s*([+-]?\d+)")
 _CHOICES = ("'data'", "'binary_data_size'", "'shared_memory_region'")
 
 
@@ -49,11 +48,7 @@ def header_length(value: str | None, body: bytes | bytearray) -> int:
     """
     if value is None:
         return len(body)
-    if value.isdecimal():
-        length = int(value)
-    else:
-        found = _LEADING_NUMBER.match(value)
-        length = int(found.group(1)) if found else 0
+    length = int(value) if len(value) < 20 and value.isdecimal() else leading_number(value) or 0
     if not 0 <= length <= len(body):
         raise InvalidArgumentError(f"inference header size should be in range (0, {len(body)}), got: {value}")
     return length
