@@ -276,6 +276,12 @@ def test_numbers_are_read_as_leniently_as_triton_reads_them(text: str, number: i
     assert number_of("trace_rate", text) == number
 
 
+@pytest.mark.parametrize("digits", [10, 5000])
+def test_numbers_beyond_32_bits_are_refused(digits: int):
+    with pytest.raises(InvalidArgumentError, match="value is out of range"):
+        number_of("trace_rate", "9" * digits)
+
+
 def test_levels_that_are_not_known_are_ignored():
     assert levels_of(["LOUD", "TENSORS"]) == {"TENSORS"}
     assert levels_of(["LOUD"]) is None

@@ -30,8 +30,8 @@ from tritonnb.endpoints.http.infer_response import write_response
 from tritonnb.endpoints.http.restrictions import Restrictions
 from tritonnb.endpoints.http.templates import RequestTemplates
 from tritonnb.endpoints.http.transport import make_server
-from tritonnb.endpoints.numbers import version_number
 from tritonnb.endpoints.tensors import AnswerFormat
+from tritonnb.endpoints.versions import version_number
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.served import Served
 from tritonnb.runtime.validation import IncompleteStringError

@@ -15,7 +15,7 @@ from tornado import httputil, web
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnsupportedError
 from tritonnb.endpoints.client_errors import client_text
 from tritonnb.endpoints.http import members, rapidjson
-from tritonnb.endpoints.numbers import version_number
+from tritonnb.endpoints.versions import version_number
 from tritonnb.runtime.engine import Engine
 
 JSON = "application/json"

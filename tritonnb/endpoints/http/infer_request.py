@@ -20,9 +20,9 @@ from tritonnb.core.messages import (
     ParameterValue,
     Respond,
 )
+from tritonnb.core.numbers import leading_number
 from tritonnb.endpoints.http import members, rapidjson
 from tritonnb.endpoints.http.input_tensors import tensor_from_json
-from tritonnb.endpoints.numbers import leading_number
 from tritonnb.endpoints.tensors import AnswerFormat, OutputFormat, binary_tensor, check_overflow
 from tritonnb.model_config.schema import INVALID, ModelSpec
 from tritonnb.runtime.shared_memory import Part, SharedMemory
