@@ -63,6 +63,10 @@ def test_numbers_of_very_many_digits_are_refused(written: str, complaint: str):
         parse_json(f'{{"max_batch_size": {written}}}')
 
 
+def test_an_integer_in_quotation_marks_may_begin_with_zeros():
+    assert parse_json(f'{{"max_batch_size": "+{"0" * 5000}4"}}').max_batch_size == 4
+
+
 def test_numbers_of_enums_may_be_quoted_if_they_are_known():
     assert parse_json('{"input": [{"data_type": "11"}]}') == parse_json('{"input": [{"data_type": 11}]}')
 
