@@ -257,8 +257,9 @@ def test_a_batch_that_waits_for_resources_grows_also_when_the_batcher_goes_meanw
             waiting = []
             for number in range(1, 4):
                 waiting.append(asyncio.ensure_future(server["m"].infer_async(X=[[float(number)]])))
-                while server["m"].served.queue_depth() < number:
-                    await asyncio.sleep(0)
+                await asyncio.sleep(0)
+            await asyncio.to_thread(server.call, int)  # all that was handed over is there
+            assert server["m"].served.queue_depth() == 3
             if batcher_goes:
                 config = server["m"].config
                 config.ClearField("dynamic_batching")
