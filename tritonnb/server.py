@@ -74,6 +74,8 @@ class Server(BackgroundServer):
     backend_config : mapping of str to mapping of str to str, optional
         Settings by backend; those of ``""`` are for all.
     strict_readiness : bool, optional
+    **engine_options
+        Others of `EngineOptions`: ``cache_config``, ``rate_limit``, ``trace``, ``log``, …
 
     Attributes
     ----------

@@ -40,6 +40,8 @@ def header_length(value: str | None, body: bytes | bytearray) -> int:
     ----------
     value : str or None
         ``Inference-Header-Content-Length``; leading digits count, and no digits are a 0.
+    body : bytes or bytearray
+        All of it.
 
     Raises
     ------
