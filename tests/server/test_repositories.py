@@ -270,6 +270,42 @@ def test_a_model_without_a_version_that_is_wanted_stays_in_the_index_with_the_ca
     assert "at least one version must be available" in entry["reason"]
 
 
+INITIAL = 'initial_state { name: "i" data_type: TYPE_FP32 dims: 1 data_file: "f" }'
+STATE = f'state {{ input_name: "I" output_name: "O" data_type: TYPE_FP32 dims: 1 {INITIAL} }}'
+SAMPLE = 'inputs { key: "X" value { data_type: TYPE_FP32 dims: 1 input_data_file: "f" } }'
+
+
+@pytest.mark.parametrize(
+    ("config", "directory", "complaint"),
+    [
+        ('metric_tags { key: "a-b" value: "x" }', "", "no legal metric label"),
+        ('batch_output { source_input: "X" }', "", "batch output must specify 'target_name'"),
+        ('output { name: "Z" data_type: TYPE_FP32 dims: 1 label_filename: "f" }', "f", "Is a directory"),
+        (f"sequence_batching {{ {STATE} }}", "initial_state/f", "Is a directory"),
+        (f'model_warmup {{ name: "w" batch_size: 1 {SAMPLE} }}', "warmup/f", "Is a directory"),
+    ],
+    ids=["metric tag", "batch output", "labels", "initial state", "warm-up"],
+)
+def test_what_would_end_triton_is_refused_and_the_others_serve(
+    server: Server, repository: Path, write_model: Write, config: str, directory: str, complaint: str
+):
+    server.load("one")
+    write_model("m", python_model("x"), config)
+    (repository / "m" / directory).mkdir(parents=True, exist_ok=True)
+    with pytest.raises(TritonError, match=complaint):
+        server.load("m")
+    assert infer(server, "one") == 1
+
+
+def test_a_version_directory_that_only_begins_with_a_number_is_none(
+    server: Server, repository: Path, write_model: Write
+):
+    write_model("m", python_model("x"))
+    (repository / "m" / "2x").mkdir()
+    server.load("m")
+    assert [each["version"] for each in server.index() if each["name"] == "m"] == ["1"]
+
+
 def test_a_link_to_nothing_in_a_directory_of_a_model_is_passed_over(server: Server, repository: Path):
     (repository / "one" / "2").symlink_to(repository / "nowhere")
     (repository / "one" / "notes").symlink_to(repository / "nowhere")
