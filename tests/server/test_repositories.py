@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -73,6 +74,15 @@ def test_a_load_of_what_has_changed_serves_it(server: Server, write_model: Write
     assert server.stats("both")["model_stats"][0]["inference_count"] == 1
 
 
+def test_an_older_file_is_a_change_too(server: Server, repository: Path, write_model: Write):
+    server.load("one")
+    file = repository / "one" / "1" / "model.py"
+    write_model("one", python_model("x + 2"))
+    os.utime(file, (1_000_000_000, 1_000_000_000))
+    server.load("one")
+    assert infer(server, "one") == 2
+
+
 def test_an_override_stays_until_the_files_change(server: Server, write_model: Write):
     server.load("one")
     server.load("one", config='{"backend": "python", "max_batch_size": 2, "input": [], "output": []}')
@@ -104,6 +114,14 @@ def test_the_failure_of_a_part_is_told_with_the_ensemble_and_repaired_with_it(se
     write_model("one", python_model("x + 1"))
     server.load("one")
     assert infer(server, "both") == 11
+
+
+def test_of_an_ensemble_whose_steps_are_at_fault_the_index_has_the_cause(server: Server, repository: Path):
+    write_ensemble(repository, "lost", "one", "missing")
+    with pytest.raises(TritonError):
+        server.load("lost")
+    (entry,) = [each for each in server.index() if each["name"] == "lost"]
+    assert entry["reason"] == "ensemble lost contains models that are not available or ambiguous: missing"
 
 
 def test_an_ensemble_that_no_longer_loads_goes_on_as_it_was(server: Server, repository: Path):
