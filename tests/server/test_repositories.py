@@ -106,6 +106,14 @@ def test_the_failure_of_a_part_is_told_with_the_ensemble_and_repaired_with_it(se
     assert infer(server, "both") == 11
 
 
+def test_a_circle_of_ensembles_is_refused_and_what_is_beside_it_loads(server: Server, repository: Path):
+    write_ensemble(repository, "circle", "back", "one")
+    write_ensemble(repository, "back", "both", "circle")
+    with pytest.raises(InvalidArgumentError, match=r"circular dependency between ensembles: circle -> ... -> back"):
+        server.load("circle")
+    assert ready(server) == ["both", "one", "ten"]
+
+
 def test_an_ensemble_that_no_longer_loads_goes_on_as_it_was(server: Server, repository: Path):
     server.load("both")
     write_ensemble(repository, "both", "one", "missing")
