@@ -484,7 +484,8 @@ def test_a_sender_that_a_model_drops_without_a_response_sends_an_error(tmp_path:
     assert loaded.streamed == []
     loaded.instance._model.senders.clear()
     ((_, answer),) = loaded.streamed
-    assert answer.final and answer.error.message == "the model dropped the response sender without a response"
+    assert answer.final
+    assert answer.error.message == "the model dropped the response sender without a response"
 
 
 def test_a_model_may_return_the_response_or_send_it_but_not_both(tmp_path: Path):

@@ -247,6 +247,7 @@ class _Message(httputil.HTTPMessageDelegate):
     def on_connection_close(self) -> None:
         if self._other is not None:
             self._other.on_connection_close()
+        self._chunks.clear()  # a circle of objects outlives the connection for a while, but not with a large body
 
     # --- inference ------------------------------------------------------------------------------
 
