@@ -1,7 +1,7 @@
-"""Compiles what a request passes through, for a wheel that is asked for so: `make wheel`.
+"""Compiles what a request passes through, where there is a C compiler.
 
-The modules are the same Python; mypyc makes C extensions of them beside their sources, which stay in
-the wheel to be read. A checkout is never compiled: what is edited there runs at once. The list of
+The modules are the same Python; mypyc makes C extensions of them beside their sources, which stay to be
+read. A wheel gets them when it is built; `python hatch_build.py` makes them in a checkout. The list of
 modules is in pyproject.toml; one of them may not be inherited from by a class that is not compiled.
 """
 
@@ -11,11 +11,16 @@ import os
 import shutil
 import subprocess
 import sys
+import time
+import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+ROOT = Path(__file__).parent
 
 # Types of other packages count as unknown, so that what is compiled does not depend on what is installed; a class
 # that inherits from one of theirs cannot be compiled then, and mypyc has to say so.
@@ -29,12 +34,14 @@ _OPTIONS = (
 _SETUP = """
 from mypyc.build import mypycify
 from setuptools import setup
-setup(name="compiled", ext_modules=mypycify({sources!r}, opt_level="2", debug_level="0", multi_file=True))
+modules = mypycify({sources!r}, opt_level="2", debug_level="0", multi_file=True, group_name="tritonnb")
+setup(name="compiled", ext_modules=modules)
 """
+_WITHOUT = "tritonnb was not compiled (is there a C compiler, with Python's headers?): it is interpreted, and slower"
 
 
 class CompileHook(BuildHookInterface[Any]):
-    """Enabled by ``HATCH_BUILD_HOOK_ENABLE_CUSTOM=true``, as any hook that is off by default."""
+    """Puts the compiled modules into a wheel; ``HATCH_BUILD_NO_HOOKS=true`` leaves them out."""
 
     def dependencies(self) -> list[str]:
         """What building needs beyond hatchling."""
@@ -42,27 +49,64 @@ class CompileHook(BuildHookInterface[Any]):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile a copy of the package and add what came out to the wheel."""
+        self._scratch = TemporaryDirectory(prefix="tritonnb-")
         if version == "editable":
             return
-        self._scratch = TemporaryDirectory(prefix="tritonnb-")
         scratch = Path(self._scratch.name)
-        shutil.copytree(Path(self.root) / "tritonnb", scratch / "tritonnb")
-        (scratch / "setup.py").write_text(_SETUP.format(sources=[*_OPTIONS, *self.config["modules"]]))
-        command = [
-            sys.executable,
-            "setup.py",
-            "--quiet",
-            "build_ext",
-            "--build-lib=compiled",
-            f"--parallel={os.cpu_count()}",
-        ]
-        subprocess.run(command, cwd=scratch, check=True)
-        for extension in (scratch / "compiled").rglob("*.so"):
-            build_data["force_include"][str(extension)] = str(extension.relative_to(scratch / "compiled"))
+        compiled = compile_in(scratch, self.config["modules"])
+        if not compiled:
+            self.app.display_warning(_WITHOUT)
+            return
+        for extension in compiled:
+            build_data["force_include"][str(scratch / extension)] = str(extension)
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Leave nothing behind."""
-        if version != "editable":
-            self._scratch.cleanup()
+        self._scratch.cleanup()
+
+
+def compile_in(scratch: Path, modules: Sequence[str]) -> list[Path]:
+    """Compile a copy of the package.
+
+    Parameters
+    ----------
+    scratch : pathlib.Path
+        An empty directory.
+    modules : sequence of str
+        Paths in the checkout.
+
+    Returns
+    -------
+    list of pathlib.Path
+        The extension modules, relative to ``scratch``; none if it did not work, and why is on stderr.
+    """
+    copy = scratch / "copy"
+    shutil.copytree(ROOT / "tritonnb", copy / "tritonnb", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    (copy / "setup.py").write_text(_SETUP.format(sources=[*_OPTIONS, *modules]))
+    command = [sys.executable, "setup.py", "--quiet", "build_ext", f"--build-lib={scratch}"]
+    if subprocess.run([*command, f"--parallel={os.cpu_count()}"], cwd=copy, check=False).returncode:
+        return []
+    shutil.rmtree(copy)
+    return [each.relative_to(scratch) for each in scratch.rglob("*.so")]
+
+
+def compile_checkout() -> None:
+    """Compile this checkout, or leave it interpreted and say so."""
+    config = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    modules = config["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]["modules"]
+    begin_ns = time.time_ns()  # a source that is edited meanwhile is newer
+    with TemporaryDirectory(prefix="tritonnb-") as scratch:
+        compiled = compile_in(Path(scratch), modules)
+        for outdated in [*ROOT.glob("*.so"), *ROOT.glob("tritonnb/**/*.so")]:
+            outdated.unlink()
+        for extension in compiled:
+            shutil.copyfile(Path(scratch) / extension, ROOT / extension)
+            os.utime(ROOT / extension, ns=(begin_ns, begin_ns))
+    if not compiled:
+        print(_WITHOUT, file=sys.stderr)
+
+
+if __name__ == "__main__":
+    compile_checkout()

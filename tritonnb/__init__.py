@@ -7,6 +7,7 @@
 
 from typing import Any
 
+from tritonnb import compiled  # noqa: F401 -- before everything that may be compiled
 from tritonnb.backends.annotations import (
     BOOL,
     BYTES,

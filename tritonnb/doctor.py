@@ -7,9 +7,8 @@ import os
 import platform
 import sys
 from dataclasses import dataclass
-from importlib.machinery import EXTENSION_SUFFIXES
 
-from tritonnb.core import messages
+from tritonnb import compiled
 from tritonnb.core.version import TRITON_VERSION, VERSION
 from tritonnb.runtime.devices import cuda_devices
 
@@ -50,7 +49,7 @@ def doctor() -> Report:
     True
     """
     findings = [
-        ("tritonnb", f"{VERSION}{_compiled()} (behaves as Triton {TRITON_VERSION})"),
+        ("tritonnb", f"{VERSION}, {compiled.STATE} (behaves as Triton {TRITON_VERSION})"),
         ("python", f"{platform.python_version()} at {sys.executable}"),
         ("system", f"{platform.platform()}, {os.cpu_count()} CPUs"),
         ("CUDA devices", ", ".join(map(str, cuda_devices())) or "none"),
@@ -61,8 +60,3 @@ def doctor() -> Report:
         except importlib.metadata.PackageNotFoundError:
             findings.append((package, f"missing; {purpose}"))
     return Report(tuple(findings))
-
-
-def _compiled() -> str:
-    """What to say where this is a compiled wheel."""
-    return ", compiled" if messages.__file__.endswith(tuple(EXTENSION_SUFFIXES)) else ""

@@ -13,24 +13,14 @@ import logging
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
-from tritonnb.core.datatypes import BF16, BYTES, as_bytes_array, bf16_to_float32, float32_to_bf16
-from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnavailableError
-from tritonnb.core.messages import (
-    SEQUENCE_END,
-    SEQUENCE_START,
-    InferRequest,
-    InferResponse,
-    ParameterValue,
-    Tensor,
-    nobody,
-)
-from tritonnb.model_config.schema import ModelSpec, TensorSpec
+from tritonnb.core.datatypes import BF16, bf16_to_float32
+from tritonnb.core.errors import InternalError, TritonError, UnavailableError
+from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.loop import STOPPED
 
@@ -179,121 +169,6 @@ async def infer_async(submitter: Submitter, request: InferRequest) -> list[Outpu
         submitter.cancel(request)
         raise
     return collector.outputs()
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, (int, np.integer)) and bool(value >= 0)
-
-
-def _is_parameters(value: object) -> bool:
-    return isinstance(value, Mapping) and all(
-        isinstance(name, str) and isinstance(each, (str, int, float, bool)) for name, each in value.items()
-    )
-
-
-def _are_names(value: object) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(each, str) for each in value)
-
-
-#: What a request may be told besides its inputs: whether a value is possible, and what it must be.
-REQUEST_OPTIONS: Mapping[str, tuple[Callable[[object], bool], str]] = {
-    "id": (lambda value: isinstance(value, str), "a text"),
-    "outputs": (lambda value: value is None or _are_names(value), "a list of output names"),
-    "parameters": (lambda value: value is None or _is_parameters(value), "a dict of texts, numbers or bools by name"),
-    "priority": (_is_count, "a whole number from 0 on"),
-    "timeout_us": (_is_count, "a whole number from 0 on"),
-    "sequence_id": (lambda value: isinstance(value, str) or _is_count(value), "a whole number from 0 on or a text"),
-    "sequence_start": (lambda value: isinstance(value, (bool, np.bool_)), "True or False"),
-    "sequence_end": (lambda value: isinstance(value, (bool, np.bool_)), "True or False"),
-}
-
-
-def checked_options(model: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """`REQUEST_OPTIONS` of a request, with NumPy's numbers as Python's.
-
-    Raises
-    ------
-    InvalidArgumentError
-        If one is not what it must be.
-    """
-    for name, value in options.items():
-        possible, words = REQUEST_OPTIONS[name]
-        if not possible(value):
-            raise InvalidArgumentError(f"model '{model}': {name} must be {words}, got {value!r}")
-    return {name: value.item() if isinstance(value, np.generic) else value for name, value in options.items()}
-
-
-def make_request(
-    spec: ModelSpec,
-    version: int,
-    inputs: Mapping[str, npt.ArrayLike],
-    *,
-    id: str = "",
-    outputs: Sequence[str] | None = None,
-    parameters: Mapping[str, ParameterValue] | None = None,
-    priority: int = 0,
-    timeout_us: int = 0,
-    sequence_id: int | str = 0,
-    sequence_start: bool = False,
-    sequence_end: bool = False,
-) -> InferRequest:
-    """A request from NumPy arrays or nested lists.
-
-    Raises
-    ------
-    InvalidArgumentError
-        If there is no such input, or an array is not of the input's datatype; lists are converted.
-    """
-    tensors: dict[str, Tensor] = {}
-    for name, value in inputs.items():
-        wanted = spec.inputs.get(name)
-        if wanted is None:
-            raise InvalidArgumentError(
-                f"unexpected inference input '{name}' for model '{spec.name}': "
-                f"it has {', '.join(map(repr, spec.inputs))}"
-            )
-        tensors[name] = Tensor(name, wanted.datatype, _from_numpy(spec.name, wanted, value))
-    return InferRequest(
-        spec.name,
-        tensors,
-        nobody,
-        model_version=version,
-        id=id,
-        requested_outputs=None if outputs is None else tuple(outputs),
-        parameters=dict(parameters or {}),
-        priority=priority,
-        timeout_us=timeout_us,
-        correlation_id=sequence_id,
-        flags=SEQUENCE_START * sequence_start | SEQUENCE_END * sequence_end,
-    )
-
-
-def _from_numpy(model: str, wanted: TensorSpec, value: npt.ArrayLike) -> npt.NDArray[Any]:
-    datatype = wanted.datatype
-    if isinstance(value, np.ndarray) and value.dtype == datatype.numpy and datatype is not BYTES:
-        return value
-    if datatype is BYTES:
-        return as_bytes_array(value)
-    what = f"input '{wanted.name}' of model '{model}' is {datatype.name}"
-    if value is None:
-        raise InvalidArgumentError(f"{what}, and None is no array")
-    # Lists are converted; arrays, whosesoever they are, have a datatype already. None has NumPy's for BF16.
-    has_datatype = hasattr(value, "__array__") and datatype is not BF16
-    given = np.dtype(np.float32) if datatype is BF16 else datatype.numpy
-    try:
-        array = np.asarray(value) if has_datatype else np.asarray(value, given)
-    except Exception as error:  # arrays of other libraries raise what they like
-        raise InvalidArgumentError(f"{what}, and {error}") from None
-    if datatype is BF16:
-        return float32_to_bf16(array)
-    if array.dtype == datatype.numpy:
-        return array
-    what += f" (NumPy {datatype.numpy}), got "
-    if isinstance(value, np.ndarray):
-        raise InvalidArgumentError(
-            f"{what}an array of {array.dtype}: convert it, such as with .astype('{datatype.numpy}')"
-        )
-    raise InvalidArgumentError(f"{what}{array.dtype} in a {type(value).__name__}: convert it to {datatype.numpy}")
 
 
 def _to_numpy(tensor: Tensor) -> npt.NDArray[Any]:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from tritonnb import inference
+from tritonnb.array_requests import REQUEST_OPTIONS, checked_options, make_request
 from tritonnb.config_handle import ConfigHandle
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, UnavailableError
-from tritonnb.inference import REQUEST_OPTIONS, Outputs, checked_options
+from tritonnb.inference import Outputs
 from tritonnb.runtime.loop import STOPPED
 from tritonnb.runtime.served import Served
 
@@ -187,7 +188,7 @@ class ModelHandle:
         chosen = {key: options.pop(key) for key in REQUEST_OPTIONS.keys() & options.keys()}
         if chosen:
             chosen = checked_options(self.name, chosen)
-        return inference.make_request(self.served.spec, self.version, {**(inputs or {}), **options}, **chosen)
+        return make_request(self.served.spec, self.version, {**(inputs or {}), **options}, **chosen)
 
     def _single(self, responses: Sequence[Outputs]) -> Outputs:
         if len(responses) != 1:

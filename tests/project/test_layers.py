@@ -15,7 +15,7 @@ FLOORS = [
     {"scheduling", "telemetry"},
     {"backends"},
     {"runtime", "simulation"},
-    {"endpoints", "inference", "recording"},
+    {"endpoints", "inference", "array_requests", "recording"},
     {"profile"},
     {"notebook"},
 ]

@@ -35,11 +35,13 @@ def build(out: Path, **variables: str) -> Path:
     return built
 
 
+# It is compiled, which takes a minute, where there is a C compiler.
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("wheel"))
 
 
+@pytest.mark.timeout(600)
 def test_the_wheel_holds_the_models_and_nothing_made_on_the_spot(wheel: Path):
     names = zipfile.ZipFile(wheel).namelist()
     assert "tritonnb/model_zoo/repository/digits/1/model.pt" in names
@@ -68,26 +70,10 @@ def test_installed_outside_the_checkout_it_serves_a_model(wheel: Path, tmp_path:
     assert found.returncode == 0, found.stderr
     assert found.stdout.splitlines()[-1] == "[[2.0, 3.0, 4.0, 5.0]]"
     command = environment / "bin" / "tritonnb"
-    assert "tritonnb" in subprocess.check_output([command, "doctor"], text=True, cwd=tmp_path)
+    state = "compiled" if shutil.which("cc") else "interpreted"
+    assert f", {state} (behaves as Triton" in subprocess.check_output([command, "doctor"], text=True, cwd=tmp_path)
 
 
-@pytest.mark.timeout(600)  # it compiles for a minute
-@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler (Debian: gcc)")
-def test_the_compiled_wheel_passes_the_tests_of_what_is_compiled(tmp_path: Path):
-    zipfile.ZipFile(build(tmp_path, HATCH_BUILD_HOOK_ENABLE_CUSTOM="true")).extractall(tmp_path / "compiled")
-    # `append` leaves the checkout behind the wheel on the path.
-    environment = {**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": f"{tmp_path / 'compiled'}{os.pathsep}{ROOT}"}
-    doctor = subprocess.check_output([sys.executable, "-m", "tritonnb", "doctor"], text=True, env=environment)
-    assert ", compiled (behaves as Triton" in doctor
-    command = [sys.executable, "-m", "pytest", "--import-mode=append", "-p", "no:cacheprovider", "--tb=short"]
-    # These laws look inside: they put a function of theirs in the place of a method.
-    command += ["--deselect=tests/scheduling/test_sequence_batcher_laws.py"]
-    found = subprocess.run(
-        [*command, "tests/core", "tests/endpoints", "tests/scheduling", "tests/server/test_mistakes.py"],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert found.returncode == 0, found.stdout[-5000:]
+@pytest.mark.timeout(600)
+def test_without_a_c_compiler_the_wheel_is_not_compiled(tmp_path: Path):
+    assert build(tmp_path, CC="false").name.endswith("-none-any.whl")

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tritonnb as tnb
+from tritonnb import compiled
 from tritonnb.recording.sequences import END, IDLE
 from tritonnb.scheduling.slots import SlotTable
 from tritonnb.server import Server
@@ -154,6 +155,10 @@ class Watched(SlotTable):
         super()._own(slot, sequence)
 
 
+@pytest.mark.skipif(
+    compiled.STATE == "compiled",
+    reason="derives from a compiled class; tests/project/test_compiled.py runs it interpreted",
+)
 @settings(max_examples=100)
 @given(
     st.lists(

@@ -9,11 +9,13 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.scheduling.harness import END, START, Request
+from tritonnb import compiled
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.scheduling.decisions import Decision, Execute
 from tritonnb.scheduling.direct import DirectSettings
@@ -23,6 +25,11 @@ from tritonnb.scheduling.reasons import explain
 from tritonnb.scheduling.sequence_batcher import SequenceBatcher, SequenceBatcherSettings
 from tritonnb.scheduling.slots import Sequence as SlotSequence
 from tritonnb.scheduling.slots import Slot
+
+pytestmark = pytest.mark.skipif(
+    compiled.STATE == "compiled",
+    reason="puts a function in the place of a method; tests/project/test_compiled.py runs it interpreted",
+)
 
 MAX_BATCH_SIZE = 3
 

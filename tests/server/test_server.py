@@ -18,8 +18,9 @@ import tritonclient.http as httpclient
 
 import tritonnb as tnb
 from tests.server.conftest import EXAMPLES, python_model
+from tritonnb.array_requests import make_request
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, UnavailableError
-from tritonnb.inference import infer, make_request
+from tritonnb.inference import infer
 from tritonnb.server import Server
 
 X = np.array([[1, 2, 3, 4]], np.float32)

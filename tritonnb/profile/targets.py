@@ -17,10 +17,10 @@ from urllib.parse import urlsplit
 from google.protobuf import json_format
 from tritonclient.grpc import model_config_pb2 as pb
 
+from tritonnb.array_requests import make_request
 from tritonnb.core.datatypes import BYTES, encode_bytes
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
 from tritonnb.core.messages import InferRequest, InferResponse
-from tritonnb.inference import make_request
 from tritonnb.model_config.schema import ModelSpec
 from tritonnb.profile.examples import Tensors
 from tritonnb.runtime.loop import BackgroundLoop

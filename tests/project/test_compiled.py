@@ -1,0 +1,55 @@
+"""What is compiled runs as it runs interpreted, and never instead of what was edited since."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tritonnb import compiled
+
+ROOT = Path(__file__).parents[2]
+
+
+def copied(directory: Path, *left_out: str) -> dict[str, str]:
+    """A copy of the package as a checkout has it, and the environment in which it is imported."""
+    directory.mkdir()
+    shutil.copytree(ROOT / "tritonnb", directory / "tritonnb", ignore=shutil.ignore_patterns("__pycache__", *left_out))
+    for each in (ROOT / "hatch_build.py", *ROOT.glob("*.so")):
+        shutil.copy2(each, directory)
+    return {**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": f"{directory}{os.pathsep}{ROOT}"}
+
+
+def state(environment: dict[str, str]) -> str:
+    program = "import tritonnb.compiled as c; from tritonnb.core import messages as m; print(c.STATE, m.__file__[-3:])"
+    return subprocess.check_output([sys.executable, "-c", program], text=True, env=environment).strip()
+
+
+@pytest.mark.skipif(compiled.STATE != "compiled", reason="nothing was compiled (make build/.compiled)")
+def test_a_module_that_was_edited_runs_as_it_was_edited(tmp_path: Path):
+    environment = copied(tmp_path / "checkout")
+    assert state(environment) == "compiled .so"
+    (tmp_path / "checkout" / "tritonnb" / "scheduling" / "queue.py").touch()
+    assert state(environment) == "interpreted, since it was edited after it was compiled .py"
+
+
+@pytest.mark.timeout(600)
+def test_what_was_not_compiled_passes_the_same_tests(tmp_path: Path):
+    environment = copied(tmp_path / "checkout", "*.so")
+    assert state(environment) == "interpreted .py"
+    # `append` leaves this checkout behind the copy on the path.
+    command = [sys.executable, "-m", "pytest", "--import-mode=append", "-p", "no:cacheprovider", "--tb=short"]
+    tests = ["core", "endpoints", "scheduling", "recording/test_slots.py", "server/test_mistakes.py"]
+    found = subprocess.run(
+        [*command, *(f"tests/{each}" for each in tests)],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 0, found.stdout[-5000:]

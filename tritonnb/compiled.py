@@ -1,0 +1,39 @@
+"""What every request passes through may be compiled (*hatch_build.py*); here is decided whether that runs.
+
+In a checkout the compiled modules lie beside their sources, where Python prefers them. They call one another past the
+interpreter, so they run together or not at all: once one of the sources was edited, all are interpreted, until they
+are compiled anew.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES, FileFinder, SourceFileLoader
+from pathlib import Path
+
+_PACKAGE = Path(__file__).parent
+
+
+def _is_outdated(compiled: Path) -> bool:
+    source = compiled.with_name(compiled.name.partition(".")[0] + ".py")
+    return not source.is_file() or source.stat().st_mtime_ns > compiled.stat().st_mtime_ns
+
+
+def _interpret_everything(compiled: list[Path]) -> None:
+    for directory in {str(each.parent) for each in compiled}:
+        sys.path_importer_cache[directory] = FileFinder(directory, (SourceFileLoader, SOURCE_SUFFIXES))
+
+
+def _choose() -> str:
+    compiled = [*_PACKAGE.rglob(f"*{EXTENSION_SUFFIXES[0]}")]
+    if not compiled:
+        return "interpreted"
+    # Elsewhere an installer wrote the files, in whatever order.
+    if (_PACKAGE.parent / "hatch_build.py").is_file() and any(map(_is_outdated, compiled)):
+        _interpret_everything(compiled)
+        return "interpreted, since it was edited after it was compiled"
+    return "compiled"
+
+
+#: Which it is, in words; decided before any module that may be compiled is imported.
+STATE = _choose()
