@@ -478,6 +478,16 @@ def test_a_model_sends_its_response_before_or_after_execute_returns(tmp_path: Pa
     assert [(answer.outputs[0].array.item(), answer.final) for _, answer in loaded.streamed] == [(1, True), (2, True)]
 
 
+def test_a_sender_that_a_model_drops_without_a_response_sends_an_error(tmp_path: Path):
+    loaded = load(tmp_path, SENDING.format(body="return [None]"))
+    assert loaded.run(request(IN0=rows(1))) == [None]
+    assert loaded.streamed == []
+    loaded.instance._model.senders.clear()
+    ((_, answer),) = loaded.streamed
+    assert answer.final
+    assert answer.error.message == "the model dropped the response sender without a response"
+
+
 def test_a_model_may_return_the_response_or_send_it_but_not_both(tmp_path: Path):
     loaded = load(tmp_path, SENDING.format(body="return self.answers"))
     assert loaded.run(request(IN0=rows(1)))[0].outputs[0].array.item() == 1

@@ -124,6 +124,14 @@ def test_of_an_ensemble_whose_steps_are_at_fault_the_index_has_the_cause(server:
     assert entry["reason"] == "ensemble lost contains models that are not available or ambiguous: missing"
 
 
+def test_a_circle_of_ensembles_is_refused_and_what_is_beside_it_loads(server: Server, repository: Path):
+    write_ensemble(repository, "circle", "back", "one")
+    write_ensemble(repository, "back", "both", "circle")
+    with pytest.raises(InvalidArgumentError, match=r"circular dependency between ensembles: circle -> ... -> back"):
+        server.load("circle")
+    assert ready(server) == ["both", "one", "ten"]
+
+
 def test_an_ensemble_that_no_longer_loads_goes_on_as_it_was(server: Server, repository: Path):
     server.load("both")
     write_ensemble(repository, "both", "one", "missing")

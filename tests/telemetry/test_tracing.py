@@ -261,6 +261,34 @@ def test_a_model_follows_the_server_in_what_it_was_not_given():
     assert found.of().options.rate == 7
 
 
+def test_other_settings_leave_of_a_count_what_is_left_of_it():
+    found = settings(file="f", rate=1, levels=STAMPS)
+    found.update("", {"count": 5})
+    found.update("m", {"count": 3})
+    assert found.of("m").sample()
+    assert found.of().sample()
+    found.update("", {"log_frequency": 9})
+    assert (found.of("m").options.count, found.of().options.count) == (2, 4)
+    found.update("m", {"log_frequency": 8})
+    assert found.of("m").options.count == 2
+
+
+def test_nothing_but_another_count_or_no_level_is_taken_where_a_count_is_used_up():
+    found = settings(file="f", rate=1, levels=STAMPS)
+    with pytest.raises(InvalidArgumentError, match=r"^Attempting to set invalid trace setting :$"):
+        found.update("", {"count": 0})
+    found.update("", {"count": 1})
+    assert found.of().sample()
+    with pytest.raises(InvalidArgumentError, match=r"^Attempting to set invalid trace setting :$"):
+        found.update("", {"rate": 2})
+    found.update("m", {"count": 1})
+    found.of("m").sample()
+    found.update("", {"count": 1, "rate": 3})  # what is used up is the model's own
+    assert (found.of("m").options.count, found.of("m").options.rate) == (0, 3)
+    assert found.of().sample() is False
+    found.update("", {"levels": frozenset()})
+
+
 @pytest.mark.parametrize(
     ("options", "reason"), [({"rate": 0}, "sample rate must be non-zero"), ({}, "trace file name is not given")]
 )

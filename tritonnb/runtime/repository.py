@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.core.errors import InvalidArgumentError, TritonError
-from tritonnb.model_config.ensemble import StepModel, check_ensemble, check_no_cycle
+from tritonnb.model_config.ensemble import StepModel, check_ensemble, check_no_cycle, parts_beside_circles
 from tritonnb.model_config.identity import ENSEMBLE
 from tritonnb.model_config.load import ConfigError
 from tritonnb.model_config.normalize import normalize
@@ -176,6 +176,8 @@ class ModelRepository:
         try:
             await self.loader.in_thread(check_no_cycle, source.name, steps_of)
         except TritonError as error:
+            beside = await self.loader.in_thread(parts_beside_circles, source.name, steps_of)
+            await asyncio.gather(*map(self._load_part, beside))
             self._refuse_ensemble(self.table.entry(source.name), source.name, error)
         await asyncio.gather(*map(self._load_part, dict.fromkeys(steps)))
 

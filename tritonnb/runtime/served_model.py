@@ -126,7 +126,7 @@ class ServedModel(Served):
         InvalidArgumentError
             If it never would.
         """
-        if limiter is not None:
+        if limiter is not None and not spec.passive:
             limiter.add((self._load, spec.index), spec.resources, spec.priority)
             self._limiter = limiter
 
@@ -162,10 +162,11 @@ class ServedModel(Served):
         self._pool = InstancePool(instances)
         self._instances_changed()
         turn = None if self._limiter is None else self._turn
-        self.scheduler = make_scheduler(self.config, len(instances), os.environ, turn)
+        active = sorted(self._pool.active)
+        self.scheduler = make_scheduler(self.config, len(active), os.environ, turn)
         now = time.monotonic_ns()
-        for instance in instances:
-            self._carry_out(self.scheduler.instance_idle(instance.spec.index, now), now)
+        for number in active:
+            self._carry_out(self.scheduler.instance_idle(number, now), now)
 
     def missing_instances(self, config: Any) -> list[InstanceSpec]:
         """The instances that a configuration asks for, beyond those that there are."""
@@ -186,9 +187,10 @@ class ServedModel(Served):
         self.config = config
         self._pool.change(config, added)
         self._instances_changed()
-        decisions += self.scheduler.set_instances(self._pool.members, now)
-        for instance in added:
-            decisions += self.scheduler.instance_idle(instance.spec.index, now)
+        active = self._pool.active
+        decisions += self.scheduler.set_instances(active, now)
+        for number in [each.spec.index for each in added if each.spec.index in active]:
+            decisions += self.scheduler.instance_idle(number, now)
         self._carry_out(decisions, now)
 
     async def instances_removed(self) -> None:

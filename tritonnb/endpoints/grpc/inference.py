@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tritonnb.core.errors import InternalError, TritonError, UnsupportedError
-from tritonnb.core.messages import InferRequest, InferResponse
+from tritonnb.core.messages import InferRequest, InferResponse, nobody
 from tritonnb.endpoints.grpc.infer_request import read_request, wants_empty_final
 from tritonnb.endpoints.grpc.infer_response import response_message
 from tritonnb.endpoints.grpc.templates import MessageTemplates, response_bytes
@@ -93,10 +93,14 @@ class Inference:
         if headers:
             self.request.parameters.update(headers)
         self._trace = engine.tracer.sample(served.name, metadata) if engine.tracer.active else None
-        if self._trace is None:
-            served.submit(self.request)
-        else:
-            self._submit_traced(self._trace)
+        try:
+            if self._trace is None:
+                served.submit(self.request)
+            else:
+                self._submit_traced(self._trace)
+        except TritonError:
+            self._release()
+            raise
         return self
 
     @classmethod
@@ -120,7 +124,11 @@ class Inference:
         served, request, answer = made
         self = cls(served, take)
         self.request, self._answer = request, answer
-        served.submit(request)
+        try:
+            served.submit(request)
+        except TritonError:
+            self._release()
+            raise
         return self
 
     def learn(self, templates: MessageTemplates, message: bytes | bytearray) -> None:
@@ -191,4 +199,10 @@ class Inference:
         if self._trace is not None:
             self._trace.responded(response, time.monotonic_ns())
         self.done = response.final
+        if response.final:
+            self._release()
         self._take(self, response)
+
+    def _release(self) -> None:
+        """Leave no circle behind: tensors can be large, and are to go with their request."""
+        self.request.respond = nobody

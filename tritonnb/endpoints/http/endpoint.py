@@ -243,6 +243,7 @@ class _Message(httputil.HTTPMessageDelegate):
     def on_connection_close(self) -> None:
         if self._other is not None:
             self._other.on_connection_close()
+        self._chunks.clear()  # a circle of objects outlives the connection for a while, but not with a large body
 
     # --- inference ------------------------------------------------------------------------------
 
@@ -255,13 +256,13 @@ class _Message(httputil.HTTPMessageDelegate):
             self._served = served = endpoint.engine.model(route.model, version_number(route.version))
             if served.decoupled:
                 raise UnsupportedError("HTTP end point doesn't support models with decoupled transaction policy")
+            if endpoint.engine.tracer.active:
+                self._start_trace()
             # Views of a bytearray may be written to: a model that does needs no copy of a large input.
             body: bytes | bytearray = chunks[0] if len(chunks) == 1 else bytearray().join(chunks)
             if route.encoding is not None:
                 body = decompress(body, route.encoding, endpoint.options.max_input_size)
             length = header_length(route.json_length, body)
-            if endpoint.engine.tracer.active:
-                self._start_trace()
             content_type = JSON
             request, self._answer = endpoint.read(served, body, length, self._answered)
             self._request = request
