@@ -478,6 +478,16 @@ def test_a_model_sends_its_response_before_or_after_execute_returns(tmp_path: Pa
     assert [(answer.outputs[0].array.item(), answer.final) for _, answer in loaded.streamed] == [(1, True), (2, True)]
 
 
+def test_a_sender_that_a_model_drops_without_a_response_sends_an_error(tmp_path: Path):
+    loaded = load(tmp_path, SENDING.format(body="return [None]"))
+    assert loaded.run(request(IN0=rows(1))) == [None]
+    assert loaded.streamed == []
+    loaded.instance._model.senders.clear()
+    ((_, answer),) = loaded.streamed
+    assert answer.final
+    assert answer.error.message == "the model dropped the response sender without a response"
+
+
 def test_a_model_may_return_the_response_or_send_it_but_not_both(tmp_path: Path):
     loaded = load(tmp_path, SENDING.format(body="return self.answers"))
     assert loaded.run(request(IN0=rows(1)))[0].outputs[0].array.item() == 1
@@ -525,3 +535,19 @@ def test_tasks_that_a_coroutine_leaves_go_on(tmp_path: Path):
         loaded.instance._model.done.clear()
     loaded.instance.finalize()
     assert [answer.outputs[0].array.item() for _, answer in loaded.streamed] == [1, 2]
+
+
+NEWER = (
+    HEAD
+    + """    def execute(self, requests):
+        (request,) = requests
+        told = f"{request.model_name()} {request.priority()} {request.inputs()[0].triton_dtype()}"
+        tensor = pb_utils.Tensor("OUT0", request.inputs()[0].as_numpy())
+        return [pb_utils.InferenceResponse([tensor], parameters={"told": told})]
+"""
+)
+
+
+def test_requests_and_responses_tell_what_they_tell_on_newer_servers(tmp_path: Path):
+    (answer,) = load(tmp_path, NEWER).run(request(IN0=rows(1)))
+    assert answer.parameters == {"told": "m 0 11"}

@@ -63,6 +63,10 @@ def test_an_empty_body_is_refused():
 def test_broken_data_gives_what_could_be_read():
     assert decompress(b"garbage", "gzip", 10_000) == b""
     assert DATA.startswith(decompress(gzip.compress(DATA)[:-10], "gzip", 10_000))
+    broken = bytearray(zlib.compress(bytes(range(256)) * 500, 0))  # stored in blocks, with their lengths
+    second = 7 + int.from_bytes(broken[3:5], "little")
+    broken[second + 1] ^= 1
+    assert decompress(broken, "deflate", 1_000_000) == (bytes(range(256)) * 500)[: second - 7]
 
 
 def test_what_would_grow_beyond_the_limit_is_refused():

@@ -51,12 +51,29 @@ def test_a_request_over_http_is_traced_from_socket_to_socket(tmp_path: Path, cap
     assert {"r", "queue", "compute infer"} <= {each["name"] for each in events}
 
 
+def test_a_trace_begins_before_the_body_is_read(tmp_path: Path):
+    trace = TraceOptions(str(tmp_path / "trace.json"), frozenset(["TIMESTAMPS"]), rate=1, count=9)
+    with (
+        Server(EXAMPLES, port=0, model_control_mode="explicit", load_models=["identity_fp32"], trace=trace) as server,
+        httpclient.InferenceServerClient(f"127.0.0.1:{server.port}") as client,
+    ):
+        for path, headers, traced in (
+            ("models/identity_fp32/infer", {"Content-Encoding": "br"}, 1),
+            ("models/identity_fp32/generate", {}, 1),
+            ("models/nobody/infer", {}, 0),
+        ):
+            before = int(client.get_trace_settings()["trace_count"])
+            assert client._post(f"v2/{path}", "no JSON", headers, None).status_code >= 400
+            assert before - int(client.get_trace_settings()["trace_count"]) == traced
+
+
 ASKS = """
 import triton_python_backend_utils as pb_utils
 
 class TritonPythonModel:
     def execute(self, requests):
         (request,) = requests
+        assert request.trace().get_context() is None
         for trace in (request.trace(), None):
             question = pb_utils.InferenceRequest(
                 model_name="answers", requested_output_names=["Y"], inputs=request.inputs(), trace=trace

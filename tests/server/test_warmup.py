@@ -163,8 +163,23 @@ def test_a_sample_without_dims_takes_nothing_from_its_file(server: Server, tmp_p
         load(server, sample('input_data_file: "short"', type_="TYPE_INVALID"))
 
 
-def test_passive_instances_are_not_warmed_up(server: Server):
+def test_of_two_faults_that_of_initialize_is_told(server: Server, tmp_path: Path):
+    (tmp_path / "m" / "1" / "model.py").write_text(MEMORY.replace("self.seen = []", "raise ValueError('no')"))
+    with pytest.raises(InvalidArgumentError, match="ValueError: no"):
+        load(server, sample("", dims="-1"))
+
+
+def test_passive_instances_are_initialized_and_do_nothing_else(server: Server, tmp_path: Path):
+    group = "instance_group [ { kind: KIND_CPU passive: true }, { kind: KIND_CPU } ]"
+    load(server, sample("zero_data: true"), group)
+    for _ in range(3):
+        assert len(seen(server)) >= 1  # always the same one, which was warmed up
+    assert len(seen(server)) == 4
     load(server, sample("", dims="-1"), "instance_group { kind: KIND_CPU passive: true }")
+    broken = MEMORY.replace("self.seen = []", "if args['model_instance_name'] == 'm_0_0': raise ValueError('passive')")
+    (tmp_path / "m" / "1" / "model.py").write_text(broken)
+    with pytest.raises(InvalidArgumentError, match="ValueError: passive"):
+        load(server, "", group)
 
 
 def test_decoupled_models_are_waited_for(server: Server, write_model: Write):

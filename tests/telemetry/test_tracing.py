@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tritonnb.core.datatypes import BOOL, BYTES, FP16, FP32
+from tritonnb.core.datatypes import BOOL, BYTES, FP16, FP32, INT8
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import BatchExecuted, RequestArrived
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
@@ -107,7 +107,11 @@ def test_tensors_are_traced_when_asked_for(path: Path):
     server = Server(file=str(path), levels=EVERYTHING, rate=1)
     words = np.array([b'say "a"', b"b"], dtype=object)
     server.infer(
-        [Tensor("Y", BOOL, np.array([[True, False]])), Tensor("H", FP16, np.zeros(2, np.float16))],
+        [
+            Tensor("Y", BOOL, np.array([[True, False]])),
+            Tensor("H", FP16, np.zeros(2, np.float16)),
+            Tensor("B", INT8, np.array([65], np.int8)),
+        ],
         X=Tensor("X", FP32, np.array([[0.5, 1e10]], np.float32)),
         W=Tensor("W", BYTES, words),
     )
@@ -118,6 +122,7 @@ def test_tensors_are_traced_when_asked_for(path: Path):
         ("TENSOR_QUEUE_INPUT", {"name": "W", "data": '"say "a"","b"', "shape": "2", "dtype": "BYTES"}),
         ("TENSOR_BACKEND_OUTPUT", {"name": "Y", "data": "1,0", "shape": "1,2", "dtype": "BOOL"}),
         ("TENSOR_BACKEND_OUTPUT", {"name": "H", "data": "", "shape": "2", "dtype": "FP16"}),
+        ("TENSOR_BACKEND_OUTPUT", {"name": "B", "data": "65", "shape": "1", "dtype": "INT8"}),
     ]
 
 
@@ -256,6 +261,34 @@ def test_a_model_follows_the_server_in_what_it_was_not_given():
     assert found.of().options.rate == 7
 
 
+def test_other_settings_leave_of_a_count_what_is_left_of_it():
+    found = settings(file="f", rate=1, levels=STAMPS)
+    found.update("", {"count": 5})
+    found.update("m", {"count": 3})
+    assert found.of("m").sample()
+    assert found.of().sample()
+    found.update("", {"log_frequency": 9})
+    assert (found.of("m").options.count, found.of().options.count) == (2, 4)
+    found.update("m", {"log_frequency": 8})
+    assert found.of("m").options.count == 2
+
+
+def test_nothing_but_another_count_or_no_level_is_taken_where_a_count_is_used_up():
+    found = settings(file="f", rate=1, levels=STAMPS)
+    with pytest.raises(InvalidArgumentError, match=r"^Attempting to set invalid trace setting :$"):
+        found.update("", {"count": 0})
+    found.update("", {"count": 1})
+    assert found.of().sample()
+    with pytest.raises(InvalidArgumentError, match=r"^Attempting to set invalid trace setting :$"):
+        found.update("", {"rate": 2})
+    found.update("m", {"count": 1})
+    found.of("m").sample()
+    found.update("", {"count": 1, "rate": 3})  # what is used up is the model's own
+    assert (found.of("m").options.count, found.of("m").options.rate) == (0, 3)
+    assert found.of().sample() is False
+    found.update("", {"levels": frozenset()})
+
+
 @pytest.mark.parametrize(
     ("options", "reason"), [({"rate": 0}, "sample rate must be non-zero"), ({}, "trace file name is not given")]
 )
@@ -269,6 +302,12 @@ def test_settings_that_cannot_work_are_refused_and_change_nothing(options: dict,
 @pytest.mark.parametrize(("text", "number"), [("12abc", 12), (" 5", 5), ("-1", 2**32 - 1)])
 def test_numbers_are_read_as_leniently_as_triton_reads_them(text: str, number: int):
     assert number_of("trace_rate", text) == number
+
+
+@pytest.mark.parametrize("digits", [10, 5000])
+def test_numbers_beyond_32_bits_are_refused(digits: int):
+    with pytest.raises(InvalidArgumentError, match="value is out of range"):
+        number_of("trace_rate", "9" * digits)
 
 
 def test_levels_that_are_not_known_are_ignored():

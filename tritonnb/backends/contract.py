@@ -123,6 +123,8 @@ class InstanceSpec:
         CUDA device of a ``KIND_GPU`` instance, else 0.
     resources, priority : tuple of Resource, int
         What the ``rate_limiter`` of its group says.
+    passive : bool
+        Whether it is initialised and never runs anything.
     """
 
     name: str
@@ -131,6 +133,7 @@ class InstanceSpec:
     device_id: int = 0
     resources: tuple[Resource, ...] = ()
     priority: int = 0
+    passive: bool = False
 
 
 #: Where memory is: ``CPU``, ``CPU_PINNED`` or ``GPU``, and the number of the device.

@@ -158,6 +158,30 @@ def check_no_cycle(name: str, steps_of: Callable[[str], Iterable[str]]) -> None:
         reached.update(steps)
 
 
+def parts_beside_circles(name: str, steps_of: Callable[[str], Iterable[str]]) -> list[str]:
+    """The models below an ensemble, those of its steps' steps too, that neither are in a circle nor lead into one.
+
+    Parameters
+    ----------
+    name : str
+    steps_of : callable
+        As for `check_no_cycle`.
+    """
+
+    def below(model: str) -> set[str]:
+        reached: set[str] = set()
+        ahead = [model]
+        while ahead:
+            found = set(steps_of(ahead.pop())) - reached
+            reached |= found
+            ahead += found
+        return reached
+
+    reaches = {each: below(each) for each in below(name)}
+    circles = {each for each, models in reaches.items() if each in models}
+    return sorted(each for each, models in reaches.items() if not circles & {each, *models})
+
+
 def check_ensemble(config: Any, lookup: Lookup) -> bool:
     """Check an ensemble against the models of its steps.
 

@@ -38,6 +38,11 @@ class InstancePool:
         """The numbers of those that were not removed."""
         return self._by_number.keys() - self._removed
 
+    @property
+    def active(self) -> set[int]:
+        """The members that a scheduler may use."""
+        return {each for each in self.members if not self._by_number[each].spec.passive}
+
     def missing(self, config: Any) -> list[InstanceSpec]:
         """The instances that a normalised ``instance_group`` asks for and that are not there, with free numbers."""
         numbers = (each for each in itertools.count() if each not in self._by_number)
@@ -100,18 +105,16 @@ class InstancePool:
 
 
 def instance_specs(config: Any) -> Iterator[InstanceSpec]:
-    """The instances that a normalised ``instance_group`` asks for, passive ones left out."""
+    """The instances that a normalised ``instance_group`` asks for, passive ones last."""
     index = 0
-    for group in config.instance_group:
+    for group in sorted(config.instance_group, key=lambda each: bool(each.passive)):
         kind = type(group).Kind.Name(group.kind)
-        if group.passive:
-            continue
         number = 0
         for device in list(group.gpus) or [0]:
             needs = _resources(group.rate_limiter, device)
             for _ in range(group.count):
                 name = f"{group.name}_{number}"
-                yield InstanceSpec(name, index, kind, device, needs, group.rate_limiter.priority)
+                yield InstanceSpec(name, index, kind, device, needs, group.rate_limiter.priority, group.passive)
                 number += 1
                 index += 1
 
@@ -124,7 +127,7 @@ def _resources(rate_limiter: Any, device: int) -> tuple[Resource, ...]:
 
 
 def _signature(spec: InstanceSpec) -> tuple[Any, ...]:
-    return spec.kind, spec.device_id, spec.resources, spec.priority
+    return spec.kind, spec.device_id, spec.resources, spec.priority, spec.passive
 
 
 def _named(spec: InstanceSpec) -> tuple[Any, ...]:

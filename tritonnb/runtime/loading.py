@@ -121,7 +121,6 @@ class ModelLoader:
         TritonError
             Whatever was wrong; nothing is left behind.
         """
-        samples = await self.in_thread(warmup_samples, served.context) if specs else []
         instances: list[Instance] = []
         at_once = len(specs) if served.backend_model.parallel_instances else 1
         try:
@@ -132,7 +131,9 @@ class ModelLoader:
                 for outcome in outcomes:
                     if isinstance(outcome, BaseException):
                         raise outcome
-            for instance in instances:
+            active = [each for each in instances if not each.spec.passive]
+            samples = await self.in_thread(warmup_samples, served.context) if active else []
+            for instance in active:
                 await served.warm_up(instance, samples)
         except BaseException:
             for instance in instances:
@@ -208,9 +209,12 @@ class ModelLoader:
             config = finish_config(config, source.directory)
             check_batch_tensors(config, backend.takes_batch_tensors)
             context = dataclasses.replace(context, config=config)
-            if any(instance_specs(config)):
-                warmup_samples(context)  # of two faults Triton tells that of a sample
-            check_initial_states(config, source.directory)
+            try:
+                check_initial_states(config, source.directory)
+            except TritonError:
+                if not all(each.passive for each in instance_specs(config)):
+                    warmup_samples(context)  # of two faults Triton tells that of a sample
+                raise
             backend_model = backend.create_model(context)
             backend_model.initialize()
         return context, backend_model

@@ -9,16 +9,15 @@ Implements the trace extension and the ``--trace-config`` of Triton.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.numbers import leading_number
 
 LEVELS = ("TIMESTAMPS", "TENSORS")
 OPENTELEMETRY = "opentelemetry"
-_NUMBER = re.compile(r"\s*([+-]?\d+)")
 _MAX_INT32 = 2**31 - 1
 _UNLIMITED = -1
 
@@ -66,7 +65,7 @@ class TraceOptions:
             reason = "sample rate must be non-zero"
         elif not self.file and self.mode != OPENTELEMETRY:
             reason = "trace file name is not given"
-        if self.levels and reason:
+        if self.levels and (reason or not self.count):
             raise InvalidArgumentError(f"Attempting to set invalid trace setting :{reason}")
 
     def to_dict(self) -> dict[str, Any]:
@@ -164,18 +163,22 @@ class TraceSettings:
         InvalidArgumentError
             If tracing could not work so; nothing is changed then.
         """
-        before = self._model_changes.get(model, {}) if model else self._server_changes
-        after = {name: value for name, value in {**before, **changes}.items() if value is not None}
+        after = {name: value for name, value in {**self._specified(model), **changes}.items() if value is not None}
         if not model:
             options = replace(self._startup, **after)
             options.check()
             self._server_changes = after
             self._server = self._replaced(self._server, options)
-            for name, specified in list(self._model_changes.items()):
-                self._put(name, specified)
+            for name in list(self._model_changes):
+                self._put(name, self._specified(name))
         else:
             replace(self._server.options, **after).check()
             self._put(model, after)
+
+    def _specified(self, model: str) -> dict[str, Any]:
+        """What was set for a model, or for the server; of a count, what is left of it."""
+        before = self._model_changes.get(model, {}) if model else self._server_changes
+        return {**before, "count": self.of(model).options.count} if "count" in before else before
 
     def _put(self, model: str, specified: dict[str, Any]) -> None:
         previous = self._models.pop(model, None)
@@ -224,10 +227,9 @@ def number_of(setting: str, text: str, separator: str = " ") -> int:
     InvalidArgumentError
         If it is no number, or out of the setting's range.
     """
-    found = _NUMBER.match(text)
-    if found is None:
+    number = leading_number(text)
+    if number is None:
         raise InvalidArgumentError(f"Unable to parse '{setting}', got: {text}")
-    number = int(found.group(1))
     signed = setting == "trace_count"
     if not -_MAX_INT32 - 1 <= number <= _MAX_INT32:
         lowest, highest = (_UNLIMITED, _MAX_INT32) if signed else (0, 2**32 - 1)

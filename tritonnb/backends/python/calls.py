@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from tritonnb.backends.python.host import Host
 from tritonnb.backends.python.response import InferenceResponse, from_core
 from tritonnb.core.errors import InvalidArgumentError, TritonError
-from tritonnb.core.messages import InferRequest, InferResponse
+from tritonnb.core.messages import InferRequest, InferResponse, nobody
 
 
 class Call:
@@ -22,6 +22,8 @@ class Call:
     host : Host
     decoupled : bool
         Any number of responses is welcome.
+    cause : InferRequest, optional
+        The request in whose trace this one is to be.
     """
 
     def __init__(self, request: InferRequest, host: Host, decoupled: bool, cause: InferRequest | None = None) -> None:
@@ -88,6 +90,8 @@ class Call:
     def _responded(self, request: InferRequest, response: InferResponse) -> None:
         """On the server's loop."""
         found = from_core(response, self._message(request, response.error))
+        if response.final:
+            request.respond = nobody  # no circle keeps its tensors
         with self._changed:
             self.responses.append(found)
             self.over = response.final

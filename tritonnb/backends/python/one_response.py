@@ -2,6 +2,7 @@
 
 Such a model returns a response from ``execute``, or returns None for it and sends it by the request's response
 sender, then or later. The first response is the answer; the final flag only ends the sending.
+When a model lets go of a sender by which nothing came, an error is the answer: nothing can come any more.
 """
 
 from __future__ import annotations
@@ -65,6 +66,10 @@ class OneResponseSender(ResponseSender):
         with self._lock:
             self._check(response)
             self._response, self.closed = response, True
+
+    def __del__(self) -> None:
+        if self._response is None and not self.closed:
+            self.send(InferResponse(error=InternalError("the model dropped the response sender without a response")))
 
     def _check(self, response: InferResponse) -> None:
         if not response.empty and self._response is not None:

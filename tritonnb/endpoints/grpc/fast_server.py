@@ -187,6 +187,7 @@ class _Call:
     def cancelled(self) -> None:
         """Nobody waits for an answer any more."""
         self._over = True
+        self._buffer.clear()
         if self._task is not None:
             self._task.cancel()
         if self._deadline is not None:
@@ -293,6 +294,7 @@ class _Infer(_Call):
             message = inference.response_bytes(response)
         except Exception as error:
             self._fail(as_triton_error(error))
+            error.__traceback__ = None  # the model's error goes on living, and shall not hold the request
         else:
             self._respond(message)
         inference.sent(final=True)

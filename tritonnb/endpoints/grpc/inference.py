@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnsupportedError
-from tritonnb.core.messages import InferRequest, InferResponse
+from tritonnb.core.errors import InternalError, TritonError, UnsupportedError
+from tritonnb.core.messages import InferRequest, InferResponse, nobody
 from tritonnb.endpoints.grpc.infer_request import read_request, wants_empty_final
 from tritonnb.endpoints.grpc.infer_response import response_message
 from tritonnb.endpoints.grpc.templates import MessageTemplates, response_bytes
 from tritonnb.endpoints.tensors import AnswerFormat
+from tritonnb.endpoints.versions import version_number
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.served import Served
 from tritonnb.telemetry.tracing import Trace
 
 logger = logging.getLogger(__name__)
-
-_LEADING_NUMBER = re.compile(r"\s*([+-]?\d+)")
 
 Take = Callable[["Inference", InferResponse], None]
 
@@ -95,10 +93,14 @@ class Inference:
         if headers:
             self.request.parameters.update(headers)
         self._trace = engine.tracer.sample(served.name, metadata) if engine.tracer.active else None
-        if self._trace is None:
-            served.submit(self.request)
-        else:
-            self._submit_traced(self._trace)
+        try:
+            if self._trace is None:
+                served.submit(self.request)
+            else:
+                self._submit_traced(self._trace)
+        except TritonError:
+            self._release()
+            raise
         return self
 
     @classmethod
@@ -122,7 +124,11 @@ class Inference:
         served, request, answer = made
         self = cls(served, take)
         self.request, self._answer = request, answer
-        served.submit(request)
+        try:
+            served.submit(request)
+        except TritonError:
+            self._release()
+            raise
         return self
 
     def learn(self, templates: MessageTemplates, message: bytes | bytearray) -> None:
@@ -193,28 +199,10 @@ class Inference:
         if self._trace is not None:
             self._trace.responded(response, time.monotonic_ns())
         self.done = response.final
+        if response.final:
+            self._release()
         self._take(self, response)
 
-
-def version_number(text: str) -> int:
-    """The version that a request names; -1 where it names none. What follows the digits does not count.
-
-    Raises
-    ------
-    InvalidArgumentError
-        If the text does not begin with a number, or with too large a one.
-    """
-    if not text:
-        return -1
-    found = _LEADING_NUMBER.match(text)
-    number = int(found.group(1)) if found else None
-    if number is None or not -(2**63) <= number < 2**63:
-        raise InvalidArgumentError(
-            f"failed to get model version from specified version string '{text}' (details: stol), version should "
-            "be an integral value > 0"
-        )
-    if number < 0:
-        raise InvalidArgumentError(
-            f"invalid model version specified '{text}' , version should be an integral value > 0"
-        )
-    return number
+    def _release(self) -> None:
+        """Leave no circle behind: tensors can be large, and are to go with their request."""
+        self.request.respond = nobody

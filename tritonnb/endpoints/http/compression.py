@@ -41,13 +41,28 @@ def decompress(body: bytes | bytearray, encoding: str | None, limit: int) -> byt
     try:
         plain = stream.decompress(body, limit + 1)
     except zlib.error:
-        return b""
+        return _what_can_be_read(body)
     if len(plain) > limit:
         raise InvalidArgumentError(
             f"Decompressed data size exceeds the maximum allowed value of {limit} bytes. Use "
             "--http-max-input-size to increase the limit."
         )
     return plain
+
+
+def _what_can_be_read(body: bytes | bytearray) -> bytes:
+    """What broken data decompresses to before the byte at which it breaks."""
+    stream = zlib.decompressobj(_EITHER_HEADER)
+    plain = bytearray()
+    at, step = 0, 1 << 16
+    while step:
+        before = stream.copy()
+        try:
+            plain += stream.decompress(body[at : at + step])
+            at += step
+        except zlib.error:
+            stream, step = before, step // 2
+    return bytes(plain)
 
 
 def choose_encoding(accepted: str | None) -> str:

@@ -24,18 +24,14 @@ from tritonnb.endpoints.http.application import make_application, routed_path
 from tritonnb.endpoints.http.compression import choose_encoding, compress, decompress
 from tritonnb.endpoints.http.exchange import Exchange, LightHeaders
 from tritonnb.endpoints.http.guard import Guard
-from tritonnb.endpoints.http.handlers import (
-    JSON,
-    TEXT,
-    error_body,
-    version_number,
-)
+from tritonnb.endpoints.http.handlers import JSON, TEXT, error_body
 from tritonnb.endpoints.http.infer_request import RequestReader, header_length
 from tritonnb.endpoints.http.infer_response import write_response
 from tritonnb.endpoints.http.restrictions import Restrictions
 from tritonnb.endpoints.http.templates import RequestTemplates
 from tritonnb.endpoints.http.transport import make_server
 from tritonnb.endpoints.tensors import AnswerFormat
+from tritonnb.endpoints.versions import version_number
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.served import Served
 from tritonnb.runtime.validation import IncompleteStringError
@@ -247,6 +243,7 @@ class _Message(httputil.HTTPMessageDelegate):
     def on_connection_close(self) -> None:
         if self._other is not None:
             self._other.on_connection_close()
+        self._chunks.clear()  # a circle of objects outlives the connection for a while, but not with a large body
 
     # --- inference ------------------------------------------------------------------------------
 
@@ -259,13 +256,13 @@ class _Message(httputil.HTTPMessageDelegate):
             self._served = served = endpoint.engine.model(route.model, version_number(route.version))
             if served.decoupled:
                 raise UnsupportedError("HTTP end point doesn't support models with decoupled transaction policy")
+            if endpoint.engine.tracer.active:
+                self._start_trace()
             # Views of a bytearray may be written to: a model that does needs no copy of a large input.
             body: bytes | bytearray = chunks[0] if len(chunks) == 1 else bytearray().join(chunks)
             if route.encoding is not None:
                 body = decompress(body, route.encoding, endpoint.options.max_input_size)
             length = header_length(route.json_length, body)
-            if endpoint.engine.tracer.active:
-                self._start_trace()
             content_type = JSON
             request, self._answer = endpoint.read(served, body, length, self._answered)
             self._request = request

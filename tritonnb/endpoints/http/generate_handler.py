@@ -8,7 +8,8 @@ import time
 from tritonnb.core.errors import InvalidArgumentError, TritonError, UnknownError
 from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.endpoints.http.generate import read_generate_request, write_generate_response
-from tritonnb.endpoints.http.handlers import Handler, error_body, version_number
+from tritonnb.endpoints.http.handlers import Handler, error_body
+from tritonnb.endpoints.versions import version_number
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.served import Served
 from tritonnb.telemetry.tracing import Trace
@@ -40,11 +41,11 @@ class Generate(Handler):
         self._served = self.engine.model(model, version_number(version))
         if self.request.headers.get("Content-Encoding", "identity") != "identity":
             raise InvalidArgumentError("Unsupported content-encoding, only 'identity' is supported.")
+        if self.engine.tracer.active:
+            self._trace = self.engine.tracer.sample(model, self.request.headers)
         request = read_generate_request(
             self._served.spec, self._served.version, self.request.body, self._max_input_size, self._take
         )
-        if self.engine.tracer.active:
-            self._trace = self.engine.tracer.sample(model, self.request.headers)
         if self._trace is None:
             self._served.submit(request)
         else:
