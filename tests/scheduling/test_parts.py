@@ -83,6 +83,14 @@ def test_what_was_due_once_can_be_due_again() -> None:
     assert deadlines.next() == 20
 
 
+def test_what_is_due_at_once_comes_in_the_order_in_which_it_was_set() -> None:
+    deadlines: Deadlines[object] = Deadlines()
+    things = [object() for _ in range(9)]
+    for thing in things:
+        deadlines.set(thing, 10)
+    assert list(deadlines.pop_due(10)) == things
+
+
 @given(
     st.lists(
         st.one_of(
@@ -106,6 +114,7 @@ def test_deadlines_are_a_table_whose_nearest_time_is_known(steps: list[tuple[str
         else:
             popped = [table.pop(each) for each in deadlines.pop_due(time)]
             assert popped == sorted(popped)
+            assert all(due <= time for due in popped)
             assert all(due > time for due in table.values())
         assert set(deadlines) == set(table)
         assert deadlines.next() == min(table.values(), default=None)
