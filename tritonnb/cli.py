@@ -76,6 +76,7 @@ def _serve(options: argparse.Namespace) -> int:
     except TritonError as error:
         logger.error("error: creating server: %s - %s", error.status.label, error)
         return 1
+    _calm_garbage_collector()
     if server.endpoints.http is not None:
         logger.info("Started HTTPService at %s:%d", options.http_address, server.port)
     if server.endpoints.grpc is not None:
@@ -84,7 +85,6 @@ def _serve(options: argparse.Namespace) -> int:
     if server.endpoints.metrics is not None:
         metrics = server.endpoints.metrics
         logger.info("Started Metrics Service at %s:%d", metrics.host, metrics.port)
-    _calm_garbage_collector()
     signals.recv(1)
     logger.info("Waiting for in-flight requests to complete.")
     try:

@@ -6,43 +6,37 @@ beside it, and interrupting a cell leaves it serving.
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import functools
 import inspect
-import weakref
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from tritonnb.backends.functions import Function, FunctionBackend, config_of
+from tritonnb.background_server import BackgroundServer
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
 from tritonnb.core.events import Packed, unpack
 from tritonnb.core.similar import did_you_mean
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.http.endpoint import HttpOptions
-from tritonnb.endpoints.listening import Endpoints, ListenOptions
+from tritonnb.endpoints.listening import ListenOptions
 from tritonnb.endpoints.metrics.families import MetricsOptions
-from tritonnb.inference import Submitter
 from tritonnb.model_handle import ModelHandle
 from tritonnb.recording.recording import Recording
-from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.loading import ModelSource
-from tritonnb.runtime.loop import BackgroundLoop
-from tritonnb.runtime.options import EngineOptions, require_options
+from tritonnb.runtime.options import EngineOptions
 
 if TYPE_CHECKING:
     from tritonnb.notebook.dashboard import Dashboard
 
-T = TypeVar("T")
 StrPath = str | PathLike[str]
 _ENGINE_OPTIONS = {each.name for each in dataclasses.fields(EngineOptions)} - {"model_repositories"}
 
 
-class Server:
+class Server(BackgroundServer):
     """An inference server on a thread of its own, with an HTTP v2 endpoint.
 
     Parameters
@@ -80,6 +74,8 @@ class Server:
     backend_config : mapping of str to mapping of str to str, optional
         Settings by backend; those of ``""`` are for all.
     strict_readiness : bool, optional
+    **engine_options
+        Others of `EngineOptions`: ``cache_config``, ``rate_limit``, ``trace``, ``log``, …
 
     Attributes
     ----------
@@ -113,36 +109,21 @@ class Server:
         for unknown in engine_options.keys() - _ENGINE_OPTIONS:
             known = [*_ENGINE_OPTIONS, *inspect.signature(Server).parameters]
             raise TypeError(f"Server has no option '{unknown}'{did_you_mean(unknown, known)}")
-        http, grpc, metrics = http or HttpOptions(), grpc or GrpcOptions(), metrics or MetricsOptions()
-        for name, value, kind in (
-            ("http", http, HttpOptions),
-            ("grpc", grpc, GrpcOptions),
-            ("metrics", metrics, MetricsOptions),
-        ):
-            require_options(name, value, kind)
-        options = EngineOptions(model_repositories=paths_of(model_repository), **engine_options)
-        self._background = BackgroundLoop()
-        self.engine = Engine(options)
-        self.submitter = Submitter(self.engine, self._background.loop)
-        self.endpoints = Endpoints()
-        self._finalizer = weakref.finalize(self, _stop, self._background, self.engine, self.endpoints)
-        listen = ListenOptions(
-            host,
-            port,
-            allow_http,
-            http,
-            grpc_port,
-            grpc_host,
-            grpc,
-            metrics_port,
-            metrics_host,
-            metrics,
+        super().__init__(
+            EngineOptions(model_repositories=paths_of(model_repository), **engine_options),
+            ListenOptions(
+                host,
+                port,
+                allow_http,
+                http or HttpOptions(),
+                grpc_port,
+                grpc_host,
+                grpc or GrpcOptions(),
+                metrics_port,
+                metrics_host,
+                metrics or MetricsOptions(),
+            ),
         )
-        try:
-            self.run(_start(self.engine, self.endpoints, listen))
-        except BaseException:
-            self.stop()
-            raise
 
     # --- using it -----------------------------------------------------------------------------
 
@@ -261,7 +242,7 @@ class Server:
 
     def ready(self) -> bool:
         """Whether the server, and every model it should serve, is ready."""
-        return self._background.alive and self.call(self.engine.is_ready)
+        return self.alive and self.call(self.engine.is_ready)
 
     def labels(self, model: str, output: str) -> list[str] | None:
         """The class labels of a model's output; None where it has none.
@@ -359,41 +340,6 @@ class Server:
         """Models that should have been loaded at start and were not, with the reason."""
         return self.engine.load_errors
 
-    # --- life ---------------------------------------------------------------------------------
-
-    @property
-    def alive(self) -> bool:
-        """Whether the server has not been stopped."""
-        return self._background.alive
-
-    def call(self, function: Callable[..., T], *args: Any) -> T:
-        """Run a function on the server's loop and wait for it."""
-        return self._background.call(function, *args)
-
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the server's loop and wait for it."""
-        return self._background.run(coroutine)
-
-    def stop(self) -> None:
-        """Answer what was accepted, then end the server and free its port; harmless twice."""
-        self._finalizer()
-
-    def __enter__(self) -> Server:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
-    async def __aenter__(self) -> Server:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await asyncio.get_running_loop().run_in_executor(None, self.stop)
-
     # --- looking at it ------------------------------------------------------------------------
 
     def dashboard(self, model: str | None = None) -> Dashboard:
@@ -429,34 +375,6 @@ class Server:
         from tritonnb.notebook.cards import server_card
 
         return server_card(self) if self.alive else "<p><b>tritonnb server</b>: stopped</p>"
-
-
-async def _start(engine: Engine, endpoints: Endpoints, options: ListenOptions) -> None:
-    """Take the ports first: a server that cannot be reached need not load its models."""
-    try:
-        await endpoints.start(engine, options)
-        await engine.start()
-    except BaseException:
-        await endpoints.stop(0)
-        raise
-
-
-def _stop(background: BackgroundLoop, engine: Engine, endpoints: Endpoints) -> None:
-    if not background.alive:
-        return
-
-    async def close() -> None:
-        # The engine answers what it accepted while the endpoints wait for those answers to leave.
-        timeout = engine.options.exit_timeout
-        try:
-            await asyncio.gather(engine.stop(), endpoints.stop_http(timeout))
-        finally:
-            await endpoints.stop(timeout)
-
-    try:
-        background.run(close())
-    finally:
-        background.stop()
 
 
 def paths_of(given: StrPath | Sequence[StrPath]) -> tuple[Path, ...]:

@@ -548,3 +548,19 @@ def test_tasks_that_a_coroutine_leaves_go_on(tmp_path: Path):
         loaded.instance._model.done.clear()
     loaded.instance.finalize()
     assert [answer.outputs[0].array.item() for _, answer in loaded.streamed] == [1, 2]
+
+
+NEWER = (
+    HEAD
+    + """    def execute(self, requests):
+        (request,) = requests
+        told = f"{request.model_name()} {request.priority()} {request.inputs()[0].triton_dtype()}"
+        tensor = pb_utils.Tensor("OUT0", request.inputs()[0].as_numpy())
+        return [pb_utils.InferenceResponse([tensor], parameters={"told": told})]
+"""
+)
+
+
+def test_requests_and_responses_tell_what_they_tell_on_newer_servers(tmp_path: Path):
+    (answer,) = load(tmp_path, NEWER).run(request(IN0=rows(1)))
+    assert answer.parameters == {"told": "m 0 11"}

@@ -124,9 +124,10 @@ class Running:
 
 
 @asynccontextmanager
-async def running() -> AsyncIterator[Running]:
+async def running(options: GrpcOptions | None = None) -> AsyncIterator[Running]:
     engine: Any = OneModel()
-    server = FastServer(Rpcs(engine, GrpcOptions()), GrpcOptions())
+    options = options or GrpcOptions()
+    server = FastServer(Rpcs(engine, options), options)
     found = Running(server, engine, await server.start("127.0.0.1", 0))
     try:
         yield found

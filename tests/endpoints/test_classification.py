@@ -27,7 +27,8 @@ def test_of_equal_values_the_first_comes_first():
 
 
 def test_more_classes_than_there_are_gives_all_of_them():
-    assert classify(SCORES, FP32, 9, None, batching=True).shape == (2, 3)
+    for count in (9, 2**32 + 1):
+        assert classify(SCORES, FP32, count, None, batching=True).shape == (2, 3)
 
 
 def test_without_batching_everything_is_one_list():

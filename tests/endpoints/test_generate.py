@@ -11,7 +11,7 @@ import pytest
 
 from tests.endpoints.served import running, spec_of
 from tritonnb.core.datatypes import BYTES, FP32
-from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError
+from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnavailableError
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.endpoints.http.generate import read_generate_request, write_generate_response
 
@@ -128,6 +128,23 @@ def test_a_client_that_goes_away_cancels_its_request(transport: str, route: str)
                 request = await server.echo.held.get()
                 client.writer.close()
                 assert await server.echo.cancelled.get() is request
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("transport", ["fast", "tornado"])
+@pytest.mark.parametrize("route", ["generate", "generate_stream"])
+def test_an_error_of_the_model_has_its_own_status(transport: str, route: str):
+    async def scenario() -> None:
+        async with running(transport=transport) as server:
+            server.echo.hold = True
+            client = await server.connect()
+            head = f"POST /v2/models/echo/{route} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 7\r\n\r\n"
+            client.send(head.encode() + b'{"X":1}')
+            async with asyncio.timeout(30):
+                request = await server.echo.held.get()
+                request.respond(request, InferResponse(error=UnavailableError("not now")))
+                assert (await client.answer())[0] == 503
 
     asyncio.run(scenario())
 

@@ -7,6 +7,7 @@ import logging
 import queue
 import shutil
 import subprocess
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,13 +21,15 @@ import tritonclient.grpc.aio as aioclient
 import tritonclient.utils.shared_memory as shm
 from tritonclient.utils import InferenceServerException
 
-from tests.server.conftest import python_model
+import tritonnb as tnb
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
 from tritonnb.core.events import Packed, RequestArrived, unpack
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.server import Server
 
 MODELS = Path(__file__).parents[1] / "models"
+ONE = grpcclient.InferInput("X", [1, 1], "FP32")
+ONE.set_data_from_numpy(np.ones((1, 1), np.float32))
 Start = Callable[..., Server]
 
 
@@ -117,33 +120,30 @@ def test_a_stream_of_the_aio_client_carries_requests_for_several_models(start: S
     assert [each.as_numpy("LEFT").tolist() for each in found["count"]] == [[1], [0]]
 
 
-def test_answers_on_a_stream_keep_the_order_of_their_requests_whatever_model_is_faster(start: Start, tmp_path: Path):
-    gate = tmp_path / "gate"
-    _write(tmp_path / "models", "slow", _behind(gate))
-    _write(tmp_path / "models", "fast", f"(open({str(gate)!r}, 'w').close(), x)[1]")
-    with client_of(start("slow", "fast", repository=tmp_path / "models")) as client:
+def test_answers_on_a_stream_keep_the_order_of_their_requests_whatever_model_is_faster(start: Start):
+    gate = threading.Event()
+    server = start()
+    serve_gated(server, gate)
+
+    @server.model(name="fast", max_batch_size=8)
+    def fast(X: tnb.FP32[1]) -> tnb.FP32[1]:
+        gate.set()
+        return X
+
+    with client_of(server) as client:
         answers = Answers(client)
-        tensor = grpcclient.InferInput("X", [1, 1], "FP32")
-        tensor.set_data_from_numpy(np.ones((1, 1), np.float32))
         for name in ("slow", "fast"):  # the fast one opens the gate of the slow one
-            client.async_stream_infer(name, [tensor], request_id=name)
+            client.async_stream_infer(name, [ONE], request_id=name)
         assert [answers.next().get_response().id for _ in range(2)] == ["slow", "fast"]
 
 
-def _behind(gate: Path) -> str:
-    """An expression that gives x when a file is there."""
-    wait = f"any(__import__('os').path.exists({str(gate)!r}) for _ in iter(lambda: __import__('time').sleep(0.001), 0))"
-    return f"({wait}, x)[1]"
+def serve_gated(server: Server, gate: threading.Event) -> None:
+    """Serve a model ``slow`` that answers when the gate is open."""
 
-
-def _write(repository: Path, name: str, expression: str) -> None:
-    directory = repository / name / "1"
-    directory.mkdir(parents=True)
-    (directory / "model.py").write_text(python_model(expression))
-    (directory.parent / "config.pbtxt").write_text(
-        'backend: "python" max_batch_size: 8 input { name: "X" data_type: TYPE_FP32 dims: 1 } '
-        'output { name: "Y" data_type: TYPE_FP32 dims: 1 }'
-    )
+    @server.model(name="slow", max_batch_size=8)
+    def slow(X: tnb.FP32[1]) -> tnb.FP32[1]:
+        gate.wait()
+        return X
 
 
 def test_the_end_of_a_decoupled_answer_is_told_when_asked_for(start: Start):
@@ -202,39 +202,40 @@ def test_compressed_requests_are_read_and_answers_compressed_as_told(start: Star
         assert answer.as_numpy("OUTPUT0").tolist() == [[2, 4, 6, 8]]
 
 
-def test_large_tensors_pass_both_ways(start: Start, tmp_path: Path):
-    _write(tmp_path, "echo", "x")
-    config = tmp_path / "echo" / "config.pbtxt"
-    config.write_text(config.read_text().replace("dims: 1", "dims: -1"))
+def test_large_tensors_pass_both_ways(start: Start):
+    server = start()
+
+    @server.model(max_batch_size=8)
+    def echo(X: tnb.FP32[-1]) -> tnb.FP32[-1]:
+        return X
+
     array = np.random.default_rng(0).random((1, 4_000_000), np.float32)
     tensor = grpcclient.InferInput("X", list(array.shape), "FP32")
     tensor.set_data_from_numpy(array)
-    with client_of(start("echo", repository=tmp_path)) as client:
-        assert np.array_equal(client.infer("echo", [tensor]).as_numpy("Y"), array)
+    with client_of(server) as client:
+        assert np.array_equal(client.infer("echo", [tensor]).as_numpy("OUTPUT"), array)
 
 
-def test_a_client_that_goes_away_cancels_its_request(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    gate = tmp_path / "gate"
-    _write(tmp_path, "slow", _behind(gate))
-    server = start("slow", repository=tmp_path)
-    tensor = grpcclient.InferInput("X", [1, 1], "FP32")
-    tensor.set_data_from_numpy(np.ones((1, 1), np.float32))
+def test_a_client_that_goes_away_cancels_its_request(start: Start, monkeypatch: pytest.MonkeyPatch):
+    gate = threading.Event()
+    server = start()
+    serve_gated(server, gate)
     served = server.call(server.engine.model, "slow")
     events: queue.Queue[Packed] = queue.Queue()
     server.call(server.engine.stream.attach, events.put)
     cancelled: queue.Queue[str] = queue.Queue()
     monkeypatch.setattr(served, "cancel", lambda request: cancelled.put(request.id))
     with client_of(server) as client:
-        unary = client.async_infer("slow", [tensor], lambda result, error: None, request_id="unary")
+        unary = client.async_infer("slow", [ONE], lambda result, error: None, request_id="unary")
         _wait_for_arrival(events)
         unary.cancel()
         assert cancelled.get(timeout=30) == "unary"
         Answers(client)
-        client.async_stream_infer("slow", [tensor], request_id="streamed")
+        client.async_stream_infer("slow", [ONE], request_id="streamed")
         _wait_for_arrival(events)
         client.stop_stream(cancel_requests=True)
         assert cancelled.get(timeout=30) == "streamed"
-    gate.touch()
+    gate.set()
 
 
 def _wait_for_arrival(events: queue.Queue[Packed]) -> None:

@@ -7,6 +7,7 @@ import struct
 from contextlib import suppress
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tritonclient.grpc import service_pb2 as pb
@@ -31,6 +32,7 @@ from tritonnb.endpoints.grpc.frames import (
     frame,
 )  # fmt: skip
 from tritonnb.endpoints.grpc.http2 import PREFACE
+from tritonnb.endpoints.grpc.options import GrpcOptions
 
 
 @with_server
@@ -331,3 +333,24 @@ async def test_a_stream_that_is_reset_cancels_all_its_requests_also_those_that_a
     client.send(frame(RST_STREAM, 0, 1, struct.pack(">I", 8)))
     cancelled = [await server.echo.cancelled.get() for _ in range(3)]
     assert {id(each) for each in cancelled} == {id(each) for each in held}
+
+
+@with_server
+async def test_any_number_of_pings_is_answered(server: Running):
+    client = await server.connect()
+    pings = [struct.pack(">Q", number) for number in range(50)]
+    client.send(*(frame(PING, 0, 0, each) for each in pings), client.request(1, 1))
+    assert [(await client.until(PING, ACK))[1] for _ in pings] == pings
+    assert await client.answer() == (1, [1])
+
+
+@pytest.mark.parametrize("level", ["low", "medium", "high"])
+def test_every_level_of_compression_is_gzip_whatever_else_the_client_has(level: str):
+    async def main() -> None:
+        async with running(GrpcOptions(infer_response_compression_level=level)) as server:
+            client = await server.connect()
+            client.send(client.request(1, *range(1000), grpc_accept_encoding="identity, deflate, gzip"))
+            _, fields = await client.until(HEADERS, END_HEADERS)
+            assert b"'grpc-encoding': 'gzip'" in fields
+
+    asyncio.run(main())

@@ -75,7 +75,7 @@ def test_of_the_length_header_the_leading_digits_count(value: str | None, length
     assert header_length(value, b"123456789") == length
 
 
-@pytest.mark.parametrize("value", ["-1", "10", "99999999999"])
+@pytest.mark.parametrize("value", ["-1", "10", "4294967300", "9" * 5000])
 def test_a_length_beyond_the_body_is_refused(value: str):
     with pytest.raises(InvalidArgumentError, match=rf"^inference header size .* \(0, 9\), got: {value}$"):
         header_length(value, b"123456789")

@@ -80,6 +80,18 @@ def test_families_have_tritons_names_and_types(start: Callable[..., Server]):
     assert {"nv_pinned_memory_pool_total_bytes", "nv_cpu_utilization", "nv_cache_num_hits"} <= kinds.keys()
 
 
+def test_the_cpu_is_read_at_a_scrape_over_the_time_since_the_last_one(start: Callable[..., Server], monkeypatch):
+    seconds = iter([(10, 100), (60, 200), (60, 300)])
+    monkeypatch.setattr(system, "_cpu_seconds", lambda: next(seconds))
+    server = start("addsub")
+    assert [samples(server)["nv_cpu_utilization[]"] for _ in range(2)] == [0.5, 0]
+
+
+def test_no_memory_is_pinned(start: Callable[..., Server]):
+    found = samples(start("addsub"))
+    assert [found[f"nv_pinned_memory_pool_{what}_bytes[]"] for what in ("total", "used")] == [0, 0]
+
+
 def test_a_loaded_model_is_there_before_its_first_request(start: Callable[..., Server]):
     found = samples(start("versioned"))
     assert found["nv_inference_count[('model', 'versioned'), ('version', '3')]"] == 0

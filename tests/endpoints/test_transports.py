@@ -134,11 +134,12 @@ def test_a_body_beyond_the_limit_is_refused(transport: str):
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("method", ["BREW", "CONNECT"])
 @pytest.mark.parametrize(("path", "status"), [("/v2", 405), ("/v2/models/echo/infer", 405), ("/nowhere", 404)])
-def test_a_method_that_nobody_knows_is_refused_by_the_route(transport: str, path: str, status: int):
+def test_a_method_that_nobody_knows_is_refused_by_the_route(transport: str, method: str, path: str, status: int):
     async def scenario() -> None:
         async with running(transport=transport) as server:
-            answer = await server.ask(f"BREW {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            answer = await server.ask(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
             assert answer[0] == status
 
     asyncio.run(scenario())

@@ -50,6 +50,23 @@ def test_floats_that_are_none(written):
         parse_json(UTILIZATION % written)
 
 
+@pytest.mark.parametrize(
+    ("written", "complaint"),
+    [
+        ("9" * 400, "Number exceeds the range of double."),
+        ("9" * 5000, "Number exceeds the range of double."),
+        ('"' + "9" * 5000 + '"', "for type TYPE_INT32"),
+    ],
+)
+def test_numbers_of_very_many_digits_are_refused(written: str, complaint: str):
+    with pytest.raises(InvalidArgumentError, match=complaint):
+        parse_json(f'{{"max_batch_size": {written}}}')
+
+
+def test_an_integer_in_quotation_marks_may_begin_with_zeros():
+    assert parse_json(f'{{"max_batch_size": "+{"0" * 5000}4"}}').max_batch_size == 4
+
+
 def test_numbers_of_enums_may_be_quoted_if_they_are_known():
     assert parse_json('{"input": [{"data_type": "11"}]}') == parse_json('{"input": [{"data_type": 11}]}')
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,8 +14,11 @@ import ipywidgets
 import pytest
 from ipywidgets.widgets.widget import _instances
 
+from tritonnb.core.errors import UnavailableError
 from tritonnb.notebook.batch_view import LiveBatchView
+from tritonnb.notebook.config_editor import edit_config
 from tritonnb.notebook.dashboard import Dashboard
+from tritonnb.notebook.traffic import Traffic
 from tritonnb.server import Server
 
 EXAMPLES = Path(__file__).parents[2] / "model_repository"
@@ -96,6 +101,24 @@ def test_closing_leaves_neither_widgets_nor_threads(server: Server):
     assert not started & set(threading.enumerate())
     left = {key: each for key, each in _instances.items() if key not in widgets}
     assert [each for each in left.values() if not isinstance(each, (ipywidgets.Layout, ipywidgets.Style))] == []
+
+
+@pytest.mark.parametrize(
+    "make", [LiveBatchView, Traffic, edit_config, lambda model: Dashboard(model.server, model.name)]
+)
+def test_a_widget_that_cannot_be_made_says_why_and_leaves_nothing_behind(
+    server: Server, monkeypatch: pytest.MonkeyPatch, make: Callable[[Any], Any]
+):
+    model = server["add_sub"]
+    server.stop()
+    widgets, complaints = set(_instances), []
+    monkeypatch.setattr(sys, "unraisablehook", complaints.append)
+    with pytest.raises(UnavailableError, match="the server has been stopped"):
+        make(model)
+    gc.collect()
+    assert complaints == []
+    left = [each for key, each in _instances.items() if key not in widgets]
+    assert [each for each in left if not isinstance(each, (ipywidgets.Layout, ipywidgets.Style))] == []
 
 
 def test_a_stopped_server_leaves_the_last_state(server: Server):

@@ -20,10 +20,12 @@ class Server:
     def __init__(self, *answers: bytes | None) -> None:
         self.answers = list(answers)
         self.connections = 0
+        self.begun = asyncio.Event()
         self.requests: list[bytes] = []
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        self.begun.set()
         while self.answers:
             try:
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -99,8 +101,7 @@ def test_who_gives_up_closes_the_connection():
 
     async def give_up(client: HttpClient) -> None:
         task = asyncio.ensure_future(client.post(client.head("/infer", 3, {}), b""))  # the body never comes
-        while not server.connections:
-            await asyncio.sleep(0)
+        await server.begun.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

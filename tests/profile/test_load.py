@@ -7,6 +7,7 @@ import asyncio
 import sys
 import threading
 import traceback
+from collections import Counter
 from queue import SimpleQueue
 
 import numpy as np
@@ -74,6 +75,21 @@ def test_sequences_are_whole_and_in_order(server: Server, asked: dict, over: str
     for sent in by_id.values():
         assert [each.sequence_start for each in sent] == [True] + [False] * (len(sent) - 1)
         assert [each.sequence_end for each in sent] == [False] * (len(sent) - 1) + [True]
+
+
+@pytest.mark.parametrize("over", WAYS)
+@pytest.mark.parametrize("asked", [{"clients": 2}, {"rate": 2000}, {"arrivals": tnb.ClosedLoop(2, 99)}])
+def test_a_stateful_model_gets_sequences_of_ten_unless_told_otherwise(server: Server, asked: dict, over: str):
+    result = tnb.load(server["accumulate"], requests=40, over=over, **asked).wait(60)
+    assert result.errors == {}
+    assert result.recording is not None
+    sent = result.recording.arrivals()
+    assert max(Counter(each.sequence_id for each in sent).values()) == 10
+
+
+def test_a_list_of_arrivals_for_a_stateful_model_names_its_sequences(server: Server):
+    with pytest.raises(tnb.TritonError, match="no arrival of the list has a sequence_id"):
+        tnb.load(server["accumulate"], arrivals=[(0, 1)])
 
 
 def test_the_handle_counts_while_it_runs_and_stops_when_told(server: Server, gate: Gate):

@@ -18,7 +18,7 @@ NOTHING = {
     "requests": None,
     "size": None,
     "burst": 8,
-    "sequence_length": 0,
+    "sequence_length": None,
     "sequences": 4,
     "seed": 0,
 }
@@ -99,7 +99,9 @@ def test_each_client_of_a_closed_loop_sends_sequences_of_its_own():
         ({"arrivals": []}, "the list of arrivals is empty"),
         ({"arrivals": [(-1, 1)]}, "an arrival has a time in µs from 0 on"),
         ({"arrivals": tnb.ClosedLoop(2, 9), "clients": 2}, "clients cannot be given together with a ClosedLoop"),
-        ({"rate": 5, "sequence_length": -1}, "sequence_length must not be negative"),
+        ({"rate": 5, "sequence_length": -1}, "sequence_length must be 0 or more, got -1"),
+        ({"rate": 5, "sequence_length": 0, "stateful": True}, "sequence_length of a stateful model must be 1 or more"),
+        ({"arrivals": [(0, 1)], "stateful": True}, "no arrival of the list has a sequence_id"),
     ],
 )
 def test_contradictions_are_named(given, complaint):

@@ -127,7 +127,7 @@ def test_outputs_come_in_one_order_whatever_order_they_are_asked_for_in(driver: 
 
 def test_every_response_says_to_which_sequence_it_belongs(driver: Driver):
     serve_function(driver, "a", plus(1))
-    serve_ensemble(driver, "a: X -> Y")
+    serve_ensemble(driver, "a: X -> mid", "a: mid -> Y")
     (answer,) = responses(driver, "e", 1, correlation_id=7, flags=1)
     assert answer.parameters == {"sequence_id": 7, "sequence_start": True, "sequence_end": False}
 

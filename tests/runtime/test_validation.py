@@ -123,6 +123,21 @@ def test_a_negative_batch_dimension_is_taken_for_a_large_one(shape: tuple[int, .
     assert complaint(VARIABLE, request(raw("A", shape, content))) == f"[request id: <id_unknown>] {text}"
 
 
+@pytest.mark.parametrize(
+    ("shape", "size"), [((1, -2, -3), 24), ((1, -1, 2), 8), ((1, 2, -1), 8), ((1, 0, -2), 0), ((1, -2, 0), 0)]
+)
+def test_no_other_dimension_may_be_negative_though_the_contents_would_fit(shape: tuple[int, ...], size: int):
+    config = VARIABLE.replace("dims: [ -1 ]", "dims: [ -1, -1 ]", 1)
+    assert complaint(config, request(raw("A", shape, bytes(size)))) == (
+        "[request id: <id_unknown>] All input dimensions should be specified for input 'A' for model 'any', "
+        f"got [{','.join(map(str, shape))}]"
+    )
+
+
+def test_of_strings_no_dimension_may_be_negative():
+    assert "All input dimensions" in complaint(TEXT, request(raw("S", (1, -2), strings(b"a", b"b"), BYTES)))
+
+
 def test_a_batch_dimension_of_nothing_is_one():
     given_ = request(raw("A", (0, 2), bytes(8)))
     validator(VARIABLE).check(given_)
@@ -145,6 +160,7 @@ def test_output_names_are_looked_at_first_then_counts_names_and_batch():
     assert "expected 2 inputs" in complaint(TWO, request(tensor("X", 9, 9)))
     assert "inference input 'X'" in complaint(TWO, request(tensor("X", 9, 9), tensor("A", 1, 9)))
     assert "batch size" in complaint(TWO, request(tensor("B", 9, 9), tensor("A", 1, 9, datatype=INT32)))
+    assert "batch-size" in complaint(TWO, request(tensor("B", 9, 9), tensor("A", 9, 9, datatype=INT32)))
 
 
 def test_without_batching_the_whole_shape_counts():
@@ -164,6 +180,17 @@ def test_without_batching_the_whole_shape_counts():
             (1, 1),
             strings(b"a", b"b"),
             "unexpected number of string elements 2 for inference input 'S' for model 'text', expecting 1",
+        ),
+        (
+            (1, 1),
+            strings(b"a", b""),
+            "unexpected number of string elements 2 for inference input 'S' for model 'text', expecting 1",
+        ),
+        (
+            (1, 1),
+            strings(b"a") + b"x",
+            "incomplete string length indicator for inference input 'S' for model 'text', expecting 4 bytes but only 1 "
+            "bytes available. Please make sure the string length indicator is in one buffer.",
         ),
         (
             (1, 1),
@@ -202,6 +229,13 @@ def test_bytes_that_fit_become_an_array():
     validator(TWO).check(given_)
     assert given_.inputs["B"].array.tolist() == [[0, 1], [2, 3], [4, 5]]
     assert given_.batch_size == 3
+
+
+def test_batches_of_one_have_a_batch_dimension_too():
+    config = TWO.replace("max_batch_size: 4", "max_batch_size: 1")
+    validator(config).check(request(tensor("A", 1, 2), tensor("B", 1, 2)))
+    assert "batch-size must be <= 1" in complaint(config, request(tensor("A", 2, 2), tensor("B", 2, 2)))
+    assert "batch size" in complaint(config, request(tensor("A", 2), tensor("B", 1, 2)))
 
 
 OPTIONAL = TWO.replace('name: "B"', 'name: "B" optional: true').replace("two", "some")

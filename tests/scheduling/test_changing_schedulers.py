@@ -71,6 +71,17 @@ def test_no_request_that_waits_is_refused_for_the_queue_size_of_the_batcher_that
         scheduler.enqueue(Request("d"), 2)
 
 
+@pytest.mark.parametrize("text", [NONE, BATCHES, WAITS])
+def test_who_has_handed_its_requests_over_has_none_left(text: str) -> None:
+    scheduler = make_scheduler(config(text), 1, {})
+    for name in "abcdef":
+        scheduler.enqueue(Request(name), 0)
+    decisions, waiting = scheduler.hand_over(1)
+    assert not decisions
+    assert [request.id for request in waiting] == list("abcdef")
+    assert scheduler.queue_depth() == 0
+
+
 def sequences(text: str) -> SequenceBatcher:
     scheduler = make_scheduler(config(f"sequence_batching {{ {text} }}"), 1, {})
     assert isinstance(scheduler, SequenceBatcher)

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from tests.scheduling.harness import MS, Arrival, Play, Request, members
-from tritonnb.core.errors import UnavailableError
+from tests.scheduling.harness import MS, Arrival, Play
 from tritonnb.scheduling.decisions import Scheduler
 from tritonnb.scheduling.default_scheduler import DefaultScheduler
 from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
@@ -320,27 +319,6 @@ def test_preserve_ordering_parks_early_finishers_until_the_head_is_answered() ->
     assert play.answers == [("slow", 400, "ok"), ("fast", 400, "ok"), ("fast2", 400, "ok")]
 
 
-def test_two_full_payloads_wait_for_one_instance_and_the_rest_stays_in_the_queue() -> None:
-    scheduler = DynamicBatcher(EIGHT, 1)
-    scheduler.instance_idle(0, 0)
-    for index in range(5):
-        scheduler.enqueue(Request(f"r{index}", 8), 0)
-    scheduler.prepare(0)
-    assert [request.id for payload in scheduler.payloads for request in payload.requests] == ["r1", "r2"]
-    assert scheduler.queue.size == 2
-    assert scheduler.queue_depth() == 4
-
-
-def test_a_stopped_scheduler_serves_what_waits_and_admits_nothing() -> None:
-    scheduler = DynamicBatcher(waits(), 1)
-    scheduler.instance_idle(0, 0)
-    scheduler.enqueue(Request("a"), 0)
-    scheduler.stop()
-    with pytest.raises(UnavailableError, match=r"\[request id: b\] Server is stopping, scheduler for model"):
-        scheduler.enqueue(Request("b"), 1)
-    assert [members(decision) for decision in scheduler.wake(DELAY)] == ["a"]
-
-
 def test_nothing_is_batched_before_the_held_number_of_requests_waits() -> None:
     scheduler = DynamicBatcher(replace(EIGHT, hold_until=3), 1)
     play = Play(scheduler, [A("a", 0), A("b", 10), A("c", 20, run=50), A("d", 30)])
@@ -351,52 +329,6 @@ def test_requests_that_left_the_queue_while_it_was_held_count_for_the_held_numbe
     settings = policy(replace(EIGHT, hold_until=4), default_timeout_ns=15 * MS)
     play = Play(DynamicBatcher(settings, 1), [A("a", 0), A("b", 10, cancel_at=12), A("c", 20), A("d", 30)])
     assert play.batches == [("c d", 30)]
-
-
-def test_new_settings_apply_at_once_and_lose_no_waiting_request() -> None:
-    scheduler = DynamicBatcher(waits(), 1)
-    scheduler.instance_idle(0, 0)
-    requests = [Request("low", priority=2), Request("high", priority=1)]
-    for request in requests:
-        scheduler.enqueue(request, 0)
-    levels = QueueSettings(priority_levels=2, default_priority_level=2)
-    assert not scheduler.reconfigure(replace(waits(), queue=levels), 10)
-    assert scheduler.next_wake_ns == DELAY
-    decisions = scheduler.reconfigure(replace(EIGHT, queue=levels), 20)
-    assert [members(decision) for decision in decisions] == ["high low"]
-
-
-def test_a_shorter_delay_sends_what_has_waited_longer() -> None:
-    scheduler = DynamicBatcher(waits(), 1)
-    scheduler.instance_idle(0, 0)
-    scheduler.enqueue(Request("a"), 0)
-    assert not scheduler.reconfigure(waits(delay_ms=100), 50 * MS)
-    assert scheduler.next_wake_ns == 100 * MS
-    assert [members(decision) for decision in scheduler.reconfigure(waits(delay_ms=40), 60 * MS)] == ["a"]
-
-
-def test_a_removed_instance_gets_no_more_work_and_a_new_one_does() -> None:
-    scheduler = DynamicBatcher(ONE, 1)
-    scheduler.instance_idle(0, 0)
-    assert scheduler.enqueue(Request("a"), 0)
-    scheduler.enqueue(Request("b"), 1)
-    scheduler.set_instances([1], 2)
-    assert not scheduler.uses(0)
-    assert scheduler.uses(1)
-    assert not scheduler.instance_idle(0, 3)
-    assert [decision.instance for decision in scheduler.instance_idle(1, 4)] == [1]
-
-
-def test_a_reason_is_one_sentence_with_its_numbers() -> None:
-    scheduler = DynamicBatcher(waits(FOUR, delay_ms=5), 1)
-    scheduler.instance_idle(0, 2_900_000)
-    for index in range(3):
-        scheduler.enqueue(Request(f"r{index}"), 3_000_000)
-    (decision,) = scheduler.wake(8_000_000)
-    assert explain(decision.reason) == (
-        "3 requests, 3 rows: the oldest had waited 5.0 ms >= max_queue_delay 5.0 ms; "
-        "preferred 4 not reached; instance 0 idle since 5.1 ms"
-    )
 
 
 def test_the_longest_idle_instance_is_taken() -> None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pytest
 from google.protobuf import text_format
+from hypothesis import given
+from hypothesis import strategies as st
 from tritonclient.grpc import model_config_pb2 as pb
 
 from tests.scheduling.harness import MS, Request, members
+from tritonnb.core.errors import UnavailableError
 from tritonnb.scheduling.deadlines import Deadlines
 from tritonnb.scheduling.default_scheduler import DefaultScheduler
 from tritonnb.scheduling.direct import DirectSettings
@@ -70,6 +74,53 @@ def test_deadlines_of_things_that_left_in_time_are_not_kept() -> None:
     assert len(deadlines._heap) < 100
 
 
+def test_what_was_due_once_can_be_due_again() -> None:
+    deadlines: Deadlines[str] = Deadlines()
+    deadlines.set("a", 10)
+    assert list(deadlines.pop_due(10)) == ["a"]
+    assert len(deadlines) == 0
+    deadlines.set("a", 20)
+    assert deadlines.next() == 20
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("set"), st.integers(0, 4), st.integers(0, 20)),
+            st.tuples(st.just("forget"), st.integers(0, 4), st.just(0)),
+            st.tuples(st.just("pop"), st.just(0), st.integers(0, 20)),
+        ),
+        max_size=30,
+    )
+)
+def test_deadlines_are_a_table_whose_nearest_time_is_known(steps: list[tuple[str, int, int]]) -> None:
+    deadlines: Deadlines[int] = Deadlines()
+    table: dict[int, int] = {}
+    for step, item, time in steps:
+        if step == "set":
+            deadlines.set(item, time)
+            table[item] = time
+        elif step == "forget":
+            deadlines.forget(item)
+            table.pop(item, None)
+        else:
+            popped = [table.pop(each) for each in deadlines.pop_due(time)]
+            assert popped == sorted(popped)
+            assert all(due > time for due in table.values())
+        assert set(deadlines) == set(table)
+        assert deadlines.next() == min(table.values(), default=None)
+
+
+def test_deadlines_that_move_back_and_forth_stay_in_order_and_do_not_pile_up() -> None:
+    deadlines: Deadlines[int] = Deadlines()
+    times = {item: (item * 37) % 100 for item in range(100)}
+    for item, time in times.items():
+        for turn in range(100):
+            deadlines.set(item, time + 100 - turn)
+            assert len(deadlines._heap) <= 2 * len(deadlines) + 64
+    assert list(deadlines.pop_due(200)) == sorted(times, key=times.__getitem__)
+
+
 def test_the_longest_idle_instance_is_taken_first_and_a_removed_one_never() -> None:
     instances = Instances(3)
     for instance, now in ((2, 5), (0, 6), (1, 7)):
@@ -126,6 +177,13 @@ def test_ragged_inputs_and_fixed_shapes_are_not_compared() -> None:
     assert scheduler.settings.preferred_batch_sizes == (4,)
 
 
+def test_shape_tensors_are_compared_as_inputs_of_variable_shape_are() -> None:
+    text = 'max_batch_size: 4 input { name: "x" dims: 3 is_shape_tensor: true } dynamic_batching {}'
+    scheduler = make_scheduler(config(text), 1, {})
+    assert isinstance(scheduler, DynamicBatcher)
+    assert scheduler.settings.enforce_equal_shape
+
+
 def test_sequence_batching_becomes_settings_direct_unless_told_otherwise() -> None:
     direct = make_scheduler(
         config('name: "m" max_batch_size: 4 sequence_batching { max_sequence_idle_microseconds: 5 }'),
@@ -143,6 +201,50 @@ def test_sequence_batching_becomes_settings_direct_unless_told_otherwise() -> No
     assert oldest.settings == SequenceBatcherSettings(
         "m", OldestSettings(7, DynamicBatcherSettings(1, (), hold_until=4)), 1_000_000_000, iterative=True
     )
+
+
+def test_delays_of_sequences_are_configured_in_microseconds() -> None:
+    text = 'name: "m" max_batch_size: 8 sequence_batching { %s }'
+    direct = make_scheduler(
+        config(text % "direct { max_queue_delay_microseconds: 7 minimum_slot_utilization: 0.5 }"), 1, {}
+    )
+    oldest = make_scheduler(
+        config(text % "oldest { max_queue_delay_microseconds: 7 preferred_batch_size: 4 preserve_ordering: true }"),
+        1,
+        {},
+    )
+    assert isinstance(direct, SequenceBatcher)
+    assert isinstance(oldest, SequenceBatcher)
+    assert direct.settings.strategy == DirectSettings(8, 7_000, 0.5)
+    assert oldest.settings.strategy == OldestSettings(8, DynamicBatcherSettings(8, (4,), 7_000, preserve_ordering=True))
+
+
+@pytest.mark.parametrize("batching", ["", "dynamic_batching { }"])
+def test_with_a_rate_limiter_the_idle_instance_whose_turn_it_is_is_taken(batching: str) -> None:
+    scheduler = make_scheduler(config(f"max_batch_size: 8 {batching}"), 3, {}, turn={0: 5, 1: 2, 2: 4}.__getitem__)
+    for instance in range(3):
+        scheduler.instance_idle(instance, 0)
+    (decision,) = scheduler.enqueue(Request("a"), 1)
+    assert decision.instance == 1
+
+
+@pytest.mark.parametrize("rate_limited", [False, True])
+def test_a_changed_configuration_stages_batches_if_there_is_a_rate_limiter(rate_limited: bool) -> None:
+    batching = config("max_batch_size: 8 dynamic_batching { }")
+    for before in (config("max_batch_size: 8"), batching):
+        scheduler = make_scheduler(before, 1, {}, turn=(lambda instance: 0) if rate_limited else None)
+        scheduler, _ = reconfigure_scheduler(scheduler, batching, 1, rate_limited)
+        assert isinstance(scheduler, DynamicBatcher)
+        assert scheduler.settings.rate_limited is rate_limited
+
+
+def test_a_scheduler_that_is_stopping_has_a_successor_that_is_stopping() -> None:
+    scheduler = make_scheduler(config("max_batch_size: 8"), 1, {})
+    scheduler.stop()
+    for text in ("dynamic_batching { }", ""):
+        scheduler, _ = reconfigure_scheduler(scheduler, config(f"max_batch_size: 8 {text}"), 1)
+        with pytest.raises(UnavailableError, match="Server is stopping"):
+            scheduler.enqueue(Request("a"), 2)
 
 
 def test_a_changed_configuration_is_applied_in_place() -> None:

@@ -526,3 +526,9 @@ def test_three_of_ten_slots_are_a_utilization_of_three_tenths() -> None:
         steps(("A1^", 0), ("B1^", 1), ("C1^", 2)),
     )
     assert play.batches == [("A1 B1 C1", 2)]
+
+
+def test_a_full_backlog_alone_is_enough_where_nothing_is_said_of_slots() -> None:
+    settings = SequenceBatcherSettings("seq", DirectSettings(1), backlog_hold_until=1)
+    play = Play(SequenceBatcher(settings, 1), steps(("A1^", 0), ("A2$", 10), ("B1^", 20), ("B2$", 30)))
+    assert play.batches == [("A1", 20), ("A2", 21), ("B1", 22), ("B2", 30)]

@@ -193,6 +193,27 @@ return asyncio.run(both())
     assert ask(0) == [1, 1]
 
 
+def test_the_error_of_a_called_model_keeps_its_code(scripted):
+    ask = scripted(
+        """
+response = pb_utils.InferenceRequest(model_name="double", requested_output_names=["Z"], inputs=[]).exec()
+return response.error().code() == pb_utils.TritonError.INVALID_ARG
+"""
+    )
+    assert ask(1) == [1]
+
+
+def test_outputs_are_in_the_memory_of_the_cpu_wherever_they_are_preferred(scripted):
+    ask = scripted(
+        """
+preferred = pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_GPU, 0)
+response = ask("double", x, preferred_memory=preferred).exec()
+return pb_utils.get_output_tensor_by_name(response, "Y").is_cpu()
+"""
+    )
+    assert ask(1) == [1]
+
+
 def test_a_process_that_a_model_forks_cannot_ask_the_server(scripted):
     ask = scripted(
         """
@@ -307,7 +328,7 @@ return [before, answer, *version, pb_utils.is_model_ready("late")]
     assert ask(1) == [0, 101, 1, 0, 0]
 
 
-def test_a_model_may_bring_the_files_of_the_model_it_loads(scripted):
+def test_a_model_may_bring_the_files_of_the_model_it_loads(server: Server, scripted):
     ask = scripted(
         f"""
 import json
@@ -319,6 +340,7 @@ return value(ask("made", x).exec())
 """
     )
     assert ask(5) == [4]
+    assert {"name": "made", "version": "1", "state": "READY"} in server.index()
 
 
 def test_a_load_that_fails_raises_in_the_model(scripted):

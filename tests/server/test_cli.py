@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import socket
@@ -26,10 +27,9 @@ from tritonnb.flag_help import HELP
 from tritonnb.flags import FlagParser, add_flags, server_options, warnings
 from tritonnb.server import Server
 
-#: Executes only once there is a file *gate* in the repository.
+#: Executes only once somebody opens the pipe *gate* in the repository to write.
 HELD = """
 import os
-import time
 import triton_python_backend_utils as pb_utils
 
 class TritonPythonModel:
@@ -38,20 +38,17 @@ class TritonPythonModel:
 
     def execute(self, requests):
         pb_utils.Logger.log_info("executing")
-        while not os.path.exists(self.gate):
-            time.sleep(0.001)
+        open(self.gate).close()
         return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", each.inputs()[0].as_numpy())]) for each in requests]
 """
 
 
 STOPS = """
-import gc, signal, threading, time
+import signal, threading
 import triton_python_backend_utils as pb_utils
 
 class TritonPythonModel:
     def execute(self, requests):
-        while not gc.get_freeze_count():  # which is the last thing that the server does before it waits
-            time.sleep(0.001)
         signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
         return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", each.inputs()[0].as_numpy())]) for each in requests]
 """
@@ -114,6 +111,12 @@ def serving(*arguments: str) -> Iterator[Process]:
         process.kill()
 
 
+def write_held(write_model: Callable[..., Path]) -> Path:
+    repository = write_model("held", HELD)
+    os.mkfifo(repository / "gate")
+    return repository
+
+
 def x_input() -> httpclient.InferInput:
     given = httpclient.InferInput("X", [1, 1], "FP32")
     given.set_data_from_numpy(np.ones((1, 1), np.float32))
@@ -122,7 +125,7 @@ def x_input() -> httpclient.InferInput:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_after_the_accepted_requests_are_answered(write_model: Callable[..., Path], number: int):
-    repository = write_model("held", HELD)
+    repository = write_held(write_model)
     with serving("--model-repository", str(repository)) as process:
         client = process.client()
         answers: list = []
@@ -131,7 +134,7 @@ def test_a_signal_ends_it_after_the_accepted_requests_are_answered(write_model: 
         process.wait_for("executing")
         process.tell(number)
         process.wait_for("Waiting for in-flight requests to complete")
-        (repository / "gate").touch()
+        (repository / "gate").write_text("")
         assert process.exit_status() == 0
         asking.join()
     assert answers[0].tolist() == [[1.0]]
@@ -247,6 +250,8 @@ def test_a_flag_that_cannot_be_is_an_error(write_model: Callable[..., Path], fla
         (["--load-model=m"], "Use of '--load-model' requires setting '--model-control-mode=explicit' as well."),
         (["--grpc-port=7", "--metrics-port=7"], "at the same address and port 127.0.0.1:7"),
         (["--model-namespacing=true"], "models of one name in several repositories are not supported"),
+        (["--allow-sagemaker=true"], "there is no Sagemaker endpoint here"),
+        (["--allow-vertex-ai=true"], "there is no Vertex AI endpoint here"),
     ],
 )
 def test_a_flag_is_complained_of_as_triton_does(tmp_path: Path, capsys, flags: list[str], complaint: str):
@@ -319,12 +324,14 @@ def test_a_load_is_tried_again_as_often_as_told(write_model: Callable[..., Path]
 
 def test_a_signal_that_comes_to_any_of_its_threads_ends_it(write_model: Callable[..., Path]):
     with serving("--model-repository", str(write_model("m", STOPS))) as process:
-        assert process.client().infer("m", [x_input()]).as_numpy("Y").tolist() == [[1.0]]
+        client = process.client()
+        process.wait_for("Started Metrics Service")  # which is the last that it does before it waits
+        assert client.infer("m", [x_input()]).as_numpy("Y").tolist() == [[1.0]]
         assert process.exit_status() == 0
 
 
 def test_a_stopping_server_says_so_until_all_is_answered(write_model: Callable[..., Path]):
-    repository = write_model("held", HELD)
+    repository = write_held(write_model)
     with serving("--model-repository", str(repository)) as process:
         process.wait_for("Started GRPC")
         port = int(re.findall(r"GRPCInferenceService at 127\.0\.0\.1:(\d+)", process.log)[0])
@@ -338,7 +345,7 @@ def test_a_stopping_server_says_so_until_all_is_answered(write_model: Callable[.
             process.wait_for(r"Model 'held' \(version 1\) has 1 in-flight inferences")
             with pytest.raises(InferenceServerException, match="Server is stopping, scheduler for model has stopped"):
                 client.infer("held", [given])
-            (repository / "gate").touch()
+            (repository / "gate").write_text("")
             assert answered.wait(30)
         assert process.exit_status() == 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -271,3 +272,24 @@ def test_a_batcher_that_was_completed_can_be_taken_away_where_the_model_does_not
         asked.instance_group[0].count = 1
         assert asked.apply() == "in place"
         assert server["m"].config.HasField("dynamic_batching")
+
+
+TOGETHER = """
+import os, threading
+
+class TritonPythonModel:
+    def initialize(self, args):
+        os.environ["STARTED"] += "("
+        threading.Event().wait(0.05)  # long enough for another one to start, if it may
+        os.environ["STARTED"] += ")"
+
+    def execute(self, requests):
+        pass
+"""
+
+
+def test_instances_of_a_python_model_start_one_after_the_other(write_model: Callable[..., Path], monkeypatch):
+    monkeypatch.setenv("STARTED", "")
+    with Server(write_model("m", TOGETHER, "instance_group { count: 3 kind: KIND_CPU }"), port=0) as server:
+        assert list(server) == ["m"]
+        assert os.environ["STARTED"] == "()()()"

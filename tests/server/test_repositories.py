@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -73,6 +74,15 @@ def test_a_load_of_what_has_changed_serves_it(server: Server, write_model: Write
     assert server.stats("both")["model_stats"][0]["inference_count"] == 1
 
 
+def test_an_older_file_is_a_change_too(server: Server, repository: Path, write_model: Write):
+    server.load("one")
+    file = repository / "one" / "1" / "model.py"
+    write_model("one", python_model("x + 2"))
+    os.utime(file, (1_000_000_000, 1_000_000_000))
+    server.load("one")
+    assert infer(server, "one") == 2
+
+
 def test_an_override_stays_until_the_files_change(server: Server, write_model: Write):
     server.load("one")
     server.load("one", config='{"backend": "python", "max_batch_size": 2, "input": [], "output": []}')
@@ -104,6 +114,14 @@ def test_the_failure_of_a_part_is_told_with_the_ensemble_and_repaired_with_it(se
     write_model("one", python_model("x + 1"))
     server.load("one")
     assert infer(server, "both") == 11
+
+
+def test_of_an_ensemble_whose_steps_are_at_fault_the_index_has_the_cause(server: Server, repository: Path):
+    write_ensemble(repository, "lost", "one", "missing")
+    with pytest.raises(TritonError):
+        server.load("lost")
+    (entry,) = [each for each in server.index() if each["name"] == "lost"]
+    assert entry["reason"] == "ensemble lost contains models that are not available or ambiguous: missing"
 
 
 def test_a_circle_of_ensembles_is_refused_and_what_is_beside_it_loads(server: Server, repository: Path):
@@ -258,6 +276,42 @@ def test_a_model_without_a_version_that_is_wanted_stays_in_the_index_with_the_ca
         server.load("m")
     (entry,) = [each for each in server.index() if each["name"] == "m"]
     assert "at least one version must be available" in entry["reason"]
+
+
+INITIAL = 'initial_state { name: "i" data_type: TYPE_FP32 dims: 1 data_file: "f" }'
+STATE = f'state {{ input_name: "I" output_name: "O" data_type: TYPE_FP32 dims: 1 {INITIAL} }}'
+SAMPLE = 'inputs { key: "X" value { data_type: TYPE_FP32 dims: 1 input_data_file: "f" } }'
+
+
+@pytest.mark.parametrize(
+    ("config", "directory", "complaint"),
+    [
+        ('metric_tags { key: "a-b" value: "x" }', "", "no legal metric label"),
+        ('batch_output { source_input: "X" }', "", "batch output must specify 'target_name'"),
+        ('output { name: "Z" data_type: TYPE_FP32 dims: 1 label_filename: "f" }', "f", "Is a directory"),
+        (f"sequence_batching {{ {STATE} }}", "initial_state/f", "Is a directory"),
+        (f'model_warmup {{ name: "w" batch_size: 1 {SAMPLE} }}', "warmup/f", "Is a directory"),
+    ],
+    ids=["metric tag", "batch output", "labels", "initial state", "warm-up"],
+)
+def test_what_would_end_triton_is_refused_and_the_others_serve(
+    server: Server, repository: Path, write_model: Write, config: str, directory: str, complaint: str
+):
+    server.load("one")
+    write_model("m", python_model("x"), config)
+    (repository / "m" / directory).mkdir(parents=True, exist_ok=True)
+    with pytest.raises(TritonError, match=complaint):
+        server.load("m")
+    assert infer(server, "one") == 1
+
+
+def test_a_version_directory_that_only_begins_with_a_number_is_none(
+    server: Server, repository: Path, write_model: Write
+):
+    write_model("m", python_model("x"))
+    (repository / "m" / "2x").mkdir()
+    server.load("m")
+    assert [each["version"] for each in server.index() if each["name"] == "m"] == ["1"]
 
 
 def test_a_link_to_nothing_in_a_directory_of_a_model_is_passed_over(server: Server, repository: Path):

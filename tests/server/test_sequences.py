@@ -129,6 +129,16 @@ def test_implicit_state_of_an_onnx_model(tmp_path: Path):
     assert totals == [1, 1, 3, 3, 6, 6]
 
 
+def test_a_server_of_a_notebook_waits_for_requests_but_not_for_sequences(write_model: Callable[..., Path]):
+    forever = "max_sequence_idle_microseconds: 3600000000"
+    repository = write_model("m", STATEFUL, f"sequence_batching {{ {forever} direct {{ }} {STATE} }}")
+    server = Server(repository, port=0)
+    server["m"](X=[[1.0]], sequence_id=1, sequence_start=True)
+    assert server["m"].served.open_sequences == 1
+    server.stop()
+    assert not server.alive
+
+
 ITERATIVE = """
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -159,7 +169,9 @@ def test_an_iterative_sequence_runs_until_the_model_lets_it_go(write_model: Call
         with server.record() as rec:
             assert server["m"](X=[[4.0]])["Y"].item() == 4
         assert len(rec.batches) == 4
-        assert server["m"].stats()["inference_count"] == 4
+        counted = server["m"].stats()
+        assert counted["inference_count"] == 4
+        assert counted["inference_stats"]["fail"]["count"] == 0
         assert server["m"](X=[[1.0]])["Y"].item() == 1
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import http.client
+import logging
 import socket
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from tritonnb.array_requests import make_request
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, UnavailableError
 from tritonnb.inference import infer
 from tritonnb.server import Server
+from tritonnb.telemetry.log_settings import LogHandler, LogSettings
 
 X = np.array([[1, 2, 3, 4]], np.float32)
 
@@ -376,3 +378,11 @@ def test_servers_that_all_say_so_share_a_port(transport: str):
             Server(http=http, **ports)
         with pytest.raises(UnavailableError, match="already in use"):
             Server(grpc=grpc, **ports)
+
+
+def test_settings_leave_the_log_of_a_program_alone(caplog: pytest.LogCaptureFixture):
+    with Server(port=0, log=LogSettings(log_info=False, log_error=False, log_format="ISO8601")):
+        with caplog.at_level(logging.INFO, "tritonnb"):
+            logging.getLogger("tritonnb.server").error("broken")
+        assert caplog.messages == ["broken"]
+        assert not any(isinstance(each, LogHandler) for each in logging.getLogger("tritonnb").handlers)

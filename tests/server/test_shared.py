@@ -150,6 +150,17 @@ def test_an_answer_that_is_too_large_is_a_miss_each_time_and_the_log_says_so(wri
     assert [each.startswith("Failed to insert key [") for each in caplog.messages] == [True, True]
 
 
+def test_the_cache_holds_answers_and_nothing_else_and_too_large_a_one_pushes_none_out(write_model: Write):
+    with Server(write_model("m", COUNTING, CACHED), port=0, cache_config={"local": {"size": "80"}}) as server:
+        cache = server.engine.cache
+        assert cache is not None
+        assert cache.used == 0
+        assert ask(server, 3) == [1]
+        assert ask(server, *range(8)) == [2] * 8  # is too large
+        assert len(cache) == 1
+        assert ask(server, 3) == [1]
+
+
 def test_an_ensemble_and_its_steps_are_cached(write_model: Write):
     repository = write_model("m", COUNTING, CACHED)
     (repository / "e" / "1").mkdir(parents=True)
@@ -246,8 +257,9 @@ def test_a_batch_that_waits_for_resources_grows_also_when_the_batcher_goes_meanw
             waiting = []
             for number in range(1, 4):
                 waiting.append(asyncio.ensure_future(server["m"].infer_async(X=[[float(number)]])))
-                while server["m"].served.queue_depth() < number:
-                    await asyncio.sleep(0)
+                await asyncio.sleep(0)
+            await asyncio.to_thread(server.call, int)  # all that was handed over is there
+            assert server["m"].served.queue_depth() == 3
             if batcher_goes:
                 config = server["m"].config
                 config.ClearField("dynamic_batching")

@@ -73,6 +73,7 @@ import triton_python_backend_utils as pb_utils
 class TritonPythonModel:
     def execute(self, requests):
         (request,) = requests
+        assert request.trace().get_context() is None
         for trace in (request.trace(), None):
             question = pb_utils.InferenceRequest(
                 model_name="answers", requested_output_names=["Y"], inputs=request.inputs(), trace=trace

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tritonnb.core.datatypes import BOOL, BYTES, FP16, FP32
+from tritonnb.core.datatypes import BOOL, BYTES, FP16, FP32, INT8
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import BatchExecuted, RequestArrived
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
@@ -107,7 +107,11 @@ def test_tensors_are_traced_when_asked_for(path: Path):
     server = Server(file=str(path), levels=EVERYTHING, rate=1)
     words = np.array([b'say "a"', b"b"], dtype=object)
     server.infer(
-        [Tensor("Y", BOOL, np.array([[True, False]])), Tensor("H", FP16, np.zeros(2, np.float16))],
+        [
+            Tensor("Y", BOOL, np.array([[True, False]])),
+            Tensor("H", FP16, np.zeros(2, np.float16)),
+            Tensor("B", INT8, np.array([65], np.int8)),
+        ],
         X=Tensor("X", FP32, np.array([[0.5, 1e10]], np.float32)),
         W=Tensor("W", BYTES, words),
     )
@@ -118,6 +122,7 @@ def test_tensors_are_traced_when_asked_for(path: Path):
         ("TENSOR_QUEUE_INPUT", {"name": "W", "data": '"say "a"","b"', "shape": "2", "dtype": "BYTES"}),
         ("TENSOR_BACKEND_OUTPUT", {"name": "Y", "data": "1,0", "shape": "1,2", "dtype": "BOOL"}),
         ("TENSOR_BACKEND_OUTPUT", {"name": "H", "data": "", "shape": "2", "dtype": "FP16"}),
+        ("TENSOR_BACKEND_OUTPUT", {"name": "B", "data": "65", "shape": "1", "dtype": "INT8"}),
     ]
 
 
@@ -297,6 +302,12 @@ def test_settings_that_cannot_work_are_refused_and_change_nothing(options: dict,
 @pytest.mark.parametrize(("text", "number"), [("12abc", 12), (" 5", 5), ("-1", 2**32 - 1)])
 def test_numbers_are_read_as_leniently_as_triton_reads_them(text: str, number: int):
     assert number_of("trace_rate", text) == number
+
+
+@pytest.mark.parametrize("digits", [10, 5000])
+def test_numbers_beyond_32_bits_are_refused(digits: int):
+    with pytest.raises(InvalidArgumentError, match="value is out of range"):
+        number_of("trace_rate", "9" * digits)
 
 
 def test_levels_that_are_not_known_are_ignored():

@@ -16,6 +16,7 @@ from tritonnb.endpoints.http.endpoint import HttpEndpoint, HttpOptions
 from tritonnb.endpoints.metrics.endpoint import MetricsEndpoint
 from tritonnb.endpoints.metrics.families import MetricsOptions
 from tritonnb.runtime.engine import Engine
+from tritonnb.runtime.options import require_options
 
 #: Triton's HTTP port, and how many ports after it are tried when it is taken.
 DEFAULT_PORT = 8000
@@ -68,6 +69,10 @@ class ListenOptions:
     metrics_port: int | None = None
     metrics_host: str = ""
     metrics: MetricsOptions = field(default_factory=MetricsOptions)
+
+    def __post_init__(self) -> None:
+        for name, kind in (("http", HttpOptions), ("grpc", GrpcOptions), ("metrics", MetricsOptions)):
+            require_options(name, getattr(self, name), kind)
 
 
 class Endpoints:

@@ -27,7 +27,7 @@ _BOOLEANS = dict.fromkeys(("true", "t", "yes", "y", "1"), True) | dict.fromkeys(
 _FLOATS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 #: What every complaint begins with.
 COMPLAINT = "Invalid config override: "
-_INTEGER = re.compile(r"[+-]?[0-9]+")
+_INTEGER = re.compile(r"([+-]?)0*([0-9]{1,20})")  # longer ones are beyond 64 bits
 _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _HEXADECIMAL = re.compile(r"[+-]?0[xX][0-9a-fA-F]+(\.[0-9a-fA-F]*)?([pP][+-]?[0-9]+)?")
 _LARGEST_FLOAT = 3.4028235677973362e38  # what is larger rounds to infinity
@@ -210,13 +210,19 @@ def _scalar(field: Any, value: Any) -> Any:
 
 
 def _integer(value: Any, type_name: str, smallest: int, end: int) -> int:
-    if isinstance(value, str) and _INTEGER.fullmatch(value):
-        value = int(value)
+    if isinstance(value, str):
+        value = _quoted_integer(value)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, int) and not isinstance(value, bool) and smallest <= value < end:
         return value
     raise _Unfit(type_name)
+
+
+def _quoted_integer(text: str) -> int | str:
+    """What an integer in quotation marks means; the text itself, which fits nowhere, if it is none."""
+    found = _INTEGER.fullmatch(text)
+    return text if found is None else int("".join(found.groups()))
 
 
 def _float(value: Any, type_name: str) -> float:
@@ -238,8 +244,9 @@ def _enum(value: Any, enum: Any) -> int:
         name = value if value in enum.values_by_name else value.upper().replace("-", "_")
         if name in enum.values_by_name:
             return int(enum.values_by_name[name].number)
-        if _INTEGER.fullmatch(value) and int(value) in enum.values_by_number:
-            return int(value)
+        number = _quoted_integer(value)
+        if number in enum.values_by_number:
+            return int(number)
         raise _Unfit(type_name)
     return _integer(value, type_name, -(2**31), 2**31)
 

@@ -15,6 +15,7 @@ T = TypeVar("T")
 
 _BLANK = re.compile(r"[ \t\r\n]*")
 _NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
+_WHOLE = re.compile(r"-?[0-9]{1,20}")  # longer ones are beyond 64 bits
 _NUMBER = re.compile(r"-?[0-9]*(?:\.[0-9]*)?(?:[eE][+-]?[0-9]*)?")
 _CODE = re.compile(r"\\u([0-9a-fA-F]{4})")
 _TOKEN = re.compile(r"[-0-9\"'{}\[\]:,A-Za-z_$]")
@@ -186,7 +187,7 @@ class _Reader:
         if re.match(r"-?0[0-9xX]", self._text[self._at :]):
             raise self.error("Octal/hex numbers are not valid JSON values.")
         try:
-            number: int | float = int(digits) if digits.lstrip("-").isdigit() else float(digits)
+            number: int | float = int(digits) if _WHOLE.fullmatch(digits) else float(digits)
         except ValueError:
             raise self.error("Unable to parse number.") from None
         if isinstance(number, float) and math.isinf(number):

@@ -23,15 +23,12 @@ _BAR_EM = 12
 
 def server_card(server: Server) -> str:
     """Where a server is, and every model with its state, scheduler and counts."""
-    stats = {(each["name"], each["version"]): each for each in server.stats()["model_stats"]}
     configs = {(each.name, str(each.version)): each.config for each in server.call(server.engine.models)}
-    rows, absent = [], []
-    for entry in server.index():
-        if "state" not in entry:
-            absent.append(entry["name"])
-            continue
+    versions, absent = _models(server)
+    rows = []
+    for entry, found in versions:
         key = (entry["name"], entry.get("version", ""))
-        found, config = stats.get(key), configs.get(key)
+        config = configs.get(key)
         runs = [config.backend or config.platform, scheduling_words(config)] if config is not None else ["", ""]
         numbers = [found["inference_count"], found["execution_count"], _mean_batch(found)] if found else ["", "", ""]
         rows.append([*key, _state(entry), *runs, *numbers])
@@ -43,20 +40,24 @@ def server_card(server: Server) -> str:
 
 def server_text(server: Server) -> str:
     """As much of it as fits into plain text."""
-    stats = {(each["name"], each["version"]): each for each in server.stats()["model_stats"]}
-    rows, absent = [["model", "version", "rows", "executions", "state"]], []
-    for entry in server.index():
-        if "state" not in entry:
-            absent.append(entry["name"])
-            continue
-        key = (entry["name"], entry.get("version", ""))
-        numbers = [str(stats[key]["inference_count"]), str(stats[key]["execution_count"])] if key in stats else ["", ""]
-        rows.append([*key, *numbers, _state(entry)])
+    versions, absent = _models(server)
+    rows = [["model", "version", "rows", "executions", "state"]]
+    for entry, found in versions:
+        numbers = [str(found["inference_count"]), str(found["execution_count"])] if found else ["", ""]
+        rows.append([entry["name"], entry.get("version", ""), *numbers, _state(entry)])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(each.ljust(width) for each, width in zip(row, widths, strict=True)) for row in rows]
     title = f"tritonnb server at {server.url}" if server.url else "tritonnb server without HTTP"
     rest = [f"not loaded: {', '.join(absent)}"] if absent else []
     return "\n  ".join([title, *(each.rstrip() for each in lines if len(rows) > 1), *rest])
+
+
+def _models(server: Server) -> tuple[list[tuple[dict[str, str], dict[str, Any] | None]], list[str]]:
+    """The versions of the index, those that are served with their statistics; and the models that are not loaded."""
+    stats = {(each["name"], each["version"]): each for each in server.stats()["model_stats"]}
+    entries = server.index()
+    versions = [(each, stats.get((each["name"], each.get("version", "")))) for each in entries if "state" in each]
+    return versions, [each["name"] for each in entries if "state" not in each]
 
 
 def _state(entry: dict[str, str]) -> str:

@@ -55,23 +55,27 @@ class Dashboard(KeepsLastState, widgets.VBox):  # type: ignore[misc]
         self._view: LiveBatchView | None = None
         self._live = widgets.VBox()
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="tritonnb dashboard", daemon=True)
         super().__init__([self._card, self._choice, self._tabs])
         self.add_class(LIVE)
         self.add_class("tnb-dashboard")
         for each in (self._card, self._statistics):
             each.add_class("jp-RenderedHTMLCommon")  # tables look like those of other outputs
-        self._refresh()
-        if model is not None:
-            self._choice.value = model
-        self._open(self._choice.value)
+        try:
+            self._refresh()
+            if model is not None:
+                self._choice.value = model
+            self._open(self._choice.value)
+        except BaseException:
+            self.close()
+            raise
         self._choice.observe(lambda change: self._jobs.put(lambda: self._open(change["new"])), "value")
-        self._thread = threading.Thread(target=self._work, name="tritonnb dashboard", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         """Take the dashboard away; server and models go on."""
         self._jobs.put(None)
-        if threading.current_thread() is not self._thread:
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join()
         self._close_view()
         for each in (*self._own, self._live, self._card, self._choice, self._statistics, self._tabs):

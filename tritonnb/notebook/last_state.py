@@ -32,6 +32,9 @@ class KeepsLastState:
     _kept = ""
     _kept_at = 0.0
 
+    def __del__(self) -> None:
+        """Close nothing: ipywidgets holds what is open, so this one was closed, or could not be made."""
+
     def last_state(self) -> str:
         """What the widget shows, as HTML without scripts."""
         raise NotImplementedError

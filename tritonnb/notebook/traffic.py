@@ -19,6 +19,7 @@ from tritonnb.core.errors import TritonError
 from tritonnb.notebook.last_state import LIVE, KeepsLastState
 from tritonnb.profile.load import Load, load
 from tritonnb.profile.result import ANSWERED, ERROR, INTENDED
+from tritonnb.profile.workload import SEQUENCE_LENGTH
 
 if TYPE_CHECKING:
     from tritonnb.model_handle import ModelHandle
@@ -86,7 +87,7 @@ class Traffic(KeepsLastState, ipywidgets.VBox):  # type: ignore[misc]
             1, min=1, max=max(1, model.served.spec.max_batch_size), description="rows each", layout=_NARROW
         )
         self.sequence_length = ipywidgets.BoundedIntText(
-            10, min=1, max=100_000, description="per sequence", layout=_NARROW
+            SEQUENCE_LENGTH, min=1, max=100_000, description="per sequence", layout=_NARROW
         )
         self.http = ipywidgets.Checkbox(False, description="over HTTP", indent=False)
         self.status = ipywidgets.HTML(_IDLE)

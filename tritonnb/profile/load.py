@@ -49,7 +49,7 @@ def load(
     requests: int | None = None,
     size: int | None = None,
     burst: int = 8,
-    sequence_length: int = 0,
+    sequence_length: int | None = None,
     sequences: int = 4,
     inputs: Inputs = "random",
     shapes: Shapes | None = None,
@@ -84,7 +84,8 @@ def load(
         Requests that come at once, for ``arrivals="burst"``.
     sequence_length : int, optional
         Send sequences of so many requests: each client of a closed loop one after the other, an open
-        loop to ``sequences`` of them in turn. What is under way at the end is ended.
+        loop to ``sequences`` of them in turn. What is under way at the end is ended. By default 10 for a
+        model with ``sequence_batching``, and 0, which is none, for any other.
     sequences : int, optional
         Sequences of an open loop that are under way at once.
     inputs : str, mapping or sequence of mappings, optional
@@ -114,20 +115,21 @@ def load(
     >>> load = tnb.load(server["digits"], rate=300, arrivals="poisson", duration=5, seed=1)  # doctest: +SKIP
     >>> load.wait()  # doctest: +SKIP
     """
-    asked = workload(
-        rate=rate,
-        arrivals=arrivals,
-        clients=clients,
-        duration=duration,
-        requests=requests,
-        size=size,
-        burst=burst,
-        sequence_length=sequence_length,
-        sequences=sequences,
-        seed=seed,
-    )
     target = _target(model, over)
     try:
+        asked = workload(
+            rate=rate,
+            arrivals=arrivals,
+            clients=clients,
+            duration=duration,
+            requests=requests,
+            size=size,
+            burst=burst,
+            sequence_length=sequence_length,
+            sequences=sequences,
+            seed=seed,
+            stateful=target.stateful,
+        )
         tensors = examples(target.spec, inputs, shapes or {}, seed)
         limit = target.spec.max_batch_size
         if size is not None and size > max(1, limit):

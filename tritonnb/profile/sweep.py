@@ -71,7 +71,8 @@ def sweep(
     constraint : str, optional
         Such as ``"p99 < 50 ms"``; see `Constraint`.
     rate, arrivals, clients, size, sequence_length, sequences, inputs, shapes, seed
-        As for `load`. ``arrivals`` goes to ``"poisson"`` where only a rate is given.
+        As for `load`, but ``arrivals`` goes to ``"poisson"`` where only a rate is given, and of a stateful model
+        ``sequence_length`` must be said: what is best depends on it.
     requests : int, optional
         For each configuration.
     service : Service, optional

@@ -74,9 +74,17 @@ class Shot:
 
 
 class Target(Protocol):
-    """Where requests go."""
+    """Where requests go.
+
+    Attributes
+    ----------
+    spec : ModelSpec
+    stateful : bool
+        Whether the model takes requests of sequences only.
+    """
 
     spec: ModelSpec
+    stateful: bool
 
     @property
     def alive(self) -> bool:
@@ -97,6 +105,7 @@ class InProcess:
 
     def __init__(self, model: ModelHandle) -> None:
         self.spec = model.served.spec
+        self.stateful = _is_stateful(model.served.config)
         self._server = model.server
         self._version = model.version
 
@@ -152,7 +161,9 @@ class OverHttp:
 
     def __init__(self, url: str) -> None:
         self._url = url.rstrip("/")
-        self.spec = _spec(self._url)
+        config = _config(self._url)
+        self.spec = ModelSpec.from_config(config)
+        self.stateful = _is_stateful(config)
         from tritonnb.profile.http_client import HttpClient  # httptools may be missing
 
         self._client = HttpClient(self._url)
@@ -246,8 +257,13 @@ def _parameters(arrival: Arrival) -> dict[str, Any]:
     return found
 
 
-def _spec(url: str) -> ModelSpec:
-    """The model's tensors, as its server tells them."""
+def _is_stateful(config: Any) -> bool:
+    """Whether requests need a sequence; one of an iterative sequence is a sequence itself."""
+    return config.HasField("sequence_batching") and not config.sequence_batching.iterative_sequence
+
+
+def _config(url: str) -> Any:
+    """The model's configuration, as its server tells it."""
     if "/v2/models/" not in url:
         raise InvalidArgumentError(
             f"'{url}' is no model's URL: give http://HOST:PORT/v2/models/NAME, or server['NAME']"
@@ -259,7 +275,7 @@ def _spec(url: str) -> ModelSpec:
         raise InvalidArgumentError(f"{url}: {_error_text(error.read()) or error}") from error
     except OSError as error:
         raise UnavailableError(f"no server answers at {url}: {error}") from error
-    return ModelSpec.from_config(json_format.Parse(text, pb.ModelConfig(), ignore_unknown_fields=True))
+    return json_format.Parse(text, pb.ModelConfig(), ignore_unknown_fields=True)
 
 
 def _error_text(content: bytes) -> str:

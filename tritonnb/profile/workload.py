@@ -15,6 +15,8 @@ from itertools import count, islice, takewhile
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.simulation.arrivals import PROCESSES, Arrival, ClosedLoop, arrivals_of, require_positive, times_us
 
+#: Requests of each sequence, unless told otherwise.
+SEQUENCE_LENGTH = 10
 #: Correlation IDs of the sequences that loads make up; two loads at once must not share one.
 _sequence_ids = count(1)
 
@@ -101,11 +103,12 @@ def workload(
     requests: int | None,
     size: int | None,
     burst: int,
-    sequence_length: int,
+    sequence_length: int | None,
     sequences: int,
     seed: int,
+    stateful: bool = False,
 ) -> OpenLoop | Clients:
-    """The workload that `load`'s arguments ask for.
+    """The workload that `load`'s arguments ask for; ``stateful`` says that the model takes sequences only.
 
     Raises
     ------
@@ -115,17 +118,20 @@ def workload(
     require_positive(
         rate=rate, clients=clients, duration=duration, requests=requests, size=size, burst=burst, sequences=sequences
     )
-    if sequence_length < 0:
-        raise InvalidArgumentError(f"sequence_length must not be negative, got {sequence_length}")
     limits = (math.inf if requests is None else requests, math.inf if duration is None else duration)
+    if arrivals is not None and not isinstance(arrivals, (str, ClosedLoop)):
+        _refuse("a list of arrivals", rate=rate, clients=clients, size=size, sequence_length=sequence_length or None)
+        return _listed(arrivals, *limits, stateful)
+    if sequence_length is None:
+        sequence_length = SEQUENCE_LENGTH if stateful else 0
+    if sequence_length < stateful:
+        of_what = " of a stateful model" if stateful else ""
+        raise InvalidArgumentError(f"sequence_length{of_what} must be {int(stateful)} or more, got {sequence_length}")
     if isinstance(arrivals, ClosedLoop):
         _refuse("a ClosedLoop", rate=rate, clients=clients, size=size)
         loop = arrivals
         limit = min(limits[0], loop.requests)
         return Clients(loop.clients, limit, limits[1], loop.think_us, loop.size, sequence_length=sequence_length)
-    if arrivals is not None and not isinstance(arrivals, str):
-        _refuse("a list of arrivals", rate=rate, clients=clients, size=size, sequence_length=sequence_length or None)
-        return _listed(arrivals, *limits)
     if clients is not None:
         _refuse("a closed loop (clients=)", rate=rate, arrivals=arrivals)
         return Clients(clients, *limits, size=size or 1, sized=size is not None, sequence_length=sequence_length)
@@ -145,13 +151,17 @@ def workload(
     return OpenLoop(sent, rate, ends, sized=size is not None, ends_sequences=bool(sequence_length))
 
 
-def _listed(arrivals: Iterable[Arrival | tuple[float, int]], requests: float, duration: float) -> OpenLoop:
+def _listed(
+    arrivals: Iterable[Arrival | tuple[float, int]], requests: float, duration: float, stateful: bool
+) -> OpenLoop:
     made = sorted(arrivals_of(arrivals), key=lambda each: each.time_us)
     kept = [each for each in made if each.time_us < duration * 1e6]
     if requests < len(kept):
         kept = kept[: int(requests)]
     if not kept:
         raise InvalidArgumentError("the list of arrivals is empty: there is nothing to send")
+    if stateful and not any(each.sequence_id for each in kept):
+        raise InvalidArgumentError("a stateful model takes sequences, and no arrival of the list has a sequence_id")
     span = kept[-1].time_us / 1e6
     # The last arrival ends no gap, so n arrivals span n - 1 of them.
     return OpenLoop(kept, (len(kept) - 1) / span if span else math.inf)

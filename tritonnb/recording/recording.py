@@ -27,8 +27,8 @@ from tritonnb.recording.comparison import Comparison
 from tritonnb.recording.diagnoses import Diagnosis, diagnose
 from tritonnb.recording.instances import instances_of, natural
 from tritonnb.recording.journeys import Journey, journeys
-from tritonnb.recording.quantiles import quantile
 from tritonnb.recording.sequences import Stay, slot_count, stays
+from tritonnb.recording.summary import summary, verdict
 from tritonnb.scheduling.reasons import counted
 from tritonnb.simulation.arrivals import Arrival
 from tritonnb.simulation.run import run
@@ -266,49 +266,11 @@ class Recording:
 
     def summary(self) -> dict[str, Any]:
         """The recording in numbers; times in milliseconds."""
-        latencies = sorted(each.latency_ns / 1e6 for each in self.requests)
-        queues = [each.queue_ns / 1e6 for each in self.requests]
-        rows = sum(each.size for each in self.requests)
-        alone = {each.number for each in self.batches if len(each.requests) - each.requests.count(None) == 1}
-        together = sum(each.size for each in self.requests if each.batch not in alone)
-        return {
-            "requests": len(self.requests),
-            "rows": rows,
-            "batches": len(self.batches),
-            "refused": len(self.refused),
-            "failed": sum(1 for each in self.requests if each.failed),
-            "mean_batch_size": rows / len(self.batches) if self.batches else 0.0,
-            "rows_batched": together / rows if rows else 0.0,
-            "longest_queue_ms": max(queues, default=0.0),
-            "latency_p50_ms": quantile(latencies, 0.50),
-            "latency_p99_ms": quantile(latencies, 0.99),
-        }
+        return summary(self)
 
     def verdict(self) -> str:
         """The recording in one sentence."""
-        if not self.batches:
-            refused = self.refused
-            why = f": {len(refused)} refused, the first with '{refused[0].message}'" if refused else ""
-            return f"Nothing was executed{why}."
-        found = self.summary()
-        words = (
-            f"{counted(found['requests'], 'request')} ran in {counted(found['batches'], 'batch', 'batches')}: "
-            f"mean batch {found['mean_batch_size']:.1f} rows; {found['rows_batched']:.0%} of rows shared a batch; "
-            f"the oldest request waited {self._waited(found['longest_queue_ms'])}"
-        )
-        for name in ("refused", "failed"):
-            words += f"; {found[name]} {name}" if found[name] else ""
-        return f"{words}."
-
-    def _waited(self, longest_ms: float) -> str:
-        """The longest wait, beside what the configuration allows, if it says so."""
-        delays = {delay_us / 1000 for delay_us in map(_delay_us, self.configs.values()) if delay_us}
-        if len(delays) != 1 or len(self.configs) != 1:
-            return f"{longest_ms:.1f} ms"
-        allowed = delays.pop()
-        if longest_ms <= 1.05 * allowed:
-            return f"{longest_ms:.1f} ms of {allowed:g} ms allowed"
-        return f"{longest_ms:.1f} ms: longer than max_queue_delay {allowed:g} ms, for want of a free instance"
+        return verdict(self)
 
     def diagnoses(self) -> list[Diagnosis]:
         """What does not suit the workload or the configuration, with the evidence; empty if nothing stands out."""
@@ -377,15 +339,6 @@ class Recording:
         if not times:
             raise InvalidArgumentError(f"no batch of {counted(size, 'row')} ran")
         return statistics.median(times)
-
-
-def _delay_us(config: pb.ModelConfig) -> int:
-    """How long a request may be held back for others to join."""
-    if not config.HasField("sequence_batching"):
-        return int(config.dynamic_batching.max_queue_delay_microseconds)
-    sequences = config.sequence_batching
-    strategy = sequences.oldest if sequences.HasField("oldest") else sequences.direct
-    return int(strategy.max_queue_delay_microseconds)
 
 
 def _arrival(event: RequestArrived, begin_ns: int, given_up_ns: int | None) -> Arrival:

@@ -12,13 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tritonnb.core.errors import (
-    InternalError,
-    InvalidArgumentError,
-    TritonError,
-    UnavailableError,
-    UnsupportedError,
-)
+from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnavailableError, UnsupportedError
 from tritonnb.core.messages import InferRequest
 from tritonnb.core.version import TRITON_VERSION
 from tritonnb.runtime.facilities import Facilities

@@ -1,9 +1,7 @@
 """Loading and unloading models, and what follows from it for the ensembles that they are part of.
 
-Loading creates the new versions beside the old ones and swaps when all of them are ready, so that no request is
-refused in between; replaced and unloaded versions finish what they accepted. A load of what has not changed
-does nothing. An ensemble loads its steps' models with it, goes when one of them goes, and comes back
-with it. States and texts are those of Triton's model lifecycle.
+A load of what has not changed does nothing. An ensemble loads its steps' models with it, goes when one of them
+goes, and comes back with it. What becomes of the versions of one model is in `lifecycle`.
 """
 
 from __future__ import annotations
@@ -11,13 +9,11 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-import time
 from collections.abc import Mapping
 
 from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.core.errors import InvalidArgumentError, TritonError
-from tritonnb.core.events import ModelStateChanged
 from tritonnb.model_config.ensemble import StepModel, check_ensemble, check_no_cycle, parts_beside_circles
 from tritonnb.model_config.identity import ENSEMBLE
 from tritonnb.model_config.load import ConfigError
@@ -26,11 +22,11 @@ from tritonnb.model_config.parse import parse_json
 from tritonnb.runtime import in_place
 from tritonnb.runtime.facilities import Facilities
 from tritonnb.runtime.finishing import finish
+from tritonnb.runtime.lifecycle import ModelLifecycle
 from tritonnb.runtime.loading import ModelLoader, ModelSource
 from tritonnb.runtime.model_directories import ModelDirectories
-from tritonnb.runtime.model_table import Model, ModelTable, State, Version
+from tritonnb.runtime.model_table import Model, ModelTable
 from tritonnb.runtime.options import EngineOptions
-from tritonnb.runtime.served import Served
 from tritonnb.runtime.served_ensemble import ServedEnsemble
 
 logger = logging.getLogger(__name__)
@@ -49,12 +45,10 @@ class ModelRepository:
     def __init__(self, options: EngineOptions, facilities: Facilities) -> None:
         self.table = ModelTable()
         self.directories = ModelDirectories(options)
-        self._stream = facilities.stream
-        self._retries = options.model_load_retries
         self._wait_for_sequences = options.wait_for_sequences
-        self._closing: set[asyncio.Task[None]] = set()
         self._loading_steps: dict[str, set[str]] = {}
         self.loader = ModelLoader(options, facilities, self.table.get)
+        self._lifecycle = ModelLifecycle(self.table, self.loader, facilities.stream, options.model_load_retries)
 
     # --- loading ------------------------------------------------------------------------------
 
@@ -209,7 +203,7 @@ class ModelRepository:
             if source.config.platform == ENSEMBLE:
                 source = self._checked_ensemble(model, source)
             self._require_versions(model, source)
-            await self._create_versions(model, source)
+            await self._lifecycle.create_versions(model, source)
         await self._follow(source.name)
 
     def _checked_ensemble(self, model: Model, source: ModelSource) -> ModelSource:
@@ -238,63 +232,6 @@ class ModelRepository:
             logger.error("failed to load model '%s': %s", source.name, model.failure)
             raise InvalidArgumentError(f"load failed for model '{source.name}': {model.failure}\n")
 
-    async def _create_versions(self, model: Model, source: ModelSource) -> None:
-        name = source.name
-        for version in source.versions:
-            if version not in model.versions or model.versions[version].state is not State.READY:
-                model.versions[version] = Version(State.LOADING)
-                self._changed(name, version, State.LOADING)
-        outcomes = await asyncio.gather(
-            *(self._create(source, version) for version in source.versions), return_exceptions=True
-        )
-        made = {v: each for v, each in zip(source.versions, outcomes, strict=True) if isinstance(each, Served)}
-        failed = {v: each for v, each in zip(source.versions, outcomes, strict=True) if isinstance(each, BaseException)}
-        if failed:
-            await asyncio.gather(*(each.close() for each in made.values()))
-            self._load_failed(model, name, source, failed)
-        model.failure = ""
-        self._swap(model, source, made)
-
-    async def _create(self, source: ModelSource, version: int) -> Served:
-        for _ in range(self._retries):
-            try:
-                return await self.loader.create(source, version)
-            except TritonError as error:
-                logger.error("failed to load '%s' version %d, trying again: %s", source.name, version, error)
-        return await self.loader.create(source, version)
-
-    def _load_failed(self, model: Model, name: str, source: ModelSource, failed: dict[int, BaseException]) -> None:
-        """Leave what served before serving, and say what went wrong."""
-        pieces = []
-        for version in sorted(source.versions, reverse=True):
-            error = failed.get(version)
-            if error is not None and not isinstance(error, TritonError):
-                raise error
-            text = f"{error.status.label}: {error.message}" if isinstance(error, TritonError) else "unloaded"
-            entry = model.versions[version]
-            if entry.state is State.LOADING:
-                model.versions[version] = Version(State.UNAVAILABLE, text)
-                self._changed(name, version, State.UNAVAILABLE, text)
-            if error is not None:
-                logger.error("failed to load '%s' version %d: %s", name, version, text)
-                pieces.append(f"version {version} is at UNAVAILABLE state: {text};")
-        model.failure = "".join(pieces)
-        raise InvalidArgumentError(f"load failed for model '{name}': {model.failure}\n")
-
-    def _swap(self, model: Model, source: ModelSource, made: dict[int, Served]) -> None:
-        replaced = {v: each for v, each in model.versions.items() if each.served is not None}
-        model.source = source
-        for version, served in made.items():
-            model.versions[version] = Version(State.READY, served=served)
-            self._changed(source.name, version, State.READY)
-            logger.info("successfully loaded '%s' version %d", source.name, version)
-        self.table.set_newest(source.name, made[max(made)])
-        for version, entry in replaced.items():
-            if version in made:
-                self._close(entry.served)
-            else:
-                self._retire(source.name, version, entry)
-
     # --- unloading ----------------------------------------------------------------------------
 
     async def unload(self, name: str, unload_dependents: bool = False) -> None:
@@ -317,7 +254,7 @@ class ModelRepository:
         parts = model.parts()
         async with model.lock:
             model.explicit, model.ensemble, model.files = False, None, frozenset()
-            self._retire_all(name, model)
+            self._lifecycle.retire_all(name, model)
         await self._unfollow(name)
         for part in parts if unload_dependents else ():
             if not self.table.entry(part).explicit and not self.table.ensembles_of(part):
@@ -341,8 +278,8 @@ class ModelRepository:
             await finish(served, self._wait_for_sequences)
             for name, model in list(self.table.models.items()):
                 if (model.ensemble is not None) is ensembles:
-                    self._retire_all(name, model)
-            await asyncio.gather(*self._closing)
+                    self._lifecycle.retire_all(name, model)
+            await self._lifecycle.closed()
         self.loader.close()
 
     # --- ensembles follow their parts ---------------------------------------------------------
@@ -357,7 +294,7 @@ class ModelRepository:
             except TritonError as error:
                 logger.error("ensemble '%s' does not go with '%s' as it is now: %s", name, part, error)
                 async with model.lock:
-                    self._retire_all(name, model)
+                    self._lifecycle.retire_all(name, model)
                 await self._unfollow(name)
 
     async def _unfollow(self, part: str) -> None:
@@ -365,42 +302,8 @@ class ModelRepository:
         for name in self.table.ensembles_of(part):
             model = self.table.models[name]
             async with model.lock:
-                self._retire_all(name, model)
+                self._lifecycle.retire_all(name, model)
             await self._unfollow(name)
-
-    # --- versions ------------------------------------------------------------------------------
-
-    def _retire_all(self, name: str, model: Model) -> None:
-        self.table.set_newest(name, None)
-        for version, entry in model.versions.items():
-            if entry.served is not None:
-                self._retire(name, version, entry)
-
-    def _retire(self, name: str, version: int, entry: Version) -> None:
-        served, entry.served, entry.state = entry.served, None, State.UNLOADING
-        self._changed(name, version, State.UNLOADING)
-
-        def gone(_: asyncio.Task[None]) -> None:
-            if entry.state is State.UNLOADING:
-                entry.state, entry.reason = State.UNAVAILABLE, "unloaded"
-                self._changed(name, version, State.UNAVAILABLE, "unloaded")
-
-        self._close(served).add_done_callback(gone)
-
-    def _close(self, served: Served | None) -> asyncio.Task[None]:
-        assert served is not None
-        task = asyncio.get_running_loop().create_task(_drain_and_close(served))
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
-        return task
-
-    def _changed(self, name: str, version: int, state: State, reason: str = "") -> None:
-        self._stream.emit(ModelStateChanged(time.monotonic_ns(), name, version, state.value, reason))
-
-
-async def _drain_and_close(served: Served) -> None:
-    await served.drain_and_close()
-    logger.info("successfully unloaded '%s' version %d", served.name, served.version)
 
 
 def with_config(source: ModelSource, override: str | None) -> ModelSource:

@@ -19,7 +19,7 @@ from typing import Any
 
 from tritonnb.backends.contract import BackendModel, Execution, InstanceSpec, ModelContext
 from tritonnb.core.errors import TritonError
-from tritonnb.core.events import BatchSent, RequestArrived, RequestCancelled, RequestRefused, ResponseSent
+from tritonnb.core.events import RequestCancelled, ResponseSent
 from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.runtime.alarm import Alarm
 from tritonnb.runtime.instance import Instance
@@ -29,6 +29,7 @@ from tritonnb.runtime.outcome import executed, settle
 from tritonnb.runtime.sequences import SequenceInputs
 from tritonnb.runtime.served import Served
 from tritonnb.runtime.warmup import Sample, WarmUp
+from tritonnb.scheduling import decision_events
 from tritonnb.scheduling.decisions import Decision, Execute, Refuse, Scheduler, Stage
 from tritonnb.scheduling.from_config import make_scheduler, reconfigure_scheduler
 from tritonnb.scheduling.rate_limiter import RateLimiter
@@ -85,11 +86,11 @@ class ServedModel(Served):
         if self._cache is not None and self._answer_from_cache(request):
             return
         self._wake_if_due(now)
-        self._emit_arrived(request, now)
+        self._stream.emit_packed(decision_events.arrived(request, self.name, self.version, now))
         try:
             decisions = self.scheduler.enqueue(request, now)
         except TritonError as error:
-            self._emit(self._refused(request, now, error.message, counted_as=""))
+            self._emit(decision_events.refused(request, self.name, self.version, error, "", now))
             raise
         self._in_flight += 1
         self._carry_out(decisions, now)
@@ -248,7 +249,7 @@ class ServedModel(Served):
 
     def _refuse(self, decision: Refuse, now: int) -> None:
         request, error = decision.request, decision.error
-        self._emit(self._refused(request, now, error.message, decision.counted_as))
+        self._emit(decision_events.refused(request, self.name, self.version, error, decision.counted_as, now))
         self._answer(request, InferResponse(error=error))
 
     def _stage(self, number: int) -> None:
@@ -271,22 +272,8 @@ class ServedModel(Served):
         """The batch, and the instance that is to run it once it may."""
         instance = self._pool[decision.instance]
         number = next(_batch_numbers)
-        members = tuple([None if each is None else each.serial for each in decision.requests])
-        self._emit(
-            BatchSent(
-                now,
-                self.name,
-                self.version,
-                number,
-                instance.spec.name,
-                decision.size,
-                decision.reason.rule,
-                self.scheduler.queue_depth(),
-                members,
-                decision.slots,
-                decision.reason.facts,
-            )
-        )
+        waiting = self.scheduler.queue_depth()
+        self._emit(decision_events.sent(decision, self.name, self.version, number, instance.spec.name, waiting, now))
         order = self.scheduler.response_order(decision.instance)
         if order is not None:
             self._orders.update((each, order) for each in decision.requests if each is not None)
@@ -380,37 +367,3 @@ class ServedModel(Served):
         now = time.monotonic_ns()
         self._wake_if_due(now)
         self._carry_out((), now)
-
-    # --- events -------------------------------------------------------------------------------
-
-    def _emit_arrived(self, request: InferRequest, now: int) -> None:
-        # One for each request: packed by hand, since no statistic counts it.
-        key = request.batch_key
-        self._stream.emit_packed(
-            (
-                RequestArrived.__name__,
-                now,
-                self.name,
-                self.version,
-                request.serial,
-                request.batch_size,
-                request.priority,
-                request.timeout_us,
-                request.id,
-                request.correlation_id,
-                request.flags,
-                0 if key is None else hash(key),
-            )
-        )
-
-    def _refused(self, request: InferRequest, now: int, message: str, counted_as: str) -> RequestRefused:
-        return RequestRefused(
-            now,
-            self.name,
-            self.version,
-            request.serial,
-            request.batch_size,
-            request.received_ns,
-            message,
-            counted_as,
-        )

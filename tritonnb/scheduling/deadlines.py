@@ -48,7 +48,7 @@ class Deadlines(Generic[Item]):
             if actual == due:
                 return due
             heapq.heappop(self._heap)
-            if actual is not None and actual > due:
+            if actual is not None:
                 self._push(item, actual)
         return None
 
@@ -65,5 +65,4 @@ class Deadlines(Generic[Item]):
 
     def _sweep(self) -> None:
         self._heap = [(due, number, item) for number, (item, due) in enumerate(self._due.items())]
-        self._count = len(self._heap)
         heapq.heapify(self._heap)

@@ -110,7 +110,7 @@ class DynamicBatcher:
         if self._may_leave_for_later():
             return ()
         refused = self._expire(now)
-        if self._may_form() and (self.settings.enforce_equal_shape or self.queue.rows >= self._enough_rows):
+        if self.settings.enforce_equal_shape or self.queue.rows >= self._enough_rows:
             return refused + self._advance(now)
         self._plan_wake()
         return refused
@@ -333,8 +333,9 @@ class DynamicBatcher:
                         overshot = True
                         best = len(queue.pending)
                         rule = reasons.DOES_NOT_FIT if too_large else reasons.OVERSHOOTS_PREFERRED
-                    # A larger preferred size is out of reach; go on only if ages could still matter.
-                    if best and (not delay or (self._prefetching and now - queue.pending_oldest_ns < delay)):
+                    # A larger preferred size is out of reach; go on only if ages or other inputs could still matter.
+                    young = self._prefetching and now - queue.pending_oldest_ns < delay
+                    if best and (not delay or (young and candidate.batch_key is None)):
                         break
                 if too_large:
                     return best, rule, reasons.DOES_NOT_FIT, next_rows, overshot

@@ -77,7 +77,7 @@ def reconfigure_scheduler(
 
 
 def dynamic_batcher_settings(
-    config: pb.ModelConfig, environ: Mapping[str, str], rate_limited: bool = False
+    config: pb.ModelConfig, environ: Mapping[str, str], rate_limited: bool
 ) -> DynamicBatcherSettings:
     """What ``dynamic_batching`` says."""
     batching = config.dynamic_batching

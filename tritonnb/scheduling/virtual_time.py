@@ -114,7 +114,6 @@ class VirtualTime:
                 subject.cancelled = True
                 self._follow(self.scheduler.cancel(subject, self.now))
             elif self._wake_planned == self.now:
-                self._wake_planned = None
                 self._follow(self.scheduler.wake(self.now))
         if until_ns is not None:
             self.now = max(self.now, until_ns)

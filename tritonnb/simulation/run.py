@@ -17,18 +17,12 @@ from pathlib import Path
 
 from tritonclient.grpc import model_config_pb2 as pb
 
-from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.events import (
-    BatchExecuted,
-    BatchSent,
-    Event,
-    RequestArrived,
-    RequestCancelled,
-    RequestRefused,
-)
+from tritonnb.core.errors import InvalidArgumentError, TritonError
+from tritonnb.core.events import BatchExecuted, BatchSent, Event, RequestCancelled, unpack
 from tritonnb.core.messages import SEQUENCE_END, SEQUENCE_START
 from tritonnb.model_config.parse import parse_text
 from tritonnb.model_config.validate import check_scheduling
+from tritonnb.scheduling import decision_events
 from tritonnb.scheduling.decisions import Execute
 from tritonnb.scheduling.from_config import make_scheduler
 from tritonnb.scheduling.virtual_time import Answer, Batch, VirtualTime
@@ -205,7 +199,7 @@ class _World:
             *(executed for _, executed in ran),
             *map(self._arrived, self._requests),
             *self._cancelled,
-            *map(self._refused, (each for each in self._time.answers if each.error is not None)),
+            *(self._refused(each, each.error) for each in self._time.answers if each.error is not None),
             *(sent for sent, _ in ran),
         ]
         events.sort(key=attrgetter("time_ns"))
@@ -226,49 +220,15 @@ class _World:
         decision: Execute = batch.decision
         instance = f"{self._name}_0_{decision.instance}"
         real = [each for each in decision.requests if each is not None]
-        members = tuple([None if each is None else each.serial for each in decision.requests])
         told = tuple([(each.serial, each.batch_size, each.received_ns, each.queued_ns, "") for each in real])
         start, end = batch.start_ns, batch.end_ns
-        sent = BatchSent(
-            start,
-            self._name,
-            1,
-            number,
-            instance,
-            decision.size,
-            decision.reason.rule,
-            batch.queue_depth,
-            members,
-            decision.slots,
-            decision.reason.facts,
-        )
+        sent = decision_events.sent(decision, self._name, 1, number, instance, batch.queue_depth, start)
         ran = BatchExecuted(end, self._name, 1, number, instance, decision.size, start, start, end, end, told)
         return (sent, ran)
 
-    def _arrived(self, request: SimulatedRequest) -> RequestArrived:
-        return RequestArrived(
-            request.received_ns,
-            self._name,
-            1,
-            request.serial,
-            request.batch_size,
-            request.priority,
-            request.timeout_us,
-            request.id,
-            request.correlation_id,
-            request.flags,
-            0 if request.batch_key is None else hash(request.batch_key),
-        )
+    def _arrived(self, request: SimulatedRequest) -> Event:
+        return unpack(decision_events.arrived(request, self._name, 1, request.received_ns))
 
-    def _refused(self, answer: Answer) -> RequestRefused:
-        request = answer.request
-        return RequestRefused(
-            answer.time_ns,
-            self._name,
-            1,
-            request.serial,
-            request.batch_size,
-            request.received_ns,
-            str(answer.error),
-            answer.refusal.counted_as if answer.refusal else "",
-        )
+    def _refused(self, answer: Answer, error: TritonError) -> Event:
+        counted_as = answer.refusal.counted_as if answer.refusal else ""
+        return decision_events.refused(answer.request, self._name, 1, error, counted_as, answer.time_ns)

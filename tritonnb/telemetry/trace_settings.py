@@ -9,16 +9,15 @@ Implements the trace extension and the ``--trace-config`` of Triton.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.numbers import leading_number
 
 LEVELS = ("TIMESTAMPS", "TENSORS")
 OPENTELEMETRY = "opentelemetry"
-_NUMBER = re.compile(r"\s*([+-]?\d+)")
 _MAX_INT32 = 2**31 - 1
 _UNLIMITED = -1
 
@@ -228,10 +227,9 @@ def number_of(setting: str, text: str, separator: str = " ") -> int:
     InvalidArgumentError
         If it is no number, or out of the setting's range.
     """
-    found = _NUMBER.match(text)
-    if found is None:
+    number = leading_number(text)
+    if number is None:
         raise InvalidArgumentError(f"Unable to parse '{setting}', got: {text}")
-    number = int(found.group(1))
     signed = setting == "trace_count"
     if not -_MAX_INT32 - 1 <= number <= _MAX_INT32:
         lowest, highest = (_UNLIMITED, _MAX_INT32) if signed else (0, 2**32 - 1)

@@ -22,6 +22,8 @@ class Call:
     host : Host
     decoupled : bool
         Any number of responses is welcome.
+    cause : InferRequest, optional
+        The request in whose trace this one is to be.
     """
 
     def __init__(self, request: InferRequest, host: Host, decoupled: bool, cause: InferRequest | None = None) -> None:

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnsupportedError
+from tritonnb.core.errors import InternalError, TritonError, UnsupportedError
 from tritonnb.core.messages import InferRequest, InferResponse, nobody
 from tritonnb.endpoints.grpc.infer_request import read_request, wants_empty_final
 from tritonnb.endpoints.grpc.infer_response import response_message
 from tritonnb.endpoints.grpc.templates import MessageTemplates, response_bytes
 from tritonnb.endpoints.tensors import AnswerFormat
+from tritonnb.endpoints.versions import version_number
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.served import Served
 from tritonnb.telemetry.tracing import Trace
 
 logger = logging.getLogger(__name__)
-
-_LEADING_NUMBER = re.compile(r"\s*([+-]?\d+)")
 
 Take = Callable[["Inference", InferResponse], None]
 
@@ -208,27 +206,3 @@ class Inference:
     def _release(self) -> None:
         """Leave no circle behind: tensors can be large, and are to go with their request."""
         self.request.respond = nobody
-
-
-def version_number(text: str) -> int:
-    """The version that a request names; -1 where it names none. What follows the digits does not count.
-
-    Raises
-    ------
-    InvalidArgumentError
-        If the text does not begin with a number, or with too large a one.
-    """
-    if not text:
-        return -1
-    found = _LEADING_NUMBER.match(text)
-    number = int(found.group(1)) if found else None
-    if number is None or not -(2**63) <= number < 2**63:
-        raise InvalidArgumentError(
-            f"failed to get model version from specified version string '{text}' (details: stol), version should "
-            "be an integral value > 0"
-        )
-    if number < 0:
-        raise InvalidArgumentError(
-            f"invalid model version specified '{text}' , version should be an integral value > 0"
-        )
-    return number

@@ -82,6 +82,10 @@ class MessageTemplates:
         message : bytes
         version : int
             As the client gave it, -1 for none.
+        served : Served
+            What accepted it.
+        request : InferRequest
+        answer : AnswerFormat
         """
         length = _head_length(message)
         if request.id or length > _LONGEST_HEAD or any(each.shape_tensor for each in served.spec.inputs.values()):

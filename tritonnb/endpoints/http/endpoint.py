@@ -24,18 +24,14 @@ from tritonnb.endpoints.http.application import make_application, routed_path
 from tritonnb.endpoints.http.compression import choose_encoding, compress, decompress
 from tritonnb.endpoints.http.exchange import Exchange, LightHeaders
 from tritonnb.endpoints.http.guard import Guard
-from tritonnb.endpoints.http.handlers import (
-    JSON,
-    TEXT,
-    error_body,
-    version_number,
-)
+from tritonnb.endpoints.http.handlers import JSON, TEXT, error_body
 from tritonnb.endpoints.http.infer_request import RequestReader, header_length
 from tritonnb.endpoints.http.infer_response import write_response
 from tritonnb.endpoints.http.restrictions import Restrictions
 from tritonnb.endpoints.http.templates import RequestTemplates
 from tritonnb.endpoints.http.transport import make_server
 from tritonnb.endpoints.tensors import AnswerFormat
+from tritonnb.endpoints.versions import version_number
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.served import Served
 from tritonnb.runtime.validation import IncompleteStringError

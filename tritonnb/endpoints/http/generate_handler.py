@@ -8,7 +8,8 @@ import time
 from tritonnb.core.errors import InvalidArgumentError, TritonError, UnknownError
 from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.endpoints.http.generate import read_generate_request, write_generate_response
-from tritonnb.endpoints.http.handlers import Handler, error_body, version_number
+from tritonnb.endpoints.http.handlers import Handler, error_body
+from tritonnb.endpoints.versions import version_number
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.served import Served
 from tritonnb.telemetry.tracing import Trace

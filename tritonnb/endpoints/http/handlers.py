@@ -12,14 +12,10 @@ from typing import Any
 
 from tornado import httputil, web
 
-from tritonnb.core.errors import (
-    InternalError,
-    InvalidArgumentError,
-    TritonError,
-    UnsupportedError,
-)
+from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnsupportedError
 from tritonnb.endpoints.client_errors import client_text
 from tritonnb.endpoints.http import members, rapidjson
+from tritonnb.endpoints.versions import version_number
 from tritonnb.runtime.engine import Engine
 
 JSON = "application/json"
@@ -32,24 +28,6 @@ def error_body(message: str) -> bytes:
     """``{"error": ...}`` as Triton writes it."""
     body = json.dumps({"error": message}, separators=(",", ":"), ensure_ascii=False)
     return body.encode("utf-8", "surrogateescape")
-
-
-def version_number(text: str | None) -> int:
-    """The version in a path; -1 where there is none.
-
-    Raises
-    ------
-    InvalidArgumentError
-        If it is no number that a version can have.
-    """
-    if text is None:
-        return -1
-    if int(text) >= 2**63:
-        raise InvalidArgumentError(
-            f"failed to get model version from specified version string '{text}' (details: stol), version "
-            "should be an integral value > 0"
-        )
-    return int(text)
 
 
 class Handler(web.RequestHandler):

@@ -8,7 +8,6 @@ the texts of Triton's server.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -21,6 +20,7 @@ from tritonnb.core.messages import (
     ParameterValue,
     Respond,
 )
+from tritonnb.core.numbers import leading_number
 from tritonnb.endpoints.http import members, rapidjson
 from tritonnb.endpoints.http.input_tensors import tensor_from_json
 from tritonnb.endpoints.tensors import AnswerFormat, OutputFormat, binary_tensor, check_overflow
@@ -30,7 +30,6 @@ from tritonnb.runtime.shared_memory import Part, SharedMemory
 T = TypeVar("T")
 _LONGEST_ID = 128
 _MAX_INT64 = 2**63 - 1
-_LEADING_NUMBER = re.compile(r"\s*([+-]?\d+)")
 _CHOICES = ("'data'", "'binary_data_size'", "'shared_memory_region'")
 
 
@@ -41,6 +40,8 @@ def header_length(value: str | None, body: bytes | bytearray) -> int:
     ----------
     value : str or None
         ``Inference-Header-Content-Length``; leading digits count, and no digits are a 0.
+    body : bytes or bytearray
+        All of it.
 
     Raises
     ------
@@ -49,11 +50,7 @@ def header_length(value: str | None, body: bytes | bytearray) -> int:
     """
     if value is None:
         return len(body)
-    if value.isdecimal():
-        length = int(value)
-    else:
-        found = _LEADING_NUMBER.match(value)
-        length = int(found.group(1)) if found else 0
+    length = int(value) if len(value) < 20 and value.isdecimal() else leading_number(value) or 0
     if not 0 <= length <= len(body):
         raise InvalidArgumentError(f"inference header size should be in range (0, {len(body)}), got: {value}")
     return length

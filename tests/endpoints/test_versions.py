@@ -1,0 +1,30 @@
+"""The version that a request names."""
+
+from __future__ import annotations
+
+import pytest
+
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.endpoints.versions import version_number
+
+
+@pytest.mark.parametrize(
+    ("text", "version"), [(None, -1), ("", -1), ("3", 3), ("3abc", 3), (str(2**63 - 1), 2**63 - 1)]
+)
+def test_a_version_is_a_number_or_absent(text: str | None, version: int):
+    assert version_number(text) == version
+
+
+@pytest.mark.parametrize("text", ["abc", str(2**63), "9" * 5000])
+def test_what_no_version_can_be_is_refused(text: str):
+    with pytest.raises(InvalidArgumentError) as raised:
+        version_number(text)
+    assert raised.value.message == (
+        f"failed to get model version from specified version string '{text}' (details: stol), version should be an "
+        "integral value > 0"
+    )
+
+
+def test_a_negative_version_is_refused():
+    with pytest.raises(InvalidArgumentError, match=r"^invalid model version specified '-1' , version should be"):
+        version_number("-1")

@@ -1,0 +1,109 @@
+"""The response cache by itself: what is a question, what an answer takes, and who goes first."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tritonnb.core.datatypes import BYTES, FP32, INT32
+from tritonnb.core.messages import InferRequest, InferResponse, Tensor
+from tritonnb.runtime.response_cache import ResponseCache, key_of
+
+
+def answer(number: float = 1) -> InferResponse:
+    """It takes 4 + 28 + 1 + 4 + 8 + 4 = 49 bytes."""
+    return InferResponse([Tensor("y", FP32, np.float32([number]))])
+
+
+def number_in(response: InferResponse | None) -> float | None:
+    return None if response is None else float(response.outputs[0].array[0])
+
+
+def key(*tensors: Tensor, model: int = 1, **options: Any) -> bytes:
+    return key_of(model, InferRequest("m", {each.name: each for each in tensors}, lambda *answer: None, **options))
+
+
+X = Tensor("x", INT32, np.int32([[1, 2]]))
+Z = Tensor("z", INT32, np.int32([[1, 2]]))
+
+
+def test_the_order_of_inputs_outputs_and_parameters_is_no_part_of_a_question() -> None:
+    assert key(X, Z) == key(Z, X)
+    assert key(X, requested_outputs=("a", "b")) == key(X, requested_outputs=("b", "a"))
+    assert key(X, parameters={"a": 1, "b": 2}) == key(X, parameters={"b": 2, "a": 1})
+    assert key(X, id="1") == key(X, id="2")
+
+
+def test_everything_that_an_answer_can_depend_on_is_part_of_a_question() -> None:
+    texts = [Tensor("x", BYTES, np.array(each, object)) for each in ([b"ab", b"c"], [b"a", b"bc"])]
+    questions = [
+        key(X),
+        key(X, model=2),
+        key(X, Z),
+        key(Z),
+        key(Tensor("x", INT32, np.int32([[1, 3]]))),
+        key(Tensor("x", INT32, np.int32([[1], [2]]))),
+        key(Tensor("x", FP32, np.int32([[1, 2]]).view(np.float32))),
+        key(X, requested_outputs=()),
+        key(X, requested_outputs=("a",)),
+        key(X, parameters={"a": 1}),
+        *map(key, texts),
+    ]
+    assert len(set(questions)) == len(questions)
+
+
+def test_answers_fill_the_cache_to_the_last_byte_and_the_one_not_used_for_longest_makes_room() -> None:
+    began = time.monotonic_ns()
+    cache = ResponseCache(2 * 49)
+    for name in (b"a", b"b"):
+        assert cache.insert(name, answer())
+    assert (len(cache), cache.used, cache.counts.evictions) == (2, 98, 0)
+    assert cache.look_up(b"a") is not None
+    assert cache.insert(b"c", answer())
+    assert [cache.look_up(name) is not None for name in (b"a", b"b", b"c")] == [True, False, True]
+    assert (len(cache), cache.used) == (2, 98)
+    counts = cache.counts
+    assert (counts.hits, counts.misses, counts.evictions) == (3, 1, 1)
+    assert counts.lookup_ns > 0
+    assert counts.insertion_ns > 0
+    assert counts.lookup_ns + counts.insertion_ns <= time.monotonic_ns() - began
+
+
+def test_an_answer_that_is_there_already_stays() -> None:
+    cache = ResponseCache(1000)
+    cache.insert(b"a", answer(1))
+    assert not cache.insert(b"a", answer(2))
+    assert (number_in(cache.look_up(b"a")), cache.used) == (1, 49)
+
+
+def test_what_is_written_to_an_answer_before_or_after_does_not_reach_the_cache() -> None:
+    cache, given = ResponseCache(1000), answer(1)
+    cache.insert(b"a", given)
+    given.outputs[0].array[:] = 7
+    found = cache.look_up(b"a")
+    assert found is not None
+    assert number_in(found) == 1
+    found.outputs[0].array[:] = 8
+    assert number_in(cache.look_up(b"a")) == 1
+
+
+@pytest.mark.parametrize(
+    ("outputs", "size"),
+    [
+        ([], 4),
+        ([Tensor("y", FP32, np.zeros((2, 3), np.float32))], 4 + 28 + 1 + 4 + 16 + 24),
+        ([Tensor("text", BYTES, np.array([b"ab", b""], object))], 4 + 28 + 4 + 5 + 8 + (2 + 4) + 4),
+        ([X, Z], 4 + 2 * (28 + 1 + 5 + 16 + 8)),
+    ],
+)
+def test_an_answer_takes_as_much_as_triton_packs_it_into(outputs: list[Tensor], size: int, caplog) -> None:
+    cache = ResponseCache(size)
+    cache.insert(b"a", InferResponse(outputs))
+    assert cache.used == size
+    small = ResponseCache(size - 1)
+    assert small.insert(b"a", InferResponse(outputs)), "that it is too large is for the log, not for the client"
+    assert (len(small), small.used) == (0, 0)
+    assert caplog.messages == [f"Failed to insert key [61] into response cache: {size} bytes are more than it may hold"]

@@ -1,0 +1,51 @@
+"""The scheduler of models without a batcher: one request after the other, whatever may be asked of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.scheduling.harness import MS, Request, members
+from tritonnb.core.errors import InvalidArgumentError, UnavailableError
+from tritonnb.scheduling.default_scheduler import DefaultScheduler
+from tritonnb.scheduling.reasons import explain
+
+
+def test_the_reason_of_a_batch_of_one_tells_how_long_both_had_waited() -> None:
+    scheduler = DefaultScheduler(2)
+    scheduler.enqueue(Request("a", 3), 4 * MS)
+    (waited,) = scheduler.instance_idle(0, 6 * MS)
+    assert explain(waited.reason) == (
+        "1 request, 3 rows: executed alone, without a batcher; had waited 2.0 ms; instance 0 just became free"
+    )
+    scheduler.instance_idle(1, 10 * MS)
+    (idled,) = scheduler.enqueue(Request("b"), 15 * MS)
+    assert explain(idled.reason).endswith("instance 1 idle since 5.0 ms")
+
+
+def test_a_stopped_scheduler_serves_what_waits_and_admits_nothing() -> None:
+    scheduler = DefaultScheduler(1)
+    scheduler.enqueue(Request("a"), 0)
+    scheduler.stop()
+    with pytest.raises(UnavailableError, match=r"^\[request id: b\] Server is stopping"):
+        scheduler.enqueue(Request("b"), 1)
+    assert [members(each) for each in scheduler.instance_idle(0, 2)] == ["a"]
+    assert scheduler.queue_depth() == 0
+
+
+def test_a_cancelled_request_is_executed_and_none_is_executed_twice() -> None:
+    scheduler = DefaultScheduler(1)
+    request = Request("a")
+    scheduler.enqueue(request, 0)
+    assert not scheduler.cancel(request, 1)
+    assert [members(each) for each in scheduler.instance_idle(0, 2)] == ["a"]
+    with pytest.raises(InvalidArgumentError):
+        scheduler.reschedule(request, 3)
+
+
+def test_a_removed_instance_gets_no_more_work_and_a_new_one_does() -> None:
+    scheduler = DefaultScheduler(1)
+    scheduler.instance_idle(0, 0)
+    scheduler.set_instances([1], 1)
+    assert (scheduler.uses(0), scheduler.uses(1)) == (False, True)
+    assert not scheduler.enqueue(Request("a"), 2)
+    assert [each.instance for each in scheduler.instance_idle(1, 3)] == [1]

@@ -1,0 +1,75 @@
+"""Late merging: what joins the payload that an instance takes."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.scheduling.harness import MS, Arrival, Play, Request
+from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
+from tritonnb.scheduling.payload import Payload
+from tritonnb.scheduling.policy import DynamicBatcherSettings
+
+EIGHT = DynamicBatcherSettings(max_batch_size=8, preferred_batch_sizes=(8,), max_queue_delay_ns=5 * MS)
+
+
+def payload(*rows: int, oldest_ms: int = 0, key: Any = None, closed: bool = False) -> Payload:
+    made = Payload(oldest_ms * MS)
+    made.add([Request(f"{size}", size, key) for size in rows], oldest_ms * MS)
+    made.closed = closed
+    return made
+
+
+def merged(first: Payload, *others: Payload, now_ns: int = 20 * MS) -> tuple[int, int, int]:
+    """How many joined the first, how many rows it has then, and how many are left."""
+    followers = deque(others)
+    count = first.merge(followers, EIGHT, now_ns)
+    assert first.rows == sum(request.batch_size for request in first.requests)
+    return count, first.rows, len(followers)
+
+
+def test_followers_join_up_to_max_batch_size_and_the_first_that_does_not_fit_ends_it() -> None:
+    assert merged(payload(1, 1), payload(3), payload(2, 1)) == (2, 8, 0)
+    assert merged(payload(4), payload(2), payload(3), payload(1)) == (1, 6, 2)
+
+
+def test_a_follower_joins_once_its_oldest_has_waited_longer_than_the_delay() -> None:
+    assert merged(payload(1), payload(1, oldest_ms=10), now_ns=15 * MS) == (0, 1, 1)
+    assert merged(payload(1), payload(1, oldest_ms=10), now_ns=15 * MS + 1) == (1, 2, 0)
+
+
+@pytest.mark.parametrize("other", [{"key": "other"}, {"closed": True}])
+def test_other_inputs_and_a_follower_that_ended_for_them_are_not_merged(other: dict[str, Any]) -> None:
+    assert merged(payload(1), payload(1, **other), payload(1)) == (0, 1, 2)
+
+
+def test_a_payload_that_ended_because_inputs_differ_takes_in_no_other() -> None:
+    assert merged(payload(1, closed=True), payload(1)) == (0, 1, 1)
+
+
+def test_other_inputs_anywhere_in_what_a_batch_could_hold_keep_it_from_being_merged() -> None:
+    """``a`` is sent since ``b`` goes beyond the preferred size, but its pass met ``odd``, too."""
+    settings = DynamicBatcherSettings(16, preferred_batch_sizes=(4,), max_queue_delay_ns=300 * MS)
+    line = [Arrival("B", 0, 16, run=1000), Arrival("p", 10, 4, key="p"), Arrival("q", 20, 4, key="q", run=400)]
+    line += [Arrival(name, 900 + index, 3, key="same") for index, name in enumerate("abc")]
+    play = Play(DynamicBatcher(settings, 1), line)
+    assert [who for who, _ in play.batches] == ["B", "p", "q", "a b", "c"]
+    play = Play(DynamicBatcher(settings, 1), [*line, Arrival("odd", 910, key="odd")])
+    assert [who for who, _ in play.batches] == ["B", "p", "q", "a", "b", "c", "odd"]
+
+
+def test_a_payload_that_ended_for_other_inputs_stays_so_when_their_request_has_gone() -> None:
+    settings = replace(EIGHT, max_queue_delay_ns=5 * MS)
+    line = [Arrival("B", 0, 8, run=100), Arrival("a", 20), Arrival("odd", 30, key="odd", cancel_at=32)]
+    play = Play(DynamicBatcher(settings, 1), [*line, Arrival("b", 50)])
+    assert [who for who, _ in play.batches] == ["B", "a", "b"]
+
+
+def test_a_payload_that_did_not_fit_into_the_one_before_goes_on_growing() -> None:
+    settings = replace(EIGHT, max_queue_delay_ns=300 * MS)
+    line = [Arrival("B", 0, 8, run=1500), Arrival("a", 50, 6, run=600), Arrival("b", 100, 3), Arrival("x", 1950)]
+    play = Play(DynamicBatcher(settings, 1), line)
+    assert play.batches == [("B", 0), ("a", 1500), ("b x", 2100)]

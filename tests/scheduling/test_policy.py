@@ -1,0 +1,55 @@
+"""What queue policies say of one request, and of all of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tritonnb.scheduling.policy import QueuePolicy, QueueSettings
+
+ONE_MS = 1_000_000
+LEVELS = QueueSettings(
+    priority_levels=3, default_priority_level=2, priority_queue_policy={1: QueuePolicy(max_queue_size=7)}
+)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "requested_us", "timeout_ns"),
+    [(False, 400, ONE_MS), (True, 400, 400_000), (True, 1_000, ONE_MS), (True, 2_000, ONE_MS), (True, 0, ONE_MS)],
+)
+def test_a_request_may_ask_for_a_shorter_timeout_where_that_is_allowed(
+    allowed: bool, requested_us: int, timeout_ns: int
+) -> None:
+    policy = QueuePolicy(default_timeout_ns=ONE_MS, allow_timeout_override=allowed)
+    assert policy.timeout_ns(requested_us) == timeout_ns
+
+
+@pytest.mark.parametrize("rule", [{"default_timeout_ns": 1}, {"allow_timeout_override": True}, {"max_queue_size": 1}])
+def test_every_rule_for_waiting_keeps_payloads_from_being_built_ahead(rule: dict[str, int]) -> None:
+    assert QueueSettings().supports_prefetching
+    assert not QueueSettings(default_queue_policy=QueuePolicy(**rule)).supports_prefetching
+
+
+def test_priorities_keep_payloads_from_being_built_ahead() -> None:
+    assert not QueueSettings(priority_levels=1, default_priority_level=1).supports_prefetching
+
+
+def test_a_timeout_of_any_level_counts() -> None:
+    timed = QueuePolicy(default_timeout_ns=1)
+    assert not LEVELS.has_timeouts
+    assert QueueSettings(default_queue_policy=timed).has_timeouts
+    assert QueueSettings(priority_levels=1, default_priority_level=1, priority_queue_policy={1: timed}).has_timeouts
+
+
+@pytest.mark.parametrize(("priority", "level"), [(0, 2), (1, 1), (3, 3), (4, 2)])
+def test_a_priority_that_is_no_level_means_the_default_level(priority: int, level: int) -> None:
+    assert LEVELS.level_of(priority) == level
+
+
+def test_without_levels_all_stand_in_one_queue_whatever_the_default_level() -> None:
+    settings = QueueSettings(priority_levels=0, default_priority_level=2)
+    assert {settings.level_of(priority) for priority in range(4)} == {0}
+
+
+def test_a_level_without_a_policy_of_its_own_has_the_default_one() -> None:
+    assert LEVELS.policy_of(1).max_queue_size == 7
+    assert LEVELS.policy_of(2) is LEVELS.default_queue_policy

@@ -1,0 +1,104 @@
+"""The virtual clock itself: what happens at one moment, and how far time passes."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+import pytest
+
+from tests.scheduling.harness import MS, Request, members
+from tritonnb.scheduling.default_scheduler import DefaultScheduler
+from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
+from tritonnb.scheduling.policy import DynamicBatcherSettings, QueuePolicy, QueueSettings
+from tritonnb.scheduling.virtual_time import Answer, VirtualTime
+
+TEN_MS = DynamicBatcherSettings(8, (8,), max_queue_delay_ns=10 * MS)
+
+
+def ten_ms_each(scheduler: DefaultScheduler | DynamicBatcher, **options) -> VirtualTime:
+    return VirtualTime(scheduler, lambda decision: 10 * MS, validate=True, **options)
+
+
+def test_time_passes_to_the_end_of_the_moment_that_is_asked_for_and_no_further() -> None:
+    time = ten_ms_each(DefaultScheduler(1))
+    assert time.now == 0
+    time.arrive(5 * MS, Request("a"))
+    time.arrive(6 * MS, Request("b"))
+    time.run(5 * MS)
+    assert (time.now, len(time.batches)) == (5 * MS, 1)
+    time.run(12 * MS)
+    assert (time.now, len(time.answers)) == (12 * MS, 0)
+    time.run(3 * MS)
+    assert time.now == 12 * MS, "it does not run backwards"
+    time.run()
+    assert [(each.request.id, each.time_ns) for each in time.answers] == [("a", 15 * MS), ("b", 25 * MS)]
+    assert time.now == 25 * MS, "nothing more can happen"
+
+
+def test_at_one_moment_executions_end_then_requests_arrive_then_they_are_cancelled() -> None:
+    policy = QueueSettings(default_queue_policy=QueuePolicy(max_queue_size=1))
+    time = ten_ms_each(DynamicBatcher(DynamicBatcherSettings(1, (1,), queue=policy), 1))
+    first, second, third = Request("first"), Request("second"), Request("third")
+    time.cancel(10 * MS, third)
+    time.arrive(10 * MS, third)
+    time.arrive(0, first)
+    time.arrive(0, second)
+    time.run()
+    assert [(each.request.id, each.time_ns / MS, each.error is None) for each in time.answers] == [
+        ("first", 10, True),
+        ("third", 10, False),
+        ("second", 20, True),
+    ]
+
+
+def test_a_request_that_arrives_as_the_delay_ends_is_in_the_batch() -> None:
+    time = ten_ms_each(DynamicBatcher(TEN_MS, 1))
+    time.arrive(0, Request("a"))
+    time.arrive(10 * MS, Request("b"))
+    time.run()
+    assert [(members(each.decision), each.start_ns) for each in time.batches] == [("a b", 10 * MS)]
+
+
+def test_who_waits_on_is_counted_when_a_batch_starts() -> None:
+    time = ten_ms_each(DefaultScheduler(1))
+    for name in "abc":
+        time.arrive(0, Request(name))
+    time.run()
+    assert [each.queue_depth for each in time.batches] == [0, 1, 0]
+    assert [each.end_ns - each.start_ns for each in time.batches] == [10 * MS] * 3
+
+
+def test_a_client_may_send_its_next_request_when_it_is_answered() -> None:
+    def send_again(answer: Answer) -> None:
+        if len(time.answers) < 3:
+            time.arrive(answer.time_ns + MS, Request("next"))
+
+    time = ten_ms_each(DefaultScheduler(1), on_answer=send_again)
+    time.arrive(0, Request("first"))
+    time.run()
+    assert [each.time_ns / MS for each in time.answers] == [10, 21, 32]
+
+
+def test_where_nobody_limits_the_rate_a_staged_batch_runs_at_once() -> None:
+    time = ten_ms_each(DynamicBatcher(DynamicBatcherSettings(8, (8,), rate_limited=True), 1))
+    time.arrive(3 * MS, Request("a"))
+    time.run()
+    assert [(members(each.decision), each.start_ns) for each in time.batches] == [("a", 3 * MS)]
+
+
+def test_one_instance_is_idle_at_first_unless_said() -> None:
+    one, two = ten_ms_each(DefaultScheduler(2)), ten_ms_each(DefaultScheduler(2), instance_count=2)
+    for time in (one, two):
+        for name in "ab":
+            time.arrive(0, Request(name))
+        time.run(0)
+    assert (len(one.batches), len(two.batches)) == (1, 2)
+
+
+def test_invariants_are_checked_where_that_is_asked_for() -> None:
+    for validate in (False, True):
+        scheduler = DefaultScheduler(1)
+        time = VirtualTime(scheduler, lambda decision: 1, validate=validate)
+        scheduler._waiting.append(Request("forgotten"))  # though an instance is idle
+        with pytest.raises(AssertionError) if validate else nullcontext():
+            time.apply(lambda now: ())

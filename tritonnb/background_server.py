@@ -1,0 +1,113 @@
+"""What runs behind a `Server`: engine and endpoints on a thread and an event loop of their own.
+
+Other threads hand over to that loop and wait. Ports are taken before models are loaded, and given back after
+what was accepted is answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from tritonnb.endpoints.listening import Endpoints, ListenOptions
+from tritonnb.inference import Submitter
+from tritonnb.runtime.engine import Engine
+from tritonnb.runtime.loop import BackgroundLoop
+from tritonnb.runtime.options import EngineOptions
+
+T = TypeVar("T")
+
+
+class BackgroundServer:
+    """An engine and its endpoints, started; what a user does with them is `Server`'s.
+
+    Parameters
+    ----------
+    options : EngineOptions
+    listen : ListenOptions
+
+    Attributes
+    ----------
+    engine : Engine
+        The server without its wire; touched only on the server's loop (`call`, `run`).
+    endpoints : Endpoints
+        The ports it is reached by.
+    submitter : Submitter
+        The door for requests of this process.
+    """
+
+    def __init__(self, options: EngineOptions, listen: ListenOptions) -> None:
+        self._background = BackgroundLoop()
+        self.engine = Engine(options)
+        self.submitter = Submitter(self.engine, self._background.loop)
+        self.endpoints = Endpoints()
+        self._finalizer = weakref.finalize(self, _stop, self._background, self.engine, self.endpoints)
+        try:
+            self.run(_start(self.engine, self.endpoints, listen))
+        except BaseException:
+            self.stop()
+            raise
+
+    @property
+    def alive(self) -> bool:
+        """Whether the server has not been stopped."""
+        return self._background.alive
+
+    def call(self, function: Callable[..., T], *args: Any) -> T:
+        """Run a function on the server's loop and wait for it."""
+        return self._background.call(function, *args)
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the server's loop and wait for it."""
+        return self._background.run(coroutine)
+
+    def stop(self) -> None:
+        """Answer what was accepted, then end the server and free its port; harmless twice."""
+        self._finalizer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.get_running_loop().run_in_executor(None, self.stop)
+
+
+async def _start(engine: Engine, endpoints: Endpoints, options: ListenOptions) -> None:
+    """Take the ports first: a server that cannot be reached need not load its models."""
+    try:
+        await endpoints.start(engine, options)
+        await engine.start()
+    except BaseException:
+        await endpoints.stop(0)
+        raise
+
+
+def _stop(background: BackgroundLoop, engine: Engine, endpoints: Endpoints) -> None:
+    if not background.alive:
+        return
+
+    async def close() -> None:
+        # The engine answers what it accepted while the endpoints wait for those answers to leave.
+        timeout = engine.options.exit_timeout
+        try:
+            await asyncio.gather(engine.stop(), endpoints.stop_http(timeout))
+        finally:
+            await endpoints.stop(timeout)
+
+    try:
+        background.run(close())
+    finally:
+        background.stop()

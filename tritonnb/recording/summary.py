@@ -1,0 +1,73 @@
+"""A recording in numbers, and in one sentence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tritonclient.grpc import model_config_pb2 as pb
+
+from tritonnb.recording.quantiles import quantile
+from tritonnb.scheduling.reasons import counted
+
+if TYPE_CHECKING:
+    from tritonnb.recording.recording import Recording
+
+
+def summary(recording: Recording) -> dict[str, Any]:
+    """The figures of a recording; times in milliseconds.
+
+    ``rows_batched`` is the part of the rows that shared a batch with another request's.
+    """
+    requests, batches = recording.requests, recording.batches
+    latencies = sorted(each.latency_ns / 1e6 for each in requests)
+    rows = sum(each.size for each in requests)
+    alone = {each.number for each in batches if len(each.requests) - each.requests.count(None) == 1}
+    together = sum(each.size for each in requests if each.batch not in alone)
+    return {
+        "requests": len(requests),
+        "rows": rows,
+        "batches": len(batches),
+        "refused": len(recording.refused),
+        "failed": sum(1 for each in requests if each.failed),
+        "mean_batch_size": rows / len(batches) if batches else 0.0,
+        "rows_batched": together / rows if rows else 0.0,
+        "longest_queue_ms": max((each.queue_ns / 1e6 for each in requests), default=0.0),
+        "latency_p50_ms": quantile(latencies, 0.50),
+        "latency_p99_ms": quantile(latencies, 0.99),
+    }
+
+
+def verdict(recording: Recording) -> str:
+    """What a recording shows, in one sentence."""
+    if not recording.batches:
+        refused = recording.refused
+        why = f": {len(refused)} refused, the first with '{refused[0].message}'" if refused else ""
+        return f"Nothing was executed{why}."
+    found = summary(recording)
+    words = (
+        f"{counted(found['requests'], 'request')} ran in {counted(found['batches'], 'batch', 'batches')}: "
+        f"mean batch {found['mean_batch_size']:.1f} rows; {found['rows_batched']:.0%} of rows shared a batch; "
+        f"the oldest request waited {_waited(found['longest_queue_ms'], list(recording.configs.values()))}"
+    )
+    for name in ("refused", "failed"):
+        words += f"; {found[name]} {name}" if found[name] else ""
+    return f"{words}."
+
+
+def _waited(longest_ms: float, configs: list[pb.ModelConfig]) -> str:
+    """The longest wait, beside what the configuration allows, if it says so."""
+    allowed = _delay_us(configs[0]) / 1000 if len(configs) == 1 else 0
+    if not allowed:
+        return f"{longest_ms:.1f} ms"
+    if longest_ms <= 1.05 * allowed:
+        return f"{longest_ms:.1f} ms of {allowed:g} ms allowed"
+    return f"{longest_ms:.1f} ms: longer than max_queue_delay {allowed:g} ms, for want of a free instance"
+
+
+def _delay_us(config: pb.ModelConfig) -> int:
+    """How long a request may be held back for others to join."""
+    if not config.HasField("sequence_batching"):
+        return int(config.dynamic_batching.max_queue_delay_microseconds)
+    sequences = config.sequence_batching
+    strategy = sequences.oldest if sequences.HasField("oldest") else sequences.direct
+    return int(strategy.max_queue_delay_microseconds)
