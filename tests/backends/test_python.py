@@ -18,7 +18,8 @@ from tritonnb.backends.python.backend import PythonBackend
 from tritonnb.backends.python.response import InferenceResponseSender
 from tritonnb.backends.python.tensor import to_core_tensor
 from tritonnb.core import datatypes
-from tritonnb.core.errors import InternalError, Status, UnsupportedError
+from tritonnb.core.errors import InternalError, InvalidArgumentError, Status, UnsupportedError
+from tritonnb.core.messages import InferRequest, nobody
 
 HEAD = "import numpy as np\nimport triton_python_backend_utils as pb_utils\n\nclass TritonPythonModel:\n"
 
@@ -445,6 +446,18 @@ def test_arguments_of_the_wrong_kind_are_refused():
     for arguments in ((None,), ("text", None), ("text", 1)):
         with pytest.raises(TypeError):
             pb_utils.Logger.log(*arguments)
+
+
+def test_a_model_that_batches_needs_an_input_in_each_request(tmp_path: Path):
+    empty = InferRequest("m", {}, nobody)
+    body = (
+        PYTHON + "    def execute(self, requests):\n        return [pb_utils.InferenceResponse([]) for _ in requests]\n"
+    )
+    loaded = load(tmp_path, body)
+    with pytest.raises(InvalidArgumentError, match=r"out of bounds index 0: request has 0 inputs$"):
+        loaded.run(request(IN0=rows(0)), empty)
+    loaded = load(tmp_path, body, max_batch_size=0)
+    assert [each.error for each in loaded.run(empty)] == [None]
 
 
 # --- response senders of models that are not decoupled ---------------------------------------------

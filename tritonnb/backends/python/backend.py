@@ -11,7 +11,7 @@ import functools
 import inspect
 import json
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +143,8 @@ class PythonInstance(BackendModelInstance):
 
     def execute(self, execution: Execution) -> None:
         """Call the model's ``execute``."""
+        if self._batching:
+            _check_inputs(execution.requests)
         senders: _Senders = {}
         requests = [
             self._received(
@@ -311,6 +313,13 @@ class _ConfiguredSender(ResponseSender):
     def send(self, response: InferResponse) -> None:
         self._sender.send(self._configure(response))
         self.closed = self._sender.closed
+
+
+def _check_inputs(requests: Sequence[InferRequest]) -> None:
+    """Triton takes the size of a batch from the first input of each request, so that there must be one."""
+    for each in requests:
+        if not each.inputs:
+            raise InvalidArgumentError(f"{each.id_prefix}out of bounds index 0: request has 0 inputs")
 
 
 def _model_path(context: ModelContext) -> Path:
