@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,7 +28,7 @@ _serials = itertools.count(1)
 _loads = itertools.count(1)
 
 
-class Served(ABC):
+class Served:
     """One version of a model, ready to take requests.
 
     Attributes
