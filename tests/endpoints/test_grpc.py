@@ -23,7 +23,7 @@ from tritonclient.utils import InferenceServerException
 
 import tritonnb as tnb
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
-from tritonnb.core.events import Packed, RequestArrived, unpack
+from tritonnb.core.events import Packed, RequestArrived, RequestCancelled, unpack
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.server import Server
 
@@ -216,31 +216,29 @@ def test_large_tensors_pass_both_ways(start: Start):
         assert np.array_equal(client.infer("echo", [tensor]).as_numpy("OUTPUT"), array)
 
 
-def test_a_client_that_goes_away_cancels_its_request(start: Start, monkeypatch: pytest.MonkeyPatch):
+def test_a_client_that_goes_away_cancels_its_request(start: Start):
     gate = threading.Event()
     server = start()
     serve_gated(server, gate)
-    served = server.call(server.engine.model, "slow")
     events: queue.Queue[Packed] = queue.Queue()
     server.call(server.engine.stream.attach, events.put)
-    cancelled: queue.Queue[str] = queue.Queue()
-    monkeypatch.setattr(served, "cancel", lambda request: cancelled.put(request.id))
     with client_of(server) as client:
-        unary = client.async_infer("slow", [ONE], lambda result, error: None, request_id="unary")
-        _wait_for_arrival(events)
+        unary = client.async_infer("slow", [ONE], lambda result, error: None)
+        serial = _next(events, RequestArrived).serial
         unary.cancel()
-        assert cancelled.get(timeout=30) == "unary"
+        assert _next(events, RequestCancelled).serial == serial
         Answers(client)
-        client.async_stream_infer("slow", [ONE], request_id="streamed")
-        _wait_for_arrival(events)
+        client.async_stream_infer("slow", [ONE])
+        serial = _next(events, RequestArrived).serial
         client.stop_stream(cancel_requests=True)
-        assert cancelled.get(timeout=30) == "streamed"
+        assert _next(events, RequestCancelled).serial == serial
     gate.set()
 
 
-def _wait_for_arrival(events: queue.Queue[Packed]) -> None:
-    while not isinstance(unpack(events.get(timeout=60)), RequestArrived):
+def _next(events: queue.Queue[Packed], kind: type[Any]) -> Any:
+    while not isinstance(event := unpack(events.get(timeout=60)), kind):
         pass
+    return event
 
 
 def test_the_health_service_tells_whether_the_server_is_ready(start: Start):

@@ -40,9 +40,10 @@ def test_a_module_that_was_edited_runs_as_it_was_edited(tmp_path: Path):
     assert state(environment) == "interpreted, since it was edited after it was compiled .py"
 
 
-def test_what_is_compiled_derives_from_no_abc_since_all_such_classes_would_be_one_anothers_instances():
-    modules = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
-    for path in modules["hooks"]["custom"]["modules"]:
+def test_what_is_compiled_derives_from_no_abc():
+    """Compiled, all such classes would be one another's instances, and weak references to them would outlive them."""
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    for path in wheel["hooks"]["custom"]["modules"]:
         module = importlib.import_module(path.removesuffix(".py").replace("/", "."))
         own = [each for each in vars(module).values() if getattr(each, "__module__", "") == module.__name__]
         assert not [each for each in own if type(each) is ABCMeta]

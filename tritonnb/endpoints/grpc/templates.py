@@ -8,7 +8,6 @@ the same way an answer is a known head with other raw contents behind it.
 from __future__ import annotations
 
 import functools
-import weakref
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +16,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 from tritonnb.core.messages import InferRequest, InferResponse, Respond, Tensor, nobody
 from tritonnb.endpoints.tensors import AnswerFormat, contents
+from tritonnb.model_config.schema import ModelSpec
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.served import Served
 
@@ -31,7 +31,7 @@ _RAW_OUTPUT = pb.ModelInferResponse.DESCRIPTOR.fields_by_name["raw_output_conten
 class _Template:
     """A request that was accepted, without its contents."""
 
-    served: weakref.ref[Served]
+    spec: ModelSpec  # of the model as it was loaded then
     request: InferRequest
     answer: AnswerFormat
     length: int
@@ -62,9 +62,9 @@ class MessageTemplates:
         for at, mark in template.marks:
             if not message.startswith(mark, at):
                 return None
-        served = template.served()
         request = template.request
-        if served is None or self._engine.model(request.model_name, request.model_version) is not served:
+        served = self._engine.model(request.model_name, request.model_version)
+        if served.spec is not template.spec:
             return None
         inputs = {
             name: Tensor(name, datatype, np.frombuffer(message, dtype, count, at).reshape(shape))
@@ -111,7 +111,7 @@ class MessageTemplates:
         bare = request.again({}, nobody)
         bare.model_version = version
         self._known[bytes(message[:length])] = _Template(
-            weakref.ref(served), bare, answer, len(message), tuple(marks), tuple(inputs)
+            served.spec, bare, answer, len(message), tuple(marks), tuple(inputs)
         )
 
 

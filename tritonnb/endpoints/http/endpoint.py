@@ -11,7 +11,6 @@ import re
 import time
 from dataclasses import dataclass
 from typing import Any, cast
-from weakref import WeakKeyDictionary
 
 from tornado import httputil, web
 
@@ -113,7 +112,7 @@ class HttpEndpoint(Endpoint, httputil.HTTPServerConnectionDelegate):
         self.restrictions = Restrictions(options.restricted_api)
         self.forwarded = forward_pattern(options.header_forward_pattern)
         self.guard = None if options.allow_foreign else Guard(host, options.allowed_hosts)
-        self._templates: WeakKeyDictionary[Served, RequestTemplates] = WeakKeyDictionary()
+        self._templates: dict[tuple[str, int], RequestTemplates] = {}
         self.application = make_application(engine, options.max_input_size)
 
     def make_transport(self) -> Transport:
@@ -137,9 +136,10 @@ class HttpEndpoint(Endpoint, httputil.HTTPServerConnectionDelegate):
         TritonError
             As Triton complains of what is wrong with it.
         """
-        templates = self._templates.get(served)
-        if templates is None:
-            templates = self._templates[served] = RequestTemplates(served.spec)
+        model = served.name, served.version
+        templates = self._templates.get(model)
+        if templates is None or templates.spec is not served.spec:  # loaded anew since
+            templates = self._templates[model] = RequestTemplates(served.spec)
         made = templates.make(body, length, respond)
         if made is None:
             request, answer = made = self.reader.read(served.spec, served.version, body, length, respond)

@@ -31,9 +31,16 @@ class _Template:
 
 
 class RequestTemplates:
-    """The known heads of one model's requests."""
+    """The known heads of one model's requests.
+
+    Attributes
+    ----------
+    spec : ModelSpec
+        Of the model as it was loaded when they were read.
+    """
 
     def __init__(self, spec: ModelSpec) -> None:
+        self.spec = spec
         self._known: dict[bytes, _Template] = {}
         # What a shape tensor holds decides which requests may share a batch.
         self._usable = not any(each.shape_tensor for each in spec.inputs.values())
