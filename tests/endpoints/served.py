@@ -75,6 +75,9 @@ class OneModel:
         self.shared_memory = SharedMemory()
         self.tracer = Tracer(EventStream(), TraceOptions())
 
+    def models(self) -> list[Any]:
+        return [self.echo]
+
     def model(self, name: str, version: int = -1) -> Any:
         if name != "echo":
             raise NotFoundError(f"Request for unknown model: '{name}' is not found")

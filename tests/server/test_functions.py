@@ -103,3 +103,19 @@ def test_an_unknown_field_is_refused(server: Server):
         @server.model(max_batch_sise=3)
         def same(X: tnb.FP32[1]) -> tnb.FP32[1]:
             return X
+
+
+def test_what_http_has_learnt_of_a_model_goes_with_the_model(server: Server):
+    given = httpclient.InferInput("X", [1], "FP32")
+    given.set_data_from_numpy(np.ones(1, np.float32))
+
+    def model(X: tnb.FP32[1]) -> tnb.FP32[1]:
+        return X
+
+    with httpclient.InferenceServerClient(f"127.0.0.1:{server.port}") as client:
+        for name in ("first", "second"):
+            server.model(name=name)(model)
+            client.infer(name, [given])
+            server.unload(name)
+    assert server.endpoints.http is not None
+    assert set(server.endpoints.http._templates) == {("second", 1)}

@@ -136,16 +136,22 @@ class HttpEndpoint(Endpoint, httputil.HTTPServerConnectionDelegate):
         TritonError
             As Triton complains of what is wrong with it.
         """
-        model = served.name, served.version
-        templates = self._templates.get(model)
-        if templates is None or templates.spec is not served.spec:  # loaded anew since
-            templates = self._templates[model] = RequestTemplates(served.spec)
+        templates = self._templates.get((served.name, served.version))
+        if templates is None or templates.spec is not served.spec:  # loaded since
+            templates = self._begin_templates(served)
         made = templates.make(body, length, respond)
         if made is None:
             request, answer = made = self.reader.read(served.spec, served.version, body, length, respond)
             served.check(request)
             templates.learn(body, length, request, answer)
         return made
+
+    def _begin_templates(self, served: Served) -> RequestTemplates:
+        """Those of a model that was loaded; what was known of models that are gone is forgotten."""
+        there = {(each.name, each.version) for each in self.engine.models()}
+        self._templates = {model: known for model, known in self._templates.items() if model in there}
+        templates = self._templates[served.name, served.version] = RequestTemplates(served.spec)
+        return templates
 
     def start_request(self, server_conn: object, request_conn: httputil.HTTPConnection) -> httputil.HTTPMessageDelegate:
         """A request begins (Tornado's interface)."""
