@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.endpoints.served import running, spec_of
+from tests.endpoints.served import Client, Running, running, spec_of
 from tritonnb.core.datatypes import BYTES, FP32
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnavailableError
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
@@ -115,17 +115,22 @@ def test_an_answer_is_an_object_sorted_by_name():
     )
 
 
+async def held(server: Running, route: str) -> tuple[Client, InferRequest]:
+    """A client, and its request, which the model holds."""
+    server.echo.hold = True
+    client = await server.connect()
+    head = f"POST /v2/models/echo/{route} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 7\r\n\r\n"
+    client.send(head.encode() + b'{"X":1}')
+    return client, await server.echo.held.get()
+
+
 @pytest.mark.parametrize("transport", ["fast", "tornado"])
 @pytest.mark.parametrize("route", ["generate", "generate_stream"])
 def test_a_client_that_goes_away_cancels_its_request(transport: str, route: str):
     async def scenario() -> None:
         async with running(transport=transport) as server:
-            server.echo.hold = True
-            client = await server.connect()
-            head = f"POST /v2/models/echo/{route} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 7\r\n\r\n"
-            client.send(head.encode() + b'{"X":1}')
             async with asyncio.timeout(30):
-                request = await server.echo.held.get()
+                client, request = await held(server, route)
                 client.writer.close()
                 assert await server.echo.cancelled.get() is request
 
@@ -137,12 +142,8 @@ def test_a_client_that_goes_away_cancels_its_request(transport: str, route: str)
 def test_an_error_of_the_model_has_its_own_status(transport: str, route: str):
     async def scenario() -> None:
         async with running(transport=transport) as server:
-            server.echo.hold = True
-            client = await server.connect()
-            head = f"POST /v2/models/echo/{route} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 7\r\n\r\n"
-            client.send(head.encode() + b'{"X":1}')
             async with asyncio.timeout(30):
-                request = await server.echo.held.get()
+                client, request = await held(server, route)
                 request.respond(request, InferResponse(error=UnavailableError("not now")))
                 assert (await client.answer())[0] == 503
 

@@ -67,9 +67,9 @@ def test_pairs_of_time_and_rows_are_arrivals_too() -> None:
     assert list(arrivals_of([(5, 2), Arrival(7)])) == [Arrival(5, 2), Arrival(7, 1)]
     for wrong in ((1, 2, 3), 5, {0, 1}):
         with pytest.raises(InvalidArgumentError, match=f"got {re.escape(str(wrong))}"):
-            list(arrivals_of([wrong]))  # type: ignore[list-item]
+            list(arrivals_of([wrong]))
     with pytest.raises(InvalidArgumentError, match="arrivals are a list"):
-        list(arrivals_of(5))  # type: ignore[arg-type]
+        list(arrivals_of(5))
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_an_arrival_has_a_time_and_rows(time_us: float, size: int) -> None:
         (lambda: bursts(1, 0, 1), "every_ms"),
         (lambda: bursts(1, 1, 0), "duration"),
         (lambda: sequences([1, 0], every_us=1), "length"),
-        (lambda: require_positive(other="text"), "other"),  # type: ignore[arg-type]
+        (lambda: require_positive(other="text"), "other"),
     ],
 )
 def test_what_is_not_positive_is_named(make, name: str) -> None:
@@ -111,4 +111,4 @@ def test_no_time_to_think_is_fine_and_less_is_not() -> None:
 
 def test_lengths_that_are_no_list_are_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="lengths are a list"):
-        sequences(3, every_us=1)  # type: ignore[arg-type]
+        sequences(3, every_us=1)

@@ -30,7 +30,7 @@ def test_one_point_is_the_time_of_every_batch() -> None:
 def test_a_table_needs_points_and_statistics_an_execution() -> None:
     for nothing in ({}, 5):
         with pytest.raises(InvalidArgumentError, match="at least one batch size"):
-            table(nothing)  # type: ignore[arg-type]
+            table(nothing)
     for unused in ({}, {"batch_stats": []}):
         with pytest.raises(InvalidArgumentError, match="no execution"):
             measured(unused)
