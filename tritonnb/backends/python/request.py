@@ -16,7 +16,7 @@ from tritonnb.backends.python.error import TritonModelException
 from tritonnb.backends.python.host import Host, current_host
 from tritonnb.backends.python.response import InferenceResponse, InferenceResponseSender
 from tritonnb.backends.python.tensor import Tensor, as_text, to_core_tensor
-from tritonnb.core.messages import InferRequest, InferResponse, ParameterValue
+from tritonnb.core.messages import InferRequest, ParameterValue, nobody
 
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_END = 2
@@ -124,7 +124,7 @@ class InferenceRequest:
         self._request = InferRequest(
             as_text(model_name),
             _Inputs(inputs),
-            _nobody,
+            nobody,
             model_version=model_version,
             id=as_text(request_id),
             requested_outputs=self._outputs or None,
@@ -293,7 +293,3 @@ def _check_integer(name: str, value: object, allowed: range) -> None:
 def _legible(text: str) -> str:
     """The text, if it is UTF-8: what is not came over HTTP as surrogate escapes."""
     return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode()
-
-
-def _nobody(request: InferRequest, response: InferResponse) -> None:
-    """A request that was not sent is not answered."""
