@@ -175,9 +175,7 @@ class RequestValidator:
                 f"incomplete string data for inference input '{tensor.name}', expecting string of length "
                 f"{there - left} but only {there} bytes available"
             )
-        array = np.empty(expected, dtype=object)
-        array[:] = elements
-        return array
+        return np.array(elements, dtype=object)
 
     def _reshaped(self, tensor: Tensor, spec: TensorSpec, dims: tuple[int, ...]) -> Tensor:
         batch = tensor.shape[:1] if self._batching else ()
