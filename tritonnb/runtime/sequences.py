@@ -18,14 +18,7 @@ from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.core.datatypes import BY_NUMBER, BYTES, DataType, decode_bytes
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.messages import (
-    SEQUENCE_END,
-    SEQUENCE_START,
-    InferRequest,
-    Tensor,
-    nobody,
-    zeros,
-)
+from tritonnb.core.messages import SEQUENCE_END, SEQUENCE_START, InferRequest, Tensor, nobody, zeros
 from tritonnb.model_config.schema import INVALID
 from tritonnb.scheduling.decisions import Execute
 
@@ -125,17 +118,16 @@ class SequenceInputs:
     def attach_scratch_states(self, request: InferRequest) -> None:
         """Give a request that belongs to no sequence states that nobody else sees."""
         if self._states:
-            request.states = self._scratch()
+            request.states = self._fresh(scratch=True)
 
-    def _scratch(self) -> States:
-        return States({each.input_name: each.fresh() for each in self._states}, self._by_output, True)
+    def _fresh(self, scratch: bool) -> States:
+        return States({each.input_name: each.fresh() for each in self._states}, self._by_output, scratch)
 
     def _attach(self, slot: tuple[int, int], request: InferRequest) -> States:
         if request.is_null:
-            return self._scratch()
+            return self._fresh(scratch=True)
         if slot not in self._slots or request.flags & SEQUENCE_START:
-            fresh = {each.input_name: each.fresh() for each in self._states}
-            self._slots[slot] = States(fresh, self._by_output, False)
+            self._slots[slot] = self._fresh(scratch=False)
         return self._slots[slot]
 
 
