@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal, overload
+from typing import ClassVar, Literal, overload
 
 from tritonnb.backends.contract import ResponseSender
-from tritonnb.backends.python.calls import Call, ResponseIterator
+from tritonnb.backends.python.calls import Call, GivenInputs, ResponseIterator
 from tritonnb.backends.python.error import TritonModelException
 from tritonnb.backends.python.host import Host, current_host
 from tritonnb.backends.python.response import InferenceResponse, InferenceResponseSender
-from tritonnb.backends.python.tensor import Tensor, as_text, to_core_tensor
+from tritonnb.backends.python.tensor import Tensor, as_text
 from tritonnb.core.messages import InferRequest, ParameterValue, nobody
 
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1
@@ -123,7 +123,7 @@ class InferenceRequest:
             )
         self._request = InferRequest(
             as_text(model_name),
-            _Inputs(inputs),
+            GivenInputs(inputs),
             nobody,
             model_version=model_version,
             id=as_text(request_id),
@@ -189,7 +189,7 @@ class InferenceRequest:
     def inputs(self) -> list[Tensor]:
         """The inputs, controls and states of the sequence batcher included."""
         given = self._request.inputs
-        if isinstance(given, _Inputs):
+        if isinstance(given, GivenInputs):
             return list(given.tensors)
         tensors = [Tensor.received(each) for each in given.values()]
         if self._request.states is not None:
@@ -262,14 +262,6 @@ class InferenceRequest:
                 "Unable to send response. Response sender has no reference to the decoupled state of the model."
             )
         return InferenceResponseSender(self._sender(), self._request, self._outputs)
-
-
-class _Inputs(dict[str, Any]):
-    """The inputs of a request that a model makes; two of one name are noticed when it is sent."""
-
-    def __init__(self, tensors: Sequence[Tensor]) -> None:
-        super().__init__((each.name(), to_core_tensor(each)) for each in tensors)
-        self.tensors = tensors
 
 
 _FLAGS = range(2**32)
