@@ -16,10 +16,11 @@ import numpy as np
 import numpy.typing as npt
 from tritonclient.grpc import model_config_pb2 as pb
 
-from tritonnb.core.datatypes import BY_NUMBER, BYTES, DataType, decode_bytes
+from tritonnb.core.datatypes import BY_NUMBER, BYTES, DataType
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import SEQUENCE_END, SEQUENCE_START, InferRequest, Tensor, nobody, zeros
 from tritonnb.model_config.schema import INVALID
+from tritonnb.runtime.data_files import read_array
 from tritonnb.scheduling.decisions import Execute
 
 Control = pb.ModelSequenceBatching.Control
@@ -74,7 +75,7 @@ class _State:
         dims = [1 if each < 0 else each for each in (initial.dims if initial else config.dims)]
         shape = (1, *dims) if batching else tuple(dims)
         if initial is not None and initial.WhichOneof("state_data") == "data_file":
-            self.initial = _read_array(directory / "initial_state" / initial.data_file, self.datatype, shape)
+            self.initial = read_array(directory / "initial_state" / initial.data_file, self.datatype, shape)
         else:
             # Triton leaves a state without initial_state uninitialised; ours is zero.
             self.initial = zeros(self.datatype, shape)
@@ -204,16 +205,3 @@ def _null_request(reference: InferRequest, inputs: dict[str, Tensor]) -> InferRe
     )
     null.is_null = True
     return null
-
-
-def _read_array(path: Path, datatype: DataType, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    raw = path.read_bytes()
-    count = int(np.prod(shape))
-    if datatype is INVALID:
-        return zeros(datatype, shape)
-    if datatype is BYTES:
-        elements = decode_bytes(raw)[:count]
-        if len(elements) < count:
-            raise InvalidArgumentError(f"{path} holds {len(elements)} elements, the initial state needs {count}")
-        return elements.reshape(shape)
-    return np.frombuffer(raw, datatype.numpy, count=count).reshape(shape)
