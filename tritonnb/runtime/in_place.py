@@ -64,7 +64,7 @@ async def reconfigure(versions: Sequence[Served], config: Any, loader: ModelLoad
 
 
 async def instances_removed(versions: Sequence[Served]) -> None:
-    """Wait until the instances that `reconfigure` took away have run what they ran."""
+    """Wait until the instances that `reconfigure` took away have ended their last executions."""
     for served in versions:
         assert isinstance(served, ServedModel)
         await served.instances_removed()

@@ -167,7 +167,6 @@ class ModelRepository:
     async def _load_parts(self, source: ModelSource) -> None:
         """Load the models of an ensemble's steps, where they are not served as they are on disk."""
         steps = [step.model_name for step in source.config.ensemble_scheduling.step]
-
         known = {name: model.parts() for name, model in self.table.models.items() if model.ensemble is not None}
 
         def steps_of(name: str) -> list[str]:
