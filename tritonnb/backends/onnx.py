@@ -33,6 +33,7 @@ from tritonnb.backends.onnx_options import check_settings, providers, run_option
 from tritonnb.backends.ragged import BatchTensors
 from tritonnb.core.datatypes import BY_NUMBER, BYTES, DataType, as_bytes_array
 from tritonnb.core.errors import InternalError, InvalidArgumentError, NotFoundError, TritonError, UnsupportedError
+from tritonnb.core.messages import shape_text
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
 
 DEFAULT_MAX_BATCH_SIZE = 4
@@ -276,7 +277,7 @@ def _check_ragged(name: str, tensor: Any, config: Any) -> None:
     if shape != [-1]:
         raise InvalidArgumentError(
             f"unable to load model '{config.name}', configuration expects model provides input with shape [-1] for "
-            f"ragged input '{name}', model provides {_listed(shape)}"
+            f"ragged input '{name}', model provides {shape_text(shape)}"
         )
 
 
@@ -304,13 +305,9 @@ def _check_tensor(spec: TensorSpec, tensor: Any, kind: str, config: Any, batchin
         batch = "an initial batch dimension because max_batch_size > 0 followed by the explicit tensor shape, making "
         raise InvalidArgumentError(
             f"model '{config.name}', tensor '{spec.name}': the model expects {len(shape)} dimensions (shape "
-            f"{_listed(shape)}) but the model configuration specifies {len(expected)} dimensions "
-            f"({f'{batch}complete ' if batching else ''}shape {_listed(expected)})"
+            f"{shape_text(shape)}) but the model configuration specifies {len(expected)} dimensions "
+            f"({f'{batch}complete ' if batching else ''}shape {shape_text(expected)})"
         )
-
-
-def _listed(shape: list[int]) -> str:
-    return "[" + ",".join(map(str, shape)) + "]"
 
 
 def _as_bytes(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
