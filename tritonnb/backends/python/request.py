@@ -104,12 +104,7 @@ class InferenceRequest:
         if not all(isinstance(each, Tensor | None) for each in inputs):
             raise TypeError("inputs is a sequence of pb_utils.Tensor objects")
         _check_parameters(parameters)
-        if correlation_id is None:
-            raise TypeError("correlation_id is an integer or a string")
-        if not isinstance(correlation_id, (int, str)):
-            raise TritonModelException("Correlation ID must be integer or string")
-        if isinstance(correlation_id, int) and correlation_id not in range(2**64):
-            raise RuntimeError(f"{correlation_id} is not an unsigned 64-bit integer")
+        _check_correlation_id(correlation_id)
         if any(each is None for each in inputs):
             raise TritonModelException(
                 f"Input tensor for request with id '{as_text(request_id)}' and model name '{as_text(model_name)}' "
@@ -275,6 +270,15 @@ def _check_parameters(parameters: object) -> None:
             raise TritonModelException(f"Expect parameters keys to have type str, found type {type(name)}")
         if not isinstance(value, (bool, int, str)):
             raise TritonModelException(f"Expect parameters values to have type bool/int/str, found type {type(value)}")
+
+
+def _check_correlation_id(correlation_id: object) -> None:
+    if correlation_id is None:
+        raise TypeError("correlation_id is an integer or a string")
+    if not isinstance(correlation_id, (int, str)):
+        raise TritonModelException("Correlation ID must be integer or string")
+    if isinstance(correlation_id, int) and correlation_id not in range(2**64):
+        raise RuntimeError(f"{correlation_id} is not an unsigned 64-bit integer")
 
 
 def _check_integer(name: str, value: object, allowed: range) -> None:
