@@ -294,7 +294,6 @@ class _Infer(_Call):
             message = inference.response_bytes(response)
         except Exception as error:
             self._fail(as_triton_error(error))
-            error.__traceback__ = None  # the model's error goes on living, and shall not hold the request
         else:
             self._respond(message)
         inference.sent(final=True)
