@@ -138,6 +138,8 @@ def test_the_sweet_spot_is_the_smallest_size_that_is_as_cheap_as_it_gets():
         (1, 1, 10), (2, 1, 11), (4, 1, 12), (6, 1, 18), (8, 1, 30),
     ]  # fmt: skip
     assert sweet_spot(costs(rec)).size == 4
+    legend = rec.plot.batch_sizes().get_legend()  # nothing is written over the curve
+    assert [each.get_text() for each in legend.get_texts()][-2:] == ["a row of it", "sweet spot: 4 rows"]
     assert "A row is cheapest from 4 rows on: 3.0 ms" in rec.plot.alt("batch_sizes")
 
 
