@@ -141,6 +141,12 @@ def test_a_recording_opens_in_the_same_view():
     assert view.last_state().startswith(f'<img alt="{rec.plot.alt("timeline")}"')
 
 
+def test_a_recording_shows_everything_that_was_refused():
+    config = 'name: "m" max_batch_size: 1 dynamic_batching { default_queue_policy { max_queue_size: 2 } }'
+    rec = tnb.simulate(config, [(at, 1) for at in range(300)], tnb.fixed(10))
+    assert len(rec.view().history["refused"]) == len(rec.refused) > 200
+
+
 def test_a_recording_of_several_models_asks_which():
     one, two = (tnb.simulate(f'name: "{name}"', [(0, 1)], tnb.fixed(1)) for name in "ab")
     both = tnb.Recording([*one.events, *two.events], one.configs | two.configs)
