@@ -180,6 +180,7 @@ class LiveBatchView(BatchView):
         import_module(_FIGURES)
         self._thread = threading.Thread(target=self._update, name=f"tritonnb view {model.name}", daemon=True)
         self.on_msg(_on_message)
+        atexit.register(self.stop)  # a kernel that ends closes its sockets: nothing may be sent any more
         self._thread.start()
 
     def recording(self) -> Recording | None:
@@ -289,17 +290,10 @@ class LiveBatchView(BatchView):
         self.history = self._feed.history(now)
         self.live = False
         self.keep_last_state(at_once=True)
+        atexit.unregister(self.stop)
         self.ended.set()
 
 
 def _on_message(view: LiveBatchView, content: Json, buffers: Any) -> None:
     if "in_sight" in content:
         view._in_sight = {**view._in_sight, str(content["view"]): bool(content["in_sight"])}
-
-
-@atexit.register
-def _stop_all() -> None:
-    """A kernel that ends closes its sockets: nothing may be sent any more."""
-    for views in _open.values():
-        for each in views.values():
-            each.stop()
