@@ -111,7 +111,7 @@ class FastServer:
 
 
 class _Call:
-    """One RPC; this class is that of those with one request and one response."""
+    """One RPC; this class carries those with one request and one response."""
 
     _streaming = False
 
