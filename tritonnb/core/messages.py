@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritonnb.core.datatypes import DataType
-from tritonnb.core.errors import TritonError
+from tritonnb.core.errors import TritonError, without_frames
 
 # TRITONSERVER_RequestFlag in tritonserver.h
 SEQUENCE_START = 1
@@ -72,7 +72,7 @@ class InferResponse:
     outputs : list of Tensor
         In the order in which the model gave them.
     error : TritonError or None
-        An error response has no outputs.
+        An error response has no outputs. It does not say where it was raised.
     final : bool
         No further response follows. A final response without outputs of a decoupled model is a
         bare ``TRITONSERVER_RESPONSE_COMPLETE_FINAL`` flag: see `empty`.
@@ -93,7 +93,7 @@ class InferResponse:
         empty: bool = False,
     ) -> None:
         self.outputs = outputs if outputs is not None else []
-        self.error = error
+        self.error = None if error is None else without_frames(error)
         self.final = final
         self.parameters = parameters
         self.empty = empty
