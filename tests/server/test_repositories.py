@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.server.conftest import python_model
-from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError
+from tritonnb.core.errors import InternalError, InvalidArgumentError, NotFoundError, TritonError
 from tritonnb.server import Server
 
 TENSORS = 'input { name: "X" data_type: TYPE_FP32 dims: 1 } output { name: "Y" data_type: TYPE_FP32 dims: 1 }'
@@ -345,3 +345,12 @@ def test_a_configuration_is_shown_with_every_character_it_has(server: Server, wr
     server.load("m")
     with urllib.request.urlopen(f"{server.url}/v2/models/m/config") as answer:
         assert json.load(answer)["parameters"] == {"a\0b": {"string_value": "c\0d"}}
+
+
+def test_a_repository_that_has_gone_is_named(tmp_path: Path):
+    repository = tmp_path / "gone"
+    repository.mkdir()
+    with Server(repository, port=0, model_control_mode="explicit") as server:
+        repository.rmdir()
+        with pytest.raises(InternalError, match=f"^failed to open directory {repository}$"):
+            server.index()

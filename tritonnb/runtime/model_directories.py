@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
-from tritonnb.core.errors import TritonError
+from tritonnb.core.errors import InternalError, TritonError
 from tritonnb.model_config.json_config import COMPLAINT, parse_json
 from tritonnb.model_config.load import ConfigError, load_config
 from tritonnb.model_config.versions import select_versions, version_directories
@@ -34,17 +34,18 @@ class ModelDirectories:
         self._options = options
 
     def names(self) -> list[str]:
-        """Names of the model directories in all repositories."""
+        """Names of the model directories in all repositories; raises as `counts` does."""
         return sorted(self.counts())
 
     def counts(self) -> Counter[str]:
-        """In how many repositories each model is."""
-        return Counter(
-            entry.name
-            for repository in self._options.model_repositories
-            for entry in repository.iterdir()
-            if entry.is_dir() and not entry.name.startswith(".")
-        )
+        """In how many repositories each model is.
+
+        Raises
+        ------
+        InternalError
+            If a repository cannot be read.
+        """
+        return Counter(name for repository in self._options.model_repositories for name in _models_in(repository))
 
     def fingerprint(self, name: str) -> Fingerprint:
         """What changes when anybody changes the model; empty where there is no such model, or more than one."""
@@ -137,6 +138,13 @@ class ModelDirectories:
         )
         versions = tuple(select_versions(loaded.config, version_directories(directory)))
         return ModelSource(name, directory, loaded.config, versions, holder=holder, is_config_given=loaded.is_given)
+
+
+def _models_in(repository: Path) -> Iterator[str]:
+    try:
+        yield from (each.name for each in repository.iterdir() if each.is_dir() and not each.name.startswith("."))
+    except OSError as error:
+        raise InternalError(f"failed to open directory {repository}") from error
 
 
 def fingerprint_of(directory: Path) -> Fingerprint:
