@@ -16,7 +16,7 @@ def integer(context: ModelContext, name: str, default: D) -> int | D:
     Raises
     ------
     InvalidArgumentError
-        If the parameter is none.
+        If the parameter is not one.
     """
     text = context.parameters.get(name)
     if text is None:

@@ -185,7 +185,7 @@ class ModelTable:
         return sorted(name for name, model in self.models.items() if part in model.parts())
 
     def index(self, on_disk: Mapping[str, int], ready_only: bool) -> list[dict[str, str]]:
-        """The repository index: every model on disk, with in how many repositories, and every other that was found."""
+        """The repository index: every model on disk (in so many repositories), and every other that was found."""
         rows: list[dict[str, str]] = []
         found = (name for name, model in self.models.items() if model.versions or not model.poll_failure)
         for name in sorted({*on_disk, *found}):

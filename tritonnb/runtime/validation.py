@@ -115,7 +115,7 @@ class RequestValidator:
             elif batch != shape[0]:
                 self._refuse(request, f"input '{name}' batch size does not match other inputs for '{self._spec.name}'")
         request.batch_size = max(1, batch)
-        if batch < 2**31:  # of a negative one Triton complains as of contents that do not fit it
+        if batch < 2**31:  # a negative one is refused later, as contents that do not fit it
             self._check_batch_size(request)
 
     def _check_batch_size(self, request: InferRequest) -> None:
@@ -141,7 +141,7 @@ class RequestValidator:
         return math.prod((request.batch_size, *shape[1:]) if self._batching else shape)
 
     def _is_impossible(self, request: InferRequest, tensor: UndecodedTensor) -> bool:
-        """Whether a dimension is negative, though the number of elements is none that contents could differ from."""
+        """Whether a dimension is negative, and the size would not tell: two of them make a count like any other."""
         negative = any(dim < 0 for dim in (tensor.shape[1:] if self._batching else tensor.shape))
         return negative and (tensor.datatype is BYTES or self._count(request, tensor.shape) >= 0)
 

@@ -193,7 +193,7 @@ class PriorityQueue:
     def reconfigure(self, settings: QueueSettings, now: int) -> None:
         """Move every request to the level it has under new settings.
 
-        None is refused for it: limits of size hold for later arrivals, and the timeouts of the new
+        No request is refused for it: limits of size hold for later arrivals, and the timeouts of the new
         policies run from now. What was delayed stays delayed.
         """
         self.restore()

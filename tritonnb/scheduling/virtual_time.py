@@ -22,7 +22,7 @@ _END, _ARRIVAL, _CANCEL, _WAKE = range(4)
 
 @dataclass(slots=True)
 class Batch:
-    """One execution: the decision that started it, its time on the instance in ns, and who waited on."""
+    """One execution: the decision that started it, its time on the instance in ns, and how many waited on then."""
 
     decision: Execute
     start_ns: int

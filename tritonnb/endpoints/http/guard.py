@@ -26,7 +26,7 @@ class Guard:
         The address the server listens on. One that is not of this machine alone lets numeric
         addresses and this machine's name pass as ``Host``.
     allowed : iterable of str
-        More host names that may be called by, and pages of which may call.
+        More host names by which the server may be called, and whose pages may call it.
     """
 
     def __init__(self, bound: str, allowed: Iterable[str] = ()) -> None:
