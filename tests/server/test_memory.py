@@ -134,12 +134,16 @@ def grpc(server: Server, model: str, rows: int) -> None:
             client.infer(model, [given(grpcclient, rows)])
 
 
-def stream(server: Server, model: str, rows: int) -> None:
+def stream(server: Server, model: str, rows: int, headers: dict[str, str] | None = None) -> None:
     answers: SimpleQueue = SimpleQueue()
     with grpcclient.InferenceServerClient(f"127.0.0.1:{server.grpc_port}") as client:
-        client.start_stream(lambda result, error: answers.put(result))
+        client.start_stream(lambda result, error: answers.put(result), headers=headers)
         client.async_stream_infer(model, [given(grpcclient, rows)])
         answers.get(timeout=20)
+
+
+def stream_that_ends_with_an_error(server: Server, model: str, rows: int) -> None:
+    stream(server, model, rows, {"triton_grpc_error": "true"})
 
 
 def given(library: Any, rows: int) -> Any:
@@ -148,7 +152,7 @@ def given(library: Any, rows: int) -> Any:
     return tensor
 
 
-WAYS = [in_process, in_process_from_a_loop, http, generate, grpc, stream]
+WAYS = [in_process, in_process_from_a_loop, http, generate, grpc, stream, stream_that_ends_with_an_error]
 FAILING = [
     "refuses", "raises", "awaits", "gives_nothing", "decoupled", "stateful", "asks_in_vain", "ensemble",
 ]  # fmt: skip
