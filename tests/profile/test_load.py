@@ -311,3 +311,12 @@ def test_nothing_answered_says_so(server: Server, gate: Gate):
     assert load.result.plot(Figure().add_subplot())
     gate.open()
     load.wait(60)
+
+
+def test_an_instance_that_had_nothing_to_do_was_not_busy(server: Server):
+    @server.model(max_batch_size=8, instance_group=[{"count": 2}])
+    def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+        return X * 2
+
+    result = tnb.load(server["double"], requests=1, clients=1).wait(60)
+    assert result.summary()["busy"] == 0.5

@@ -6,7 +6,7 @@ scheduler, and is read by an instance thread; it is never written by two of them
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -274,6 +274,11 @@ class InferRequest:
 
 def nobody(request: InferRequest, response: InferResponse) -> None:
     """A ``respond`` for requests that nobody waits for."""
+
+
+def shape_text(shape: Sequence[int]) -> str:
+    """A shape as Triton writes it: ``[-1,3]``."""
+    return f"[{','.join(map(str, shape))}]"
 
 
 def zeros(datatype: DataType, shape: tuple[int, ...]) -> npt.NDArray[Any]:

@@ -109,6 +109,8 @@ def load(
     ------
     InvalidArgumentError
         If the arguments contradict each other or do not fit the model.
+    UnavailableError
+        If no server answers at the URL, or ``over="http"`` asks for an endpoint that the server does not have.
 
     Examples
     --------

@@ -102,7 +102,6 @@ class ModelLoader:
             ensemble.use_cache(shared.cache)
             return ensemble
         context, backend_model = await self.in_thread(self._create_backend_model, source, version)
-        served: ServedModel | None = None
         try:
             served = ServedModel(context, backend_model, shared.stream, loop)
             instances = await self.create_instances(served, list(instance_specs(context.config)))

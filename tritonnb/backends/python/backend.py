@@ -6,7 +6,6 @@ process, here a thread. Beyond Triton, implicit state works here too.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 import json
@@ -181,10 +180,9 @@ class PythonInstance(BackendModelInstance):
     def finalize(self) -> None:
         """Call the model's ``finalize``; what it raises is logged and ignored."""
         self._host.executing = False
-        with contextlib.suppress(AttributeError):
-            finalize = self._model.finalize
+        if hasattr(self._model, "finalize"):
             try:
-                finalize()
+                self._model.finalize()
             except BaseException:
                 logger.exception("finalize of model instance '%s' failed", self._spec.name)
         del self._model  # its metrics go with it
