@@ -180,6 +180,29 @@ def test_nor_is_one_that_was_refused(server: Server, circles: Callable[[], int],
     assert circles() == 0
 
 
+@pytest.mark.parametrize("fault", ['raise ValueError("no")', "return later()"])
+def test_a_model_that_fails_to_initialize_is_free_at_once(tmp_path: Path, write_model: Callable[..., Path], fault: str):
+    model = f"""
+class Weights:
+    pass
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.weights = Weights()
+        {fault}
+"""
+    gc.collect()
+    gc.disable()
+    try:
+        repository = write_model("fails", model)
+        with Server(repository, port=None, allow_http=False, model_control_mode="explicit") as server:
+            with suppress(TritonError):
+                server.load("fails")
+            assert not [each for each in gc.get_objects() if type(each).__name__ == "Weights"]
+    finally:
+        gc.enable()
+
+
 def test_a_body_that_is_cut_off_goes_with_its_connection(server: Server, circles: Callable[[], int]):
     head = b"POST /v2/models/one/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900000\r\n\r\n"
     with socket.create_connection(("127.0.0.1", server.port)) as connection:
