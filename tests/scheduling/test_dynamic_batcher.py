@@ -321,7 +321,7 @@ def test_preserve_ordering_parks_early_finishers_until_the_head_is_answered() ->
 
 def test_nothing_is_batched_before_the_held_number_of_requests_waits() -> None:
     scheduler = DynamicBatcher(replace(EIGHT, hold_until=3), 1)
-    play = Play(scheduler, [A("a", 0), A("b", 10), A("c", 20, run=50), A("d", 30)])
+    play = Play(scheduler, [A("a", 0, size=2), A("b", 10), A("c", 20, run=50), A("d", 30)])
     assert play.batches == [("a b c", 20), ("d", 70)]
 
 
