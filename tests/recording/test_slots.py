@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tritonnb as tnb
-from tritonnb import compiled
+from tests.scheduling.harness import Begun
 from tritonnb.recording.sequences import END, IDLE
-from tritonnb.scheduling.slots import SlotTable
+from tritonnb.scheduling.from_config import make_scheduler
+from tritonnb.scheduling.sequence_batcher import SequenceBatcher
 from tritonnb.server import Server
+from tritonnb.simulation import run
 
 DIRECT = 'name: "m" max_batch_size: 2 instance_group { count: 2 } sequence_batching { direct { } %s }'
 OLDEST = 'name: "m" max_batch_size: 2 sequence_batching { oldest { max_candidate_sequences: 4 } %s }'
@@ -140,29 +143,31 @@ def test_the_same_figures_come_from_a_live_server(tmp_path: Path):
     assert rec.plot.slots().collections
 
 
-class Watched(SlotTable):
-    """Tells when each slot changes hands."""
+class Watched:
+    """A sequence batcher that tells when each slot changes hands."""
 
-    log: list[tuple]
+    STIMULI = ("enqueue", "instance_idle", "released", "cancel", "wake")
 
-    def begin(self, id, now):
-        self.now = now
-        return super().begin(id, now)
+    def __init__(self, batcher: SequenceBatcher) -> None:
+        self._batcher = batcher
+        self._begun = Begun(batcher)
+        self.log: dict[tuple, int] = {}
 
-    def release(self, slot, now, decisions):
-        self.now = now
-        self.log.append(("released", now, slot.instance, slot.index, slot.sequence.id))
-        super().release(slot, now, decisions)
+    def __getattr__(self, name: str):
+        found = getattr(self._batcher, name)
+        return partial(self._watch, found) if name in self.STIMULI else found
 
-    def _own(self, slot, sequence):
-        self.log.append(("assigned", self.now, slot.instance, slot.index, sequence.id))
-        super()._own(slot, sequence)
+    def _watch(self, stimulus, *args):
+        decisions = stimulus(*args)
+        for each in self._begun.sequences:
+            if each.slot is not None:
+                whose = (each.slot.instance, each.slot.index, each.id)
+                self.log.setdefault(("assigned", *whose), args[-1])
+                if each.slot.sequence is not each:
+                    self.log.setdefault(("released", *whose), args[-1])
+        return decisions
 
 
-@pytest.mark.skipif(
-    compiled.STATE == "compiled",
-    reason="derives from a compiled class; tests/project/test_compiled.py runs it interpreted",
-)
 @settings(max_examples=100)
 @given(
     st.lists(
@@ -181,16 +186,16 @@ def test_stays_are_what_the_scheduler_decided(workload, config, service_ms):
         times = [begin + sum(gaps[:step]) + 0.013 * number + 0.001 * step for step in range(len(gaps))]
         named = sequence(f"s{number}", *times)
         arrivals.append(named if ends or len(named) == 1 else named[:-1])
-    log: list[tuple] = []
+    watched = []
     with pytest.MonkeyPatch.context() as patch:
-        Watched.log = log
-        patch.setattr("tritonnb.scheduling.sequence_batcher.SlotTable", Watched)
+        patch.setattr(run, "make_scheduler", lambda *args: watched.append(Watched(make_scheduler(*args))) or watched[0])
         rec = tnb.simulate(config % "max_sequence_idle_microseconds: 30000", together(*arrivals), tnb.fixed(service_ms))
     ran = {(each.sequence, each.instance, each.slot) for each in rec.stays}
+    end = max(event.time_ns for event in rec.events)
     told = [
-        each
-        for each in log
-        if (each[4], f"m_0_{each[2]}", each[3]) in ran and each[1] <= max(event.time_ns for event in rec.events)
+        (what, now, instance, slot, sequence)
+        for (what, instance, slot, sequence), now in watched[0].log.items()
+        if (sequence, f"m_0_{instance}", slot) in ran and now <= end
     ]
     folded = [
         ("assigned", each.assigned_ns, int(each.instance[-1]), each.slot, each.sequence) for each in rec.stays

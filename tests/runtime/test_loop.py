@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
+from contextlib import suppress
 
 import pytest
 
@@ -61,3 +64,25 @@ def test_a_loop_cannot_wait_for_itself():
     with pytest.raises(RuntimeError, match="own loop"):
         background.call(lambda: background.call(int))
     background.stop()
+
+
+def test_what_a_failing_call_held_is_free_at_once():
+    class Large:
+        """Stands for what a frame on the loop holds."""
+
+    def fail() -> None:
+        held = Large()
+        alive.append(weakref.ref(held))
+        raise ValueError("no")
+
+    alive: list[weakref.ref[Large]] = []
+    background = BackgroundLoop()
+    gc.disable()
+    try:
+        with suppress(ValueError):
+            background.call(fail)
+        background.call(lambda: None)  # the loop is done with the first
+        assert alive[0]() is None
+    finally:
+        gc.enable()
+        background.stop()

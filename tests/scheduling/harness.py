@@ -10,6 +10,8 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
 from tritonnb.scheduling.decisions import Execute, Scheduler
+from tritonnb.scheduling.sequence_batcher import SequenceBatcher
+from tritonnb.scheduling.slots import Sequence
 from tritonnb.scheduling.virtual_time import VirtualTime
 
 MS = 1_000_000
@@ -100,6 +102,19 @@ class Play:
     @property
     def failures(self) -> Mapping[str, str]:
         return {id: error for id, _, error in self.answers if error != "ok"}
+
+
+class Begun(dict[int | str, Sequence]):
+    """The ``known`` sequences of a batcher's slot table; all that ever began are remembered."""
+
+    def __init__(self, batcher: SequenceBatcher) -> None:
+        super().__init__()
+        self.sequences: list[Sequence] = []
+        batcher.table.known = self
+
+    def __setitem__(self, id: int | str, sequence: Sequence) -> None:
+        self.sequences.append(sequence)
+        super().__setitem__(id, sequence)
 
 
 def members(decision: Execute) -> str:

@@ -321,14 +321,22 @@ def test_preserve_ordering_parks_early_finishers_until_the_head_is_answered() ->
 
 def test_nothing_is_batched_before_the_held_number_of_requests_waits() -> None:
     scheduler = DynamicBatcher(replace(EIGHT, hold_until=3), 1)
-    play = Play(scheduler, [A("a", 0), A("b", 10), A("c", 20, run=50), A("d", 30)])
+    play = Play(scheduler, [A("a", 0, size=2), A("b", 10), A("c", 20, run=50), A("d", 30)])
     assert play.batches == [("a b c", 20), ("d", 70)]
 
 
-def test_requests_that_left_the_queue_while_it_was_held_count_for_the_held_number() -> None:
+@pytest.mark.parametrize("leaving", [[A("a", 0), A("b", 10, cancel_at=12)], [A("a", 0), A("b", 0)]])
+def test_requests_that_left_the_queue_while_it_was_held_count_for_the_held_number(leaving: list[A]) -> None:
     settings = policy(replace(EIGHT, hold_until=4), default_timeout_ns=15 * MS)
-    play = Play(DynamicBatcher(settings, 1), [A("a", 0), A("b", 10, cancel_at=12), A("c", 20), A("d", 30)])
+    play = Play(DynamicBatcher(settings, 1), [*leaving, A("c", 20), A("d", 30)])
     assert play.batches == [("c d", 30)]
+
+
+def test_two_batches_for_each_instance_are_prepared_ahead_and_can_no_longer_be_cancelled() -> None:
+    waiting = [A(id, 1 + at, cancel_at=8) for at, id in enumerate("cdefg")]
+    play = Play(DynamicBatcher(ONE, 2), [A("a", 0, run=10), A("b", 0, run=10), *waiting], instances=2)
+    assert [members for members, _ in play.batches] == ["a", "b", "c", "d", "e", "f"]
+    assert list(play.failures) == ["g"]
 
 
 def test_the_longest_idle_instance_is_taken() -> None:

@@ -9,13 +9,11 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 
-import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.scheduling.harness import END, START, Request
-from tritonnb import compiled
+from tests.scheduling.harness import END, START, Begun, Request
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.scheduling.decisions import Decision, Execute
 from tritonnb.scheduling.direct import DirectSettings
@@ -25,11 +23,6 @@ from tritonnb.scheduling.reasons import explain
 from tritonnb.scheduling.sequence_batcher import SequenceBatcher, SequenceBatcherSettings
 from tritonnb.scheduling.slots import Sequence as SlotSequence
 from tritonnb.scheduling.slots import Slot
-
-pytestmark = pytest.mark.skipif(
-    compiled.STATE == "compiled",
-    reason="puts a function in the place of a method; tests/project/test_compiled.py runs it interpreted",
-)
 
 MAX_BATCH_SIZE = 3
 
@@ -77,14 +70,7 @@ class History(RuleBasedStateMachine):
     def begin(self, settings: SequenceBatcherSettings, instances: int) -> None:
         self.batcher = SequenceBatcher(settings, instances)
         self.members = set(range(instances))
-        self.joined: dict[Request, SlotSequence] = {}
-        append = self.batcher.table.append
-
-        def join(sequence: SlotSequence, request: Request, now: int) -> None:
-            self.joined[request] = sequence
-            append(sequence, request, now)
-
-        self.batcher.table.append = join
+        self.begun = Begun(self.batcher)
         for instance in range(instances):
             self.follow(self.batcher.instance_idle(instance, self.now))
 
@@ -136,8 +122,8 @@ class History(RuleBasedStateMachine):
                 return
             raise AssertionError("admitted without START")
         decisions = self.batcher.enqueue(request, self.now)
-        sequence = self.joined[request]
-        assert goes_on is None or sequence is goes_on
+        sequence = goes_on or self.begun.sequences[-1]
+        assert sequence.id == id
         self.unanswered[request] = sequence
         self.next_of.setdefault(sequence, []).append(request)
         self.follow(decisions)

@@ -134,12 +134,16 @@ def grpc(server: Server, model: str, rows: int) -> None:
             client.infer(model, [given(grpcclient, rows)])
 
 
-def stream(server: Server, model: str, rows: int) -> None:
+def stream(server: Server, model: str, rows: int, headers: dict[str, str] | None = None) -> None:
     answers: SimpleQueue = SimpleQueue()
     with grpcclient.InferenceServerClient(f"127.0.0.1:{server.grpc_port}") as client:
-        client.start_stream(lambda result, error: answers.put(result))
+        client.start_stream(lambda result, error: answers.put(result), headers=headers)
         client.async_stream_infer(model, [given(grpcclient, rows)])
         answers.get(timeout=20)
+
+
+def stream_that_ends_with_an_error(server: Server, model: str, rows: int) -> None:
+    stream(server, model, rows, {"triton_grpc_error": "true"})
 
 
 def given(library: Any, rows: int) -> Any:
@@ -148,7 +152,7 @@ def given(library: Any, rows: int) -> Any:
     return tensor
 
 
-WAYS = [in_process, in_process_from_a_loop, http, generate, grpc, stream]
+WAYS = [in_process, in_process_from_a_loop, http, generate, grpc, stream, stream_that_ends_with_an_error]
 FAILING = [
     "refuses", "raises", "awaits", "gives_nothing", "decoupled", "stateful", "asks_in_vain", "ensemble",
 ]  # fmt: skip
@@ -174,6 +178,29 @@ def test_nor_is_one_that_was_refused(server: Server, circles: Callable[[], int],
     for _ in range(3):
         ask(server, "one", 9)
     assert circles() == 0
+
+
+@pytest.mark.parametrize("fault", ['raise ValueError("no")', "return later()"])
+def test_a_model_that_fails_to_initialize_is_free_at_once(tmp_path: Path, write_model: Callable[..., Path], fault: str):
+    model = f"""
+class Weights:
+    pass
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.weights = Weights()
+        {fault}
+"""
+    gc.collect()
+    gc.disable()
+    try:
+        repository = write_model("fails", model)
+        with Server(repository, port=None, allow_http=False, model_control_mode="explicit") as server:
+            with suppress(TritonError):
+                server.load("fails")
+            assert not [each for each in gc.get_objects() if type(each).__name__ == "Weights"]
+    finally:
+        gc.enable()
 
 
 def test_a_body_that_is_cut_off_goes_with_its_connection(server: Server, circles: Callable[[], int]):

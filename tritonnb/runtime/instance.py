@@ -96,7 +96,9 @@ class Instance:
         try:
             self.backend_instance.initialize()
         except BaseException as error:
-            self._loop.call_soon_threadsafe(_settle, started, error)
+            # What it took so far is free now, however long this object lives.
+            del self.backend_instance
+            self._loop.call_soon_threadsafe(_settle, started, without_frames(error))
             return
         self._loop.call_soon_threadsafe(_settle, started, None)
         next_execution, hand_back = self._work.get, self._executed.put

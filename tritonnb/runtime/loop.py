@@ -83,6 +83,8 @@ class BackgroundLoop:
         except KeyboardInterrupt:
             future.cancel()
             raise
+        finally:
+            del future  # what is raised holds this frame, and the future what is raised
 
     def stop(self) -> None:
         """End the loop and its thread; harmless when that has happened already."""

@@ -129,15 +129,16 @@ class PythonInstance(BackendModelInstance):
         self._received = utilities.InferenceRequest.received
         self._module = modules.import_model(self._path, utilities)
         try:
-            self._model = modules.model_class(self._module, self._path)()
-            if hasattr(self._model, "initialize"):
-                self._model.initialize(self._arguments())
+            model = modules.model_class(self._module, self._path)()
+            if hasattr(model, "initialize"):
+                model.initialize(self._arguments())
         except InternalError:
             modules.forget_model(self._module)
             raise
         except BaseException as error:
             modules.forget_model(self._module)
             raise InternalError(modules.describe(error)) from error
+        self._model = model
         self._host.executing = True
 
     def execute(self, execution: Execution) -> None:

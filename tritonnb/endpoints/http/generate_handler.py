@@ -60,6 +60,7 @@ class Generate(Handler):
 
     def on_finish(self) -> None:
         """The answer is written (Tornado's interface)."""
+        self._request = None  # one that was refused would hold this, and this it
         if self._trace is not None:
             self._trace.stamp("HTTP_SEND_END", time.monotonic_ns())
             self._trace.finish()
