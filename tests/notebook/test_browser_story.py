@@ -32,9 +32,10 @@ for (let now = 1; now <= 200; now += 1) {
   const refused = Array.from({ length: 100 }, (_, at) => [now, now, `${now} ${at}`, 0, "no room", 0]);
   const stays = refused.map(([, , label], at) => [label, "m_0", at, now, now, now, "END", 1, now]);
   const none = { instances: [], pending: [], depth: 0, counts: {}, batches: {}, done: {}, depths: [] };
+  for (const [label] of stays) story.numberOf(label);
   story.merge({ ...none, now, refused, stays });
 }
-return [story.refused, story.stays].map((each) => [each.size, [...each.keys()].pop()]);
+return [story.refused, story.stays, story.numbers].map((each) => [each.size, [...each.keys()].pop()]);
 """
 SCHEDULERS = {
     "default": "",
@@ -63,4 +64,4 @@ def test_nothing_and_a_single_request_are_drawn_whatever_the_model_is_called(run
 
 
 def test_of_what_comes_for_hours_the_newest_is_kept(run):
-    assert run(REFUSE) == [[6000, "0.02 200 99"], [6000, "m_0 99 0.02"]]
+    assert run(REFUSE) == [[6000, "0.02 200 99"], [6000, "m_0 99 0.02"], [6000, "200 99"]]

@@ -65,11 +65,7 @@ function requestColour(story, member) {
   return colourOf(story.few.get(member[LABEL]));
 }
 
-function sequenceColour(story, sequence) {
-  story.order ??= new Map();
-  if (!story.order.has(sequence)) story.order.set(sequence, story.order.size);
-  return colourOf(story.order.get(sequence));
-}
+const sequenceColour = (story, sequence) => colourOf(story.numberOf(sequence));
 
 // Draws everything; returns what can be clicked: [x, y, width, height, batch number].
 function drawStory(surface, story, { from, span, end, cursor, selected }) {
