@@ -9,7 +9,6 @@ class Scale {
     Object.assign(this, { from, span, to: from + span, left, width: surface.width - left - RIGHT });
   }
   x(time) { return this.left + ((time - this.from) / this.span) * this.width; }
-  time(x) { return this.from + ((x - this.left) / this.width) * this.span; }
   clamp(time) { return Math.min(Math.max(this.x(time), this.left - 4), this.left + this.width + 4); }
 }
 

@@ -47,7 +47,7 @@ class Story {
     this.stays = new Map();
     this.numbers = new Map();
     this.numbered = 0;
-    this.counts = { requests: 0, refused: 0, failed: 0, batches: 0, rows: 0, nulls: 0, sizes: [] };
+    this.counts = { requests: 0, refused: 0, failed: 0, batches: 0, rows: 0, nulls: 0 };
     this.depth = 0;
     this.now = 0;
     this.seen = {};
