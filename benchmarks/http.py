@@ -109,12 +109,13 @@ def _compare(
                     measured = wrk(url, request, count, seconds, scratch)
                     runs.setdefault((name, count), []).append(measured)
                     print(f"  round {number + 1}: {name} at {count}: {measured.rate:.0f}/s", flush=True)
-    return _report(title, list(starts), connections, runs)
+    return report(title, list(starts), connections, runs)
 
 
-def _report(
+def report(
     title: str, names: list[str], connections: tuple[int, ...], runs: dict[tuple[str, int], list[Measured]]
 ) -> dict[str, Any]:
+    """Print the medians, and how many times as fast ours is; the same as data."""
     print(f"\n{title}\n{'connections':>12} {'server':>10} {'requests/s':>11} {'p50 ms':>8} {'p99 ms':>8}  ours is")
     found: dict[str, Any] = {}
     for count in connections:

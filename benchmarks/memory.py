@@ -24,15 +24,16 @@ def memory(scratch: Path, seconds: int, rounds: int) -> dict[str, Any]:
         while server.stats("identity_fp32")["model_stats"][0]["inference_count"] < 40_000:
             wrk(server.url, request, 8, 2, scratch)
         start = server.stats("identity_fp32")["model_stats"][0]["inference_count"]
-        samples = [_resident_mb()]
+        samples = [resident_mb()]
         while (sent := server.stats("identity_fp32")["model_stats"][0]["inference_count"] - start) < REQUESTS:
             wrk(server.url, request, 32, 2, scratch)
-            samples.append(_resident_mb())
+            samples.append(resident_mb())
     growth = max(samples) / samples[0] - 1
     print(f"resident set over {sent} requests: {samples[0]:.1f} to {max(samples):.1f} MB, {growth:+.1%}")
     return {"requests": sent, "first_mb": samples[0], "largest_mb": max(samples), "growth": growth}
 
 
-def _resident_mb() -> float:
+def resident_mb() -> float:
+    """The memory of this process."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import zlib
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +16,7 @@ import numpy.typing as npt
 import tritonclient.grpc.aio as grpcclient
 import tritonclient.http.aio as httpclient
 
+from benchmarks.memory import resident_mb
 from benchmarks.servers import ROOT
 from tritonnb.server import Server
 
@@ -42,7 +41,7 @@ def main() -> None:
 async def _soak(server: Server, requests: int, connections: int) -> Counter[str]:
     counts: Counter[str] = Counter()
     numbers = iter(range(requests))
-    warm = _resident_mb()
+    warm = resident_mb()
 
     async def client(index: int) -> None:
         nonlocal warm
@@ -55,12 +54,12 @@ async def _soak(server: Server, requests: int, connections: int) -> Counter[str]
                 counts["answered"] += 1
                 counts["wrong"] += not right
                 if counts["answered"] == requests // 4:
-                    warm = _resident_mb()
+                    warm = resident_mb()
                 if counts["answered"] % 10_000 == 0:
-                    print(f"{counts['answered']}: {_resident_mb():.0f} MB", flush=True)
+                    print(f"{counts['answered']}: {resident_mb():.0f} MB", flush=True)
 
     await asyncio.gather(*map(client, range(connections)))
-    print(f"resident set after a quarter {warm:.0f} MB, at the end {_resident_mb():.0f} MB")
+    print(f"resident set after a quarter {warm:.0f} MB, at the end {resident_mb():.0f} MB")
     return counts
 
 
@@ -96,11 +95,6 @@ def _input(module: Any, name: str, array: npt.NDArray[Any], datatype: str) -> An
     given = module.InferInput(name, list(array.shape), datatype)
     given.set_data_from_numpy(array)
     return given
-
-
-def _resident_mb() -> float:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 if __name__ == "__main__":

@@ -32,9 +32,10 @@ for (let now = 1; now <= 200; now += 1) {
   const refused = Array.from({ length: 100 }, (_, at) => [now, now, `${now} ${at}`, 0, "no room", 0]);
   const stays = refused.map(([, , label], at) => [label, "m_0", at, now, now, now, "END", 1, now]);
   const none = { instances: [], pending: [], depth: 0, counts: {}, batches: {}, done: {}, depths: [] };
+  for (const [label] of stays) story.numberOf(label);
   story.merge({ ...none, now, refused, stays });
 }
-return [story.refused, story.stays].map((each) => [each.size, [...each.keys()].pop()]);
+return [story.refused, story.stays, story.numbers].map((each) => [each.size, [...each.keys()].pop()]);
 """
 SCHEDULERS = {
     "default": "",
@@ -62,5 +63,12 @@ def test_nothing_and_a_single_request_are_drawn_whatever_the_model_is_called(run
         assert not any(wrong in picture for wrong in ("NaN", "Infinity", "undefined"))
 
 
+def test_thousands_of_slots_still_fit_on_a_canvas(run):
+    slots = 'name: "m" instance_group { count: 1 } sequence_batching { oldest { max_candidate_sequences: 4000 } }'
+    history = Feed("m", text_format.Parse(slots, pb.ModelConfig()), 0).history(0)
+    picture = ElementTree.fromstring(run(DRAW, {**history, "seen": {"owners": [[1, "m_0_0", 3999, 1000.0]]}}))
+    assert 4000 < float(picture.get("height")) < 10_000
+
+
 def test_of_what_comes_for_hours_the_newest_is_kept(run):
-    assert run(REFUSE) == [[6000, "0.02 200 99"], [6000, "m_0 99 0.02"]]
+    assert run(REFUSE) == [[6000, "0.02 200 99"], [6000, "m_0 99 0.02"], [6000, "200 99"]]

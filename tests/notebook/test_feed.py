@@ -53,7 +53,7 @@ def test_everything_of_a_recording_is_told(rec):
     assert ms(first["end"] - first["start"]) == pytest.approx(seen.compute_ns / 1e6, abs=2e-4)
     assert ms(first["sent"] - first["oldest"]) == pytest.approx(seen.queue_ns / 1e6, abs=2e-4)
     assert told["counts"]["requests"] == len(rec.requests)
-    assert dict(told["counts"]["sizes"]) == rec.batch_sizes()
+    assert told["counts"]["rows"] == sum(each.size for each in rec.requests)
     assert told["depth"] == 0
     assert told["pending"] == []
 
@@ -109,7 +109,7 @@ def test_of_too_much_a_part_is_drawn_and_all_is_counted():
     assert drawn <= BURST * MOST_MEMBERS + len(batches)
     assert every * part > 1
     assert told["counts"]["requests"] == 8000
-    assert sum(size * count for size, count in told["counts"]["sizes"]) == 8000
+    assert told["counts"]["rows"] == 8000
     assert len(told["depths"]) <= 200
     assert max(depth for _, depth in told["depths"]) > 0
     assert sum(each["requests"] for each in batches) >= drawn

@@ -81,10 +81,6 @@ def test_the_verdict_is_the_first_line_of_the_repr(recording):
     assert "<table>" in recording._repr_html_()
 
 
-def test_nothing_recorded_says_so():
-    assert Recording([]).verdict() == "Nothing was executed."
-
-
 def test_a_batch_that_began_before_the_recording_is_left_out():
     assert Recording([executed(7, 1)]).batches == []
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.transforms import Bbox
 
 import tritonnb as tnb
 from tritonnb.core.events import BatchExecuted, BatchSent, EnsembleExecuted, Event, StepSent
@@ -32,6 +35,13 @@ def _is(event: Event, ran: Batch) -> bool:
 
 def _queued_at(event: BatchExecuted, time_ns: int) -> tuple:
     return tuple((serial, size, time_ns, time_ns, failed) for serial, size, _, _, failed in event.requests)
+
+
+def boxes(ax: Axes) -> list[tuple[Bbox, tuple[float, ...]]]:
+    """Where the boxes are, and their colours."""
+    (drawn,) = (each for each in ax.collections if isinstance(each, PolyCollection))
+    paints = map(tuple, drawn.get_facecolor())
+    return [(path.get_extents(), paint) for path, paint in zip(drawn.get_paths(), paints, strict=True)]
 
 
 def over(serial: int, begin_ms: int, end_ms: int, failed: str = "") -> EnsembleExecuted:
@@ -71,28 +81,29 @@ def test_steps_of_an_ensemble_within_an_ensemble_belong_to_the_outer_one():
 
 
 def test_a_journey_that_ends_after_the_recording_has_no_end():
-    (journey,) = Recording([step(1, "first", 2)]).journeys
+    begun = Recording([step(1, "first", 2)])
+    (journey,) = begun.journeys
     assert (journey.received_ns, journey.ended_ns) == (None, None)
+    assert [each.get_text() for each in begun.plot.steps().texts] == ["Nothing was executed."]
 
 
 def test_lanes_are_in_the_order_of_the_steps_and_requests_keep_their_number(two: Recording):
     ax = two.plot.steps()
     assert [each.get_text() for each in ax.get_yticklabels()] == ["first_0_0", "second_0_0"]
     assert [each.get_text() for each in ax.texts] == ["1", "2", "1", "2"]
-    own, shared = [
-        [each.get_facecolor() for each in ax.patches if (each.get_width() > 10) is wide] for wide in (False, True)
-    ]
+    own, shared = [[paint for box, paint in boxes(ax) if (box.width > 10) == wide] for wide in (False, True)]
     assert own == shared
+    assert len(own) == 2
 
 
 def test_who_waits_is_drawn_below_the_boxes_of_who_runs(two: Recording):
     (batched,) = [each for each in two.batches if len(each.requests) == 2]
     waited = [replace(each, requests=_queued_at(each, 12 * MS)) if _is(each, batched) else each for each in two.events]
     ax = Recording(waited).plot.steps()
-    lowest = min(each.get_y() for each in ax.patches)
-    segments = [line for each in ax.collections for line in each.get_segments()]
-    lines = [(begin, end) for begin, end in segments if (begin[0], end[0]) == (12.0, 20.0)]
-    heights = [begin[1] for begin, _ in lines]
+    lowest = min(box.ymin for box, _ in boxes(ax))
+    lines = [each for each in ax.collections if isinstance(each, LineCollection)]
+    segments = [segment for each in lines for segment in each.get_segments()]
+    heights = [begin[1] for begin, end in segments if (begin[0], end[0]) == (12.0, 20.0)]
     assert len(set(heights)) == 2
     assert max(heights) < lowest
 

@@ -9,9 +9,9 @@ gets a line to wait on.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any
 
@@ -67,8 +67,8 @@ class _Counts:
     failed: int = 0
     cached: int = 0
     batches: int = 0
+    rows: int = 0
     nulls: int = 0
-    sizes: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))
 
     @property
     def total(self) -> tuple[int, int]:
@@ -164,7 +164,7 @@ class Feed:
     def _batch_sent(self, packed: Packed) -> None:
         counts, members, size = self.counts, members_of(packed), packed[SIZE]
         counts.batches += 1
-        counts.sizes[size] += 1
+        counts.rows += size
         if packed[INSTANCE] not in self._instances:
             self._instances.append(packed[INSTANCE])
         leave = self._waiting.pop
@@ -246,22 +246,12 @@ class Feed:
         return not (new or self._waiting or self._running)
 
     def _state(self, now_ns: int) -> Json:
-        counts = self.counts
         return {
             "now": self._teller.at(now_ns),
             "instances": sorted(self._instances, key=natural),
             "pending": self._pending,
             "depth": self._depth.now,
-            "counts": {
-                "requests": counts.requests,
-                "refused": counts.refused,
-                "failed": counts.failed,
-                "cached": counts.cached,
-                "batches": counts.batches,
-                "rows": sum(size * count for size, count in counts.sizes.items()),
-                "nulls": counts.nulls,
-                "sizes": sorted(counts.sizes.items()),
-            },
+            "counts": asdict(self.counts),
         }
 
     def _chosen(self) -> list[DrawnBatch]:

@@ -114,12 +114,8 @@ def sweep(
         "sequences": sequences,
         "seed": seed,
     }
-    if model.served.config.HasField("ensemble_scheduling"):
-        raise InvalidArgumentError(f"model '{model.name}' is an ensemble, which runs nothing itself: sweep its steps")
-    running = edited(model.served.config, {})
-    grid = [({}, running), *((edits, edited(running, edits)) for edits in _grid(fields))]
-    for _, config in grid:
-        validate(config)
+    grid = _grid(model, fields)
+    running = grid[0][1]
     if running.HasField("sequence_batching") and not sequence_length and not isinstance(arrivals, list):
         raise InvalidArgumentError(f"model '{model.name}' is stateful: say sequence_length=, or list the arrivals")
     searching = open_loop and rate is None and (arrivals is None or isinstance(arrivals, str))
@@ -149,14 +145,21 @@ def sweep(
     return Sweep(grid, begin, found, partial(trial.apply, model, running) if live else None)
 
 
-def _grid(fields: dict[str, Any]) -> list[dict[str, Any]]:
-    """Every combination of the fields' values."""
+def _grid(model: ModelHandle, fields: dict[str, Any]) -> list[tuple[dict[str, Any], pb.ModelConfig]]:
+    """The running configuration, and those with every combination of the fields' values."""
+    if model.served.config.HasField("ensemble_scheduling"):
+        raise InvalidArgumentError(f"model '{model.name}' is an ensemble, which runs nothing itself: sweep its steps")
     if not fields:
         raise InvalidArgumentError("name the fields to try, each with its values: count=[1, 2]")
     for name, values in fields.items():
         if not isinstance(values, (list, tuple, range)) or not values:
             raise InvalidArgumentError(f"{name} needs a list of values to try, got {values!r}")
-    return [dict(zip(fields, values, strict=True)) for values in product(*fields.values())]
+    combined = [dict(zip(fields, values, strict=True)) for values in product(*fields.values())]
+    running = edited(model.served.config, {})
+    grid = [({}, running), *((edits, edited(running, edits)) for edits in combined)]
+    for _, config in grid:
+        validate(config)
+    return grid
 
 
 def _virtual(traffic: dict[str, Any], rate: float | None) -> Arrivals:

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from tritonnb.profile.trial import Trial
 from tritonnb.recording.figures.palette import BLUE, GREEN, GREY, INK, VERMILION, tint
 from tritonnb.recording.figures.picture import axes_for
-from tritonnb.recording.figures.scale import calm
+from tritonnb.recording.figures.scale import SPACE, calm
 
 if TYPE_CHECKING:
     from tritonnb.profile.sweep_result import SweepResult
@@ -29,7 +29,7 @@ def draw(sweep: SweepResult, ax: Axes | None = None) -> Axes:
         paint, hatch = _look(sweep, each)
         ax.barh(place, value, color=tint(paint, 0.75), edgecolor=paint, hatch=hatch, height=0.7)
         ground = {"facecolor": "white", "edgecolor": "none", "pad": 1, "alpha": 0.85}
-        ax.text(value, place, f"  {_figures(each)}", va="center", fontsize=8, color=INK, bbox=ground)
+        ax.text(value, place, f"{2 * SPACE}{_figures(each)}", va="center", fontsize=8, color=INK, bbox=ground)
     ax.set_yticks(places, [each.words() or "now" for each in shown])
     ax.invert_yaxis()
     ax.set_xlim(0, 1.75 * max(values) or 1)

@@ -200,9 +200,8 @@ function createForm(model, onSet) {
           const unit = field.unit ? make("span", { class: "tnb-unit" }, field.unit) : null;
           return make("label", { class: "tnb-row", title }, make("span", {}, field.label), control, unit);
         });
-        const body = make("div", { class: "tnb-rows" }, ...rows);
         const head = section.folded ? "summary" : "h4";
-        return make(section.folded ? "details" : "section", {}, make(head, {}, section.title), body);
+        return make(section.folded ? "details" : "section", {}, make(head, {}, section.title), ...rows);
       }),
     );
   }
@@ -233,7 +232,7 @@ function problemRow(problem, code, replace) {
       `line ${problem.line}`)
     : null;
   const fix = problem.fix
-    ? make("button", { type: "button", class: "tnb-fix", onclick: () => replace(problem.fix.text) },
+    ? make("button", { type: "button", onclick: () => replace(problem.fix.text) },
       "Fix: ", make("code", {}, problem.fix.label))
     : null;
   return make("li", {}, where, make("span", { class: "tnb-message" }, problem.message), fix);

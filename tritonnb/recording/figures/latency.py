@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from tritonnb.recording.figures.palette import BLUE, INK, ORANGE, VERMILION
 from tritonnb.recording.figures.picture import axes_for
-from tritonnb.recording.figures.scale import calm, say_nothing_ran
+from tritonnb.recording.figures.scale import SPACE, calm, say_nothing_ran
 from tritonnb.telemetry.quantiles import quantile
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
         marks.items(), (INK, ORANGE, VERMILION), ("-", "--", ":"), (1.24, 1.14, 1.04), strict=True
     ):
         ax.axvline(value, color=paint, linestyle=line, linewidth=1.4)
-        ax.text(value, top * height, f" {name} {value:.2f} ms", fontsize=8, va="center", color=INK)
+        ax.text(value, top * height, f"{SPACE}{name} {value:.2f} ms", fontsize=8, va="center", color=INK)
     ax.set_xlabel("latency (ms)", fontsize=8)
     ax.set_ylabel("requests", fontsize=8)
     calm(ax, keep="bottom left")

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 _UNITS = ((1e9, "s", 20e9), (1e6, "ms", 1e6), (1e3, "µs", 0.0))
 _POINTS_PER_INCH = 72.0
+#: Keeps words apart from what they label: other spaces beside them vanish in SVG.
+SPACE = "\u00a0"
 #: Characters of a lane's name that have room beside it, and of a legend below a figure in each line.
 _NAME, _LEGEND = 32, 130
 
@@ -85,7 +87,7 @@ def name_lanes(ax: Axes, names: Mapping[float, str]) -> None:
 
 def tell_unit(ax: Axes, unit: str, legend: str) -> None:
     """Write below an axis what its numbers are, and what the marks above it mean."""
-    ax.set_xlabel(textwrap.fill(f"{unit}    {legend}", _LEGEND), fontsize=8)
+    ax.set_xlabel(textwrap.fill(f"{unit}{3 * SPACE} {legend}", _LEGEND), fontsize=8)
 
 
 def say_nothing_ran(ax: Axes) -> Axes:

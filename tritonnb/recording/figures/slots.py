@@ -16,7 +16,7 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import RequestArrived
 from tritonnb.recording.figures.palette import GREY, INK, LIGHT, VERMILION, colour, tint
 from tritonnb.recording.figures.picture import axes_for
-from tritonnb.recording.figures.scale import TimeScale, box, calm, duration, name_lanes, tell_unit
+from tritonnb.recording.figures.scale import SPACE, TimeScale, box, calm, duration, name_lanes, tell_unit
 from tritonnb.recording.figures.waiting import rows
 from tritonnb.recording.sequences import END, IDLE, Stay, numbered
 
@@ -134,7 +134,7 @@ def _stays(ax: Axes, scale: TimeScale, held: list[Stay], lanes: _Lanes, numbers:
         name = str(stay.sequence)
         shortest = min(batch.exec_end_ns - batch.exec_start_ns for batch, _ in stay.requests) / scale.unit_ns
         if not fits(f"{name}·1", shortest, 7.5) and fits(f" {name}", right - left, 8):
-            ax.text(left, y + 0.36, f" {name}", fontsize=7, va="center", color=INK, zorder=5)
+            ax.text(left, y + 0.36, f"{SPACE}{name}", fontsize=7, va="center", color=INK, zorder=5)
         if stay.ended == IDLE:
             ax.text(right, y, "idle ✕", fontsize=7, ha="right", va="center", color=VERMILION, zorder=5)
     ax.add_collection(PolyCollection(bands, facecolors=paints, linewidths=0, zorder=1))
@@ -221,9 +221,11 @@ def _backlog(
         ax.plot([begin, end], [y, y], color=paint, linewidth=3, solid_capstyle="butt", zorder=2)
         waiting = [scale.at(each.queued_ns) for _, each in stay.requests if each.queued_ns < stay.assigned_ns]
         ax.scatter(waiting, [y] * len(waiting), s=16, color=paint, edgecolors="white", linewidths=0.6, zorder=3)
-        ax.text(begin, y, f"{stay.sequence}  ", fontsize=7.5, ha="right", va="center", color=INK)
+        ax.text(begin, y, f"{stay.sequence}{2 * SPACE}", fontsize=7.5, ha="right", va="center", color=INK)
     for (sequence, begin_ns, end_ns), place in zip(refused, places[len(backlog) :], strict=True):
         y, end = top - place * _ROW, scale.at(end_ns)
         ax.plot([scale.at(begin_ns), end], [y, y], color=GREY, linewidth=1, zorder=2)
         ax.scatter([end], [y], s=30, marker="x", color=VERMILION, zorder=3)
-        ax.text(scale.at(begin_ns), y, f"{sequence} refused  ", fontsize=7.5, ha="right", va="center", color=INK)
+        ax.text(
+            scale.at(begin_ns), y, f"{sequence} refused{2 * SPACE}", fontsize=7.5, ha="right", va="center", color=INK
+        )

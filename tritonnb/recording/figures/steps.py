@@ -10,13 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from matplotlib.axes import Axes
-from matplotlib.patches import Rectangle
+from matplotlib.collections import PolyCollection
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.recording.batches import Batch
 from tritonnb.recording.figures.palette import GREY, INK, LIGHT, colour, tint
 from tritonnb.recording.figures.picture import axes_for
-from tritonnb.recording.figures.scale import TimeScale, calm, duration, name_lanes, tell_unit
+from tritonnb.recording.figures.scale import TimeScale, box, calm, duration, name_lanes, say_nothing_ran, tell_unit
 from tritonnb.recording.figures.waiting import rows
 
 if TYPE_CHECKING:
@@ -32,12 +31,13 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     """Draw it; see `Plot.steps`."""
     alt, lanes = describe(rec), _lanes(rec)
     ax = axes_for(ax, 0.9 + 0.5 * len(lanes), alt)
+    if not lanes:
+        return say_nothing_ran(ax)
     scale = TimeScale.of(rec)
     scale.frame(ax)
     ax.hlines([y - 0.5 for y in lanes.values()], 0, scale.length, colors=LIGHT, linewidths=0.6, zorder=0)
     numbers = {step: number for number, journey in enumerate(rec.journeys) for step in journey.steps}
-    for batch in rec.batches:
-        _batch(ax, scale, batch, lanes[batch.instance], numbers)
+    _boxes(ax, scale, rec, lanes, numbers)
     for instance, y in lanes.items():
         _waits(ax, scale, rec, instance, y, numbers)
     name_lanes(ax, {y: instance for instance, y in lanes.items()})
@@ -59,7 +59,7 @@ def describe(rec: Recording) -> str:
     ensembles = " and ".join(dict.fromkeys(each.model for each in found))
     words = (
         f"Steps over {duration(end - begin)}: {len(found)} requests of {ensembles} "
-        f"through {', '.join(models)}; {shared} of {len(rec.batches)} executions served several requests."
+        f"through {', '.join(models) or 'no model'}; {shared} of {len(rec.batches)} executions served several requests."
     )
     if len(found) <= _FEW:
         took = [
@@ -77,20 +77,23 @@ def _lanes(rec: Recording) -> dict[str, float]:
     return {instance: -float(number) for number, instance in enumerate(instances)}
 
 
-def _batch(ax: Axes, scale: TimeScale, batch: Batch, y: float, numbers: dict[int, int]) -> None:
-    left, right = scale.at(batch.exec_start_ns), scale.at(batch.exec_end_ns)
+def _boxes(ax: Axes, scale: TimeScale, rec: Recording, lanes: dict[str, float], numbers: dict[int, int]) -> None:
     fits = scale.fitting(ax)
-    height = (_TOP - _BOTTOM) / len(batch.requests)
-    for place, serial in enumerate(batch.requests):
-        number = None if serial is None else numbers.get(serial)
-        paint = _paint(number)
-        low = y + _TOP - (place + 1) * height
+    boxes, faces, edges = [], [], []
+    for batch in rec.batches:
+        left, right = scale.at(batch.exec_start_ns), scale.at(batch.exec_end_ns)
         width = max(right - left, scale.length * 0.002)
-        edge = "white" if width > scale.length * 0.01 else "none"
-        ax.add_patch(Rectangle((left, low), width, height, facecolor=tint(paint, 0.6), edgecolor=edge, linewidth=0.6))
-        text = "" if number is None else str(number + 1)
-        if height >= 0.1 and fits(text, right - left, 7.5):
-            ax.text((left + right) / 2, low + height / 2, text, fontsize=7.5, color=INK, ha="center", va="center")
+        height = (_TOP - _BOTTOM) / len(batch.requests)
+        for place, serial in enumerate(batch.requests):
+            number = None if serial is None else numbers.get(serial)
+            low = lanes[batch.instance] + _TOP - (place + 1) * height
+            boxes.append(box(left, left + width, low, low + height))
+            faces.append(tint(_paint(number), 0.6))
+            edges.append("white" if width > scale.length * 0.01 else "none")
+            text = "" if number is None else str(number + 1)
+            if height >= 0.1 and fits(text, right - left, 7.5):
+                ax.text((left + right) / 2, low + height / 2, text, fontsize=7.5, color=INK, ha="center", va="center")
+    ax.add_collection(PolyCollection(boxes, facecolors=faces, edgecolors=edges, linewidths=0.6))
 
 
 def _waits(ax: Axes, scale: TimeScale, rec: Recording, instance: str, y: float, numbers: dict[int, int]) -> None:

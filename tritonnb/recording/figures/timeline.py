@@ -14,7 +14,16 @@ from matplotlib.collections import LineCollection, PolyCollection
 from tritonnb.recording.batches import Batch
 from tritonnb.recording.figures.palette import BLUE, GREY, INK, LIGHT, NAMES, SKY, VERMILION, colour, tint
 from tritonnb.recording.figures.picture import axes_for
-from tritonnb.recording.figures.scale import TimeScale, box, calm, duration, name_lanes, say_nothing_ran, tell_unit
+from tritonnb.recording.figures.scale import (
+    SPACE,
+    TimeScale,
+    box,
+    calm,
+    duration,
+    name_lanes,
+    say_nothing_ran,
+    tell_unit,
+)
 from tritonnb.recording.figures.waiting import Wait, depth, rows, waits
 from tritonnb.scheduling.reasons import counted
 
@@ -174,7 +183,7 @@ def _waiting_band(
     gone = [number for number, each in enumerate(shown) if each.refused]
     ax.scatter([ends[n] for n in gone], [heights[n] for n in gone], s=30, marker="x", c=VERMILION, zorder=4)
     for each, begin, y in zip(shown, begins, heights, strict=True) if colours else ():
-        ax.text(begin, y, f"{each.label} ", fontsize=7.5, ha="right", va="center", color=INK)
+        ax.text(begin, y, f"{each.label}{SPACE}", fontsize=7.5, ha="right", va="center", color=INK)
     every = f" (1 of {len(found) // len(shown)} drawn)" if len(shown) < len(found) else ""
     return {top - _WAITING / 2: f"waiting{every}"}
 

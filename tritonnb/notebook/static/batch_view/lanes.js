@@ -2,6 +2,7 @@
 
 const RIGHT = 12, TOP = 8, AXIS = 22;
 const FEW = 14;
+const TALLEST = 8000; // of all slots together: a browser draws nothing on what is much taller
 const LANE = 66, LABELS = 15, QUEUE = 110, BAND = 44, GAP = 12;
 
 class Scale {
@@ -9,14 +10,13 @@ class Scale {
     Object.assign(this, { from, span, to: from + span, left, width: surface.width - left - RIGHT });
   }
   x(time) { return this.left + ((time - this.from) / this.span) * this.width; }
-  time(x) { return this.from + ((x - this.left) / this.width) * this.span; }
   clamp(time) { return Math.min(Math.max(this.x(time), this.left - 4), this.left + this.width + 4); }
 }
 
 function laneHeights(story) {
   if (story.sequences) {
-    const slots = lanesOf(story).length;
-    const lane = Math.max(15, Math.min(26, 340 / Math.max(1, slots)));
+    const slots = Math.max(1, lanesOf(story).length);
+    const lane = Math.max(Math.min(15, TALLEST / slots), Math.min(26, 340 / slots));
     return { lane, lanes: slots * lane, queue: 26 + 13 * Math.max(1, backlogRows(story)), bands: BAND };
   }
   const count = Math.max(1, story.instances.length);
@@ -65,11 +65,7 @@ function requestColour(story, member) {
   return colourOf(story.few.get(member[LABEL]));
 }
 
-function sequenceColour(story, sequence) {
-  story.order ??= new Map();
-  if (!story.order.has(sequence)) story.order.set(sequence, story.order.size);
-  return colourOf(story.order.get(sequence));
-}
+const sequenceColour = (story, sequence) => colourOf(story.numberOf(sequence));
 
 // Draws everything; returns what can be clicked: [x, y, width, height, batch number].
 function drawStory(surface, story, { from, span, end, cursor, selected }) {
@@ -99,7 +95,8 @@ function drawStory(surface, story, { from, span, end, cursor, selected }) {
 function drawLabels({ surface, story, scale, sizes }, queueTop) {
   const label = (words, y, faint) => surface.text(ending(surface, words, scale.left - 12), scale.left - 8, y, { align: "right", size: 11, fill: faint ? surface.theme.faint : surface.theme.ink });
   if (story.sequences) {
-    lanesOf(story).forEach(([instance, slot], at) => label(`${instance} · ${slot}`, TOP + (at + 0.5) * sizes.lane));
+    const named = Math.ceil(11 / sizes.lane); // of many, every n-th has room for a name
+    lanesOf(story).forEach(([instance, slot], at) => at % named || label(`${instance} · ${slot}`, TOP + (at + 0.5) * sizes.lane));
     label("backlog", queueTop + 8);
   } else {
     story.instances.forEach((instance, at) => label(instance, TOP + at * (sizes.lane + LABELS) + LABELS + sizes.lane / 2));
@@ -295,7 +292,8 @@ function drawIdle({ surface, story, scale, sizes, end }, y, last, right) {
 
 function drawMember({ surface, story, sizes }, member, left, right, y) {
   if (y === undefined) return;
-  const top = y + 3, height = sizes.lane - 6, width = right - left;
+  const margin = Math.min(3, sizes.lane / 4);
+  const top = y + margin, height = sizes.lane - 2 * margin, width = right - left;
   if (!member.length) {
     surface.rect(left, top, width, height, { fill: surface.theme.paper, stroke: surface.theme.faint, hatch: true });
     if (width > 26) surface.text("null", left + width / 2, y + sizes.lane / 2, { size: 10, align: "center", halo: true });

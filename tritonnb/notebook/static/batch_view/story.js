@@ -3,7 +3,7 @@
 
 const LABEL = 0, ROWS = 1, PRIORITY = 2, QUEUED = 3, LINE = 4, SEQUENCE = 5, FLAGS = 6;
 const START = 1, END = 2;
-const MOST = 6000; // batches, refused requests and stays that are kept
+const MOST = 6000; // batches, refused requests, stays and numbers of sequences that are kept
 
 // Times come as whole ten-thousandths of a millisecond, batches as one list for each of their fields.
 const TICKS = 10000;
@@ -45,7 +45,9 @@ class Story {
     this.refused = new Map();
     this.depths = [];
     this.stays = new Map();
-    this.counts = { requests: 0, refused: 0, failed: 0, batches: 0, rows: 0, nulls: 0, sizes: [] };
+    this.numbers = new Map();
+    this.numbered = 0;
+    this.counts = { requests: 0, refused: 0, failed: 0, batches: 0, rows: 0, nulls: 0 };
     this.depth = 0;
     this.now = 0;
     this.seen = {};
@@ -76,7 +78,7 @@ class Story {
       Object.assign(this, { pending: told.pending, depth: told.depth, counts: told.counts, now: told.now });
       if (told.seen) this.seen = told.seen;
     }
-    for (const known of [this.batches, this.refused, this.stays]) {
+    for (const known of [this.batches, this.refused, this.stays, this.numbers]) {
       while (known.size > MOST) known.delete(known.keys().next().value); // the oldest
     }
     if (this.depths.length > 20 * MOST) this.depths.splice(0, MOST);
@@ -89,6 +91,12 @@ class Story {
     for (const batch of this.batches.values()) found.add(batch.instance);
     for (const [, instance] of this.stays.values()) found.add(instance);
     return [...found].sort((one, other) => one.localeCompare(other, "en", { numeric: true }));
+  }
+
+  // Sequences are numbered as they are first drawn, to choose their colours by.
+  numberOf(sequence) {
+    if (!this.numbers.has(sequence)) this.numbers.set(sequence, this.numbered++);
+    return this.numbers.get(sequence);
   }
 
   get sequences() {
