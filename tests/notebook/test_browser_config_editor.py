@@ -167,7 +167,8 @@ def test_nothing_can_be_applied_to_a_model_that_is_not_loaded(editor: Editor):
     editor.says("The model is loaded again")
     editor.click("Apply in place")
     editor.says("the model was not loaded again")
-    assert editor.page.execute("print(server['add_sub'].config.dynamic_batching.max_queue_delay_microseconds)") == "60\n"
+    delay = editor.page.execute("print(server['add_sub'].config.dynamic_batching.max_queue_delay_microseconds)")
+    assert delay == "60\n"
 
 
 def test_when_the_server_stops_the_last_state_stays(editor: Editor):

@@ -90,8 +90,8 @@ def test_who_waits_is_drawn_below_the_boxes_of_who_runs(two: Recording):
     waited = [replace(each, requests=_queued_at(each, 12 * MS)) if _is(each, batched) else each for each in two.events]
     ax = Recording(waited).plot.steps()
     lowest = min(each.get_y() for each in ax.patches)
-    lines = [line for each in ax.collections for line in each.get_segments() if (12.0, 20.0) == (line[0][0], line[1][0])]
-    heights = [begin[1] for begin, _ in lines]
+    lines = [line for each in ax.collections for line in each.get_segments()]
+    heights = [begin[1] for begin, end in lines if (begin[0], end[0]) == (12.0, 20.0)]
     assert len(set(heights)) == 2
     assert max(heights) < lowest
 
