@@ -31,7 +31,7 @@ _FEW = 12
 def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     """Draw it; see `Plot.steps`."""
     alt, lanes = describe(rec), _lanes(rec)
-    ax = axes_for(ax, 0.9 + 0.5 * len(lanes), alt)
+    ax = axes_for(ax, 0.9 + 0.7 * len(lanes), alt)
     scale = TimeScale.of(rec)
     scale.frame(ax)
     ax.hlines([y - 0.5 for y in lanes.values()], 0, scale.length, colors=LIGHT, linewidths=0.6, zorder=0)
