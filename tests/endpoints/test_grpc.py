@@ -6,6 +6,7 @@ import asyncio
 import logging
 import queue
 import shutil
+import struct
 import subprocess
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -19,6 +20,7 @@ import pytest
 import tritonclient.grpc as grpcclient
 import tritonclient.grpc.aio as aioclient
 import tritonclient.utils.shared_memory as shm
+from tritonclient.grpc import service_pb2 as pb
 from tritonclient.utils import InferenceServerException
 
 import tritonnb as tnb
@@ -252,6 +254,26 @@ def test_an_unknown_method_is_unimplemented(start: Start):
     with grpc.insecure_channel(address(start())) as channel, pytest.raises(grpc.RpcError) as raised:
         channel.unary_unary("/inference.GRPCInferenceService/NoSuch")(b"")
     assert (raised.value.code(), raised.value.details()) == (grpc.StatusCode.UNIMPLEMENTED, "")
+
+
+@pytest.mark.parametrize("method", ["ModelInfer", "ServerLive"])
+def test_bytes_that_are_no_request_are_refused(start: Start, method: str):
+    with grpc.insecure_channel(address(start())) as channel, pytest.raises(grpc.RpcError) as raised:
+        channel.unary_unary(f"/inference.GRPCInferenceService/{method}")(b"\xff")
+    assert (raised.value.code(), raised.value.details()) == (grpc.StatusCode.INTERNAL, "Unable to parse request")
+
+
+def test_bytes_that_are_no_request_end_a_stream_when_the_requests_before_them_are_answered(start: Start):
+    good = pb.ModelInferRequest(model_name="countdown", raw_input_contents=[struct.pack("<i", 2)])
+    good.inputs.add(name="COUNT", datatype="INT32", shape=[1])
+    with grpc.insecure_channel(address(start("countdown"))) as channel:
+        converse = channel.stream_stream(
+            "/inference.GRPCInferenceService/ModelStreamInfer",
+            response_deserializer=pb.ModelStreamInferResponse.FromString,
+        )
+        sent = good.SerializeToString()
+        answers = [each.infer_response.raw_output_contents[0] for each in converse(iter([sent, b"\xff", sent]))]
+    assert answers == [struct.pack("<i", 1), struct.pack("<i", 0)]
 
 
 def test_a_restricted_protocol_needs_its_header(start: Start):

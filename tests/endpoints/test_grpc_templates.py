@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 from tritonclient.grpc import service_pb2 as pb
 
 from tests.endpoints.served import OneModel
 from tritonnb.core.datatypes import BYTES, FP32, INT32
+from tritonnb.core.errors import InternalError
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.endpoints.grpc.infer_response import response_message
 from tritonnb.endpoints.grpc.inference import Inference
@@ -91,7 +91,7 @@ def test_another_head_or_length_is_parsed(asked: Asked, other: bytes):
 
 def test_a_message_that_is_cut_off_is_no_message(asked: Asked):
     asked.ask(message(1, 2))
-    with pytest.raises(DecodeError):
+    with pytest.raises(InternalError, match="Unable to parse request"):
         asked.ask(message(1, 2)[:-1])
 
 

@@ -135,6 +135,10 @@ def test_within_capacity_nothing_is_said(arrivals):
     assert "beyond_capacity" not in found(tnb.simulate(BATCHING % "", arrivals, tnb.fixed(10)))
 
 
+def test_of_what_took_no_time_nothing_is_said():
+    assert "beyond_capacity" not in found(tnb.simulate(BATCHING % "", [(0, 1)] * 60, tnb.fixed(0)))
+
+
 def test_findings_stand_under_the_verdict():
     rec = tnb.simulate(BATCHING % "", tnb.ClosedLoop(clients=1, requests=40), CHEAP)
     (told,) = rec.diagnoses()

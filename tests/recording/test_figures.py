@@ -180,3 +180,10 @@ def test_a_figure_of_nothing_says_so_instead_of_drawing_axes(name):
     ax = getattr(tnb.Recording().plot, name)()
     assert [each.get_text() for each in ax.texts] == ["Nothing was executed."]
     assert not ax.axison
+
+
+def test_of_many_refused_requests_none_is_labelled():
+    config = 'name: "m" max_batch_size: 1 dynamic_batching { default_queue_policy { max_queue_size: 2 } }'
+    rec = tnb.simulate(config, [(at, 1) for at in range(300)], tnb.fixed(10))
+    assert len(rec.requests) == 3
+    assert len(rec.plot.timeline().texts) <= 3

@@ -132,6 +132,17 @@ def test_every_response_says_to_which_sequence_it_belongs(driver: Driver):
     assert answer.parameters == {"sequence_id": 7, "sequence_start": True, "sequence_end": False}
 
 
+def test_a_large_sequence_id_is_told_as_the_signed_number_of_the_same_bits_and_stays_the_same(driver: Driver):
+    seen: SimpleQueue[InferRequest] = SimpleQueue()
+    serve_function(driver, "a", plus(1))
+    serve_function(driver, "b", lambda request: (seen.put(request), plus(0)(request))[1])
+    serve_ensemble(driver, "a: X -> Y", name="inner")
+    serve_ensemble(driver, "inner: X -> mid", "b: mid -> Y")
+    (answer,) = responses(driver, "e", 1, correlation_id=2**64 - 3)
+    assert answer.parameters["sequence_id"] == -3
+    assert seen.get(timeout=30).correlation_id == 2**64 - 3
+
+
 def test_steps_share_batches_with_everybody(driver: Driver):
     gate = Gate()
     driver.serve(gate, name="a")

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from tritonclient.grpc import model_config_pb2 as pb
 
-from tritonnb.recording.quantiles import quantile
 from tritonnb.scheduling.reasons import counted
+from tritonnb.telemetry.quantiles import quantile
 
 if TYPE_CHECKING:
     from tritonnb.recording.batches import Batch

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import SEQUENCE_END, SEQUENCE_START, InferRequest, ParameterValue, Tensor
 
+_IDS = 2**64
+
 
 # These are made for every step of every request; frozen ones take three times as long to make.
 @dataclass(slots=True)
@@ -38,7 +40,7 @@ class Sequence:
         if not parameters:
             return self
         correlation_id: ParameterValue = parameters.get("sequence_id", self.correlation_id)
-        if type(correlation_id) not in (int, str):
+        if isinstance(correlation_id, bool) or not isinstance(correlation_id, (int, str)):
             raise InvalidArgumentError(
                 "expected parameter 'sequence_id' to be TRITONSERVER_PARAMETER_INT or TRITONSERVER_PARAMETER_STRING"
             )
@@ -50,12 +52,15 @@ class Sequence:
             if type(given) is not bool:
                 raise InvalidArgumentError(f"expect parameter '{name}' to be TRITONSERVER_PARAMETER_BOOL")
             flags = flags | flag if given else flags & ~flag
-        return Sequence(correlation_id, flags)  # type: ignore[arg-type]
+        return Sequence(correlation_id % _IDS if isinstance(correlation_id, int) else correlation_id, flags)
 
     def as_parameters(self) -> dict[str, ParameterValue]:
-        """The parameters that every response of an ensemble carries."""
+        """The parameters that every response of an ensemble carries; an integer is a signed one of 64 bits there."""
+        correlation_id = self.correlation_id
+        if isinstance(correlation_id, int) and correlation_id >= _IDS // 2:
+            correlation_id -= _IDS
         return {
-            "sequence_id": self.correlation_id,
+            "sequence_id": correlation_id,
             "sequence_start": bool(self.flags & SEQUENCE_START),
             "sequence_end": bool(self.flags & SEQUENCE_END),
         }

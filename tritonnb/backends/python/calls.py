@@ -4,12 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 from tritonnb.backends.python.host import Host
 from tritonnb.backends.python.response import InferenceResponse, from_core
+from tritonnb.backends.python.tensor import Tensor, to_core_tensor
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.messages import InferRequest, InferResponse, nobody
+from tritonnb.core.messages import Tensor as CoreTensor
+
+
+class GivenInputs(dict[str, CoreTensor]):
+    """The inputs of a request that a model makes; that two have one name is said when it is sent.
+
+    Attributes
+    ----------
+    tensors : sequence of Tensor
+        As the model gave them.
+    twice : str or None
+        A name that several of them have.
+    """
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        super().__init__((each.name(), to_core_tensor(each)) for each in tensors)
+        self.tensors = tensors
+        counts = Counter(each.name() for each in tensors)
+        self.twice = next((name for name, count in counts.items() if count > 1), None)
 
 
 class Call:
@@ -44,8 +65,7 @@ class Call:
             correlation_id=request.correlation_id,
             flags=request.flags,
         )
-        names = [each.name() for each in request.inputs.tensors]  # type: ignore[attr-defined]
-        twice = next((each for each in names if names.count(each) > 1), None)
+        twice = request.inputs.twice if isinstance(request.inputs, GivenInputs) else None
         if twice is not None:
             error = InvalidArgumentError(f"{self._request.id_prefix}input '{twice}' already exists in request")
             self._responded(self._request, InferResponse(error=error))

@@ -19,9 +19,6 @@ from contextlib import aclosing
 from typing import Any
 from urllib.parse import quote_from_bytes
 
-from google.protobuf.message import DecodeError
-from tritonclient.grpc import service_pb2 as pb
-
 from tritonnb.core.errors import Status, TritonError
 from tritonnb.core.messages import InferResponse
 from tritonnb.endpoints.client_errors import client_text
@@ -114,7 +111,7 @@ class FastServer:
 
 
 class _Call:
-    """One RPC; this class is that of those with one request and one response."""
+    """One RPC; this class carries those with one request and one response."""
 
     _streaming = False
 
@@ -215,13 +212,13 @@ class _Call:
             self._run(message)
         except TritonError as error:
             self._fail(error)
-        except (DecodeError, zlib.error):
+        except zlib.error:
             self._finish(INTERNAL, "Exception deserializing request!")
         except Exception as error:
             self._fail(as_triton_error(error))
 
     def _run(self, message: bytes | bytearray) -> None:
-        given = message if self._rpc is None else self._rpc.request.FromString(bytes(message))
+        given = message if self._rpc is None else self._rpc.read(message)
         self._task = self._server.loop.create_task(self._answer(given))
 
     async def _answer(self, given: Any) -> None:
@@ -294,7 +291,6 @@ class _Infer(_Call):
             message = inference.response_bytes(response)
         except Exception as error:
             self._fail(as_triton_error(error))
-            error.__traceback__ = None  # the model's error goes on living, and shall not hold the request
         else:
             self._respond(message)
         inference.sent(final=True)
@@ -327,7 +323,7 @@ class _StreamInfer(_Infer):
             self._task = self._server.loop.create_task(self._converse())
 
     def _run(self, message: bytes | bytearray) -> None:
-        self._requests.put_nowait(pb.ModelInferRequest.FromString(bytes(message)))
+        self._requests.put_nowait(message)
 
     def end(self) -> None:
         """The client sends no more."""

@@ -73,27 +73,27 @@ class GrpcioServer:
         await self._server.stop(drain)
 
     def _handlers(self) -> dict[str, grpc.RpcMethodHandler]:
-        handlers = {HEALTH_PATH: grpc.unary_unary_rpc_method_handler(self._unary(HEALTH))}
+        handlers = {HEALTH_PATH: grpc.unary_unary_rpc_method_handler(self._unary(HEALTH, bytes))}
         for path, rpc in RPCS.items():
-            codec = rpc.request.FromString, rpc.response.SerializeToString
+            codec = None, rpc.response.SerializeToString
             if rpc.name == STREAM_INFER:
                 handlers[path] = grpc.stream_stream_rpc_method_handler(self._stream_infer, *codec)
             elif rpc.name == INFER:
                 handlers[path] = grpc.unary_unary_rpc_method_handler(self._infer, *codec)
             else:
-                handlers[path] = grpc.unary_unary_rpc_method_handler(self._unary(rpc.name), *codec)
+                handlers[path] = grpc.unary_unary_rpc_method_handler(self._unary(rpc.name, rpc.read), *codec)
         return handlers
 
-    def _unary(self, name: str) -> Callable[..., Awaitable[Any]]:
-        async def handle(given: Any, context: Context) -> Any:
+    def _unary(self, name: str, read: Callable[[bytes], Any]) -> Callable[..., Awaitable[Any]]:
+        async def handle(message: bytes, context: Context) -> Any:
             try:
-                return await self._rpcs.call(name, given, _metadata(context))
+                return await self._rpcs.call(name, read(message), _metadata(context))
             except Exception as error:
                 await _abort(context, error)
 
         return handle
 
-    async def _infer(self, given: Any, context: Context) -> Any:
+    async def _infer(self, message: bytes, context: Context) -> Any:
         future: asyncio.Future[InferResponse] = asyncio.get_running_loop().create_future()
 
         def take(inference: Inference, response: InferResponse) -> None:
@@ -101,23 +101,23 @@ class GrpcioServer:
                 future.set_result(response)
 
         try:
-            inference = self._rpcs.infer(given, _metadata(context), take)
+            inference = self._rpcs.infer_bytes(message, _metadata(context), take)
             try:
                 response = await future
             except asyncio.CancelledError:
                 inference.cancel()
                 raise
-            message = inference.message(response)
+            answer = inference.message(response)
         except Exception as error:
             await _abort(context, error)
         if self._compression is not None:
             context.set_compression(self._compression)
         inference.sent(final=True)
-        return message
+        return answer
 
-    async def _stream_infer(self, requests: AsyncIterator[Any], context: Context) -> Any:
+    async def _stream_infer(self, messages: AsyncIterator[bytes], context: Context) -> Any:
         try:
-            stream = self._rpcs.stream(requests, _metadata(context))
+            stream = self._rpcs.stream(messages, _metadata(context))
         except TritonError as error:
             await _abort(context, error)
         if self._compression is not None:

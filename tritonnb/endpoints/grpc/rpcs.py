@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 from tritonclient.grpc import service_pb2 as pb
 
@@ -53,6 +55,19 @@ class Rpc:
     request: Any
     response: Any
 
+    def read(self, message: bytes | bytearray) -> Any:
+        """The request whose message this is.
+
+        Raises
+        ------
+        InternalError
+            If it is none.
+        """
+        try:
+            return self.request.FromString(bytes(message))
+        except DecodeError as error:
+            raise InternalError("Unable to parse request") from error
+
 
 def _rpcs() -> dict[str, Rpc]:
     service = pb.DESCRIPTOR.services_by_name["GRPCInferenceService"]
@@ -67,6 +82,7 @@ def _rpcs() -> dict[str, Rpc]:
 #: By path; the health service apart, whose messages are bytes here.
 RPCS = _rpcs()
 HEALTH_PATH = "/grpc.health.v1.Health/Check"
+_INFER = RPCS["/inference.GRPCInferenceService/ModelInfer"]
 
 
 class Rpcs:
@@ -125,22 +141,20 @@ class Rpcs:
         Raises
         ------
         TritonError
-            If the request is refused at once.
-        google.protobuf.message.DecodeError
-            If it is no message.
+            If the request is refused at once, or is none.
         """
         quick = not (self._engine.tracer.active or self.looks_at_metadata)
         if quick:
             known = Inference.repeat(self._templates, message, take)
             if known is not None:
                 return known
-        inference = self.infer(pb.ModelInferRequest.FromString(bytes(message)), metadata, take)
+        inference = self.infer(_INFER.read(message), metadata, take)
         if quick:
             inference.learn(self._templates, message)
         return inference
 
-    def stream(self, requests: AsyncIterator[Any], metadata: Mapping[str, str]) -> Stream:
-        """Begin a ``ModelStreamInfer``.
+    def stream(self, messages: AsyncIterator[bytes | bytearray], metadata: Mapping[str, str]) -> Stream:
+        """Begin a ``ModelStreamInfer``; a message that is no request ends it, as if the client had no more.
 
         Raises
         ------
@@ -149,7 +163,7 @@ class Rpcs:
         """
         self._admit(STREAM_INFER, metadata)
         errors_end_it = metadata.get(_END_STREAM_ON_ERROR) == "true"
-        return Stream(self._engine, requests, metadata, self._headers(metadata), errors_end_it)
+        return Stream(self._engine, _requests(messages), metadata, self._headers(metadata), errors_end_it)
 
     def _admit(self, name: str, metadata: Mapping[str, str]) -> None:
         if name not in self._restrictions:
@@ -162,6 +176,12 @@ class Rpcs:
         if self._forwarded is None:
             return {}
         return {key: value for key, value in metadata.items() if self._forwarded.search(key)}
+
+
+async def _requests(messages: AsyncIterator[bytes | bytearray]) -> AsyncIterator[Any]:
+    with suppress(InternalError):
+        async for message in messages:
+            yield _INFER.read(message)
 
 
 def as_triton_error(error: Exception) -> TritonError:

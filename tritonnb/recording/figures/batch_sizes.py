@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from tritonnb.recording.figures.palette import BLUE, GREEN, INK, ORANGE, SKY, VERMILION
 from tritonnb.recording.figures.picture import axes_for
 from tritonnb.recording.figures.scale import calm, duration, panel_above, say_nothing_ran
+from tritonnb.scheduling.reasons import counted
 
 if TYPE_CHECKING:
     from tritonnb.recording.recording import Recording
@@ -113,7 +114,7 @@ def _cost_curve(ax: Axes, found: list[SizeCost], places: list[int]) -> None:
     if len(found) > 1:
         best = sweet_spot(found)
         place = found.index(best)
-        label = f"sweet spot: {best.size} {'row' if best.size == 1 else 'rows'}"
+        label = f"sweet spot: {counted(best.size, 'row')}"
         curve.plot(
             place, best.row_ms, marker="*", markersize=14, color=GREEN, markeredgecolor="white", lw=0, label=label
         )

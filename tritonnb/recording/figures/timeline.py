@@ -16,6 +16,7 @@ from tritonnb.recording.figures.palette import BLUE, GREY, INK, LIGHT, NAMES, SK
 from tritonnb.recording.figures.picture import axes_for
 from tritonnb.recording.figures.scale import TimeScale, box, calm, duration, name_lanes, say_nothing_ran, tell_unit
 from tritonnb.recording.figures.waiting import Wait, depth, rows, waits
+from tritonnb.scheduling.reasons import counted
 
 if TYPE_CHECKING:
     from tritonnb.recording.recording import Recording
@@ -30,10 +31,10 @@ _GAP, _WAITING, _DEPTH = 0.4, 1.6, 0.8
 def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     """Draw it; see `Plot.timeline`."""
     instances = rec.instances
-    few = len(rec.requests) <= _FEW
     height = 1.1 + 0.75 * len(instances) + 1.5
     ax = axes_for(ax, height, describe(rec))
     found = waits(rec)
+    few = len(found) <= _FEW
     if not rec.batches and not found:
         return say_nothing_ran(ax)
     scale = TimeScale.of(rec)
@@ -65,11 +66,11 @@ def describe(rec: Recording) -> str:
         return f"Timeline without a batch. {rec.verdict()}"
     _, depths = depth(waits(rec))
     begin, end = rec.span_ns
-    words = f"Timeline of {duration(end - begin)} on {_count(len(rec.instances), 'instance')}. {rec.verdict()}"
-    words += f" At most {_count(max(depths, default=0), 'request')} waited at once."
+    words = f"Timeline of {duration(end - begin)} on {counted(len(rec.instances), 'instance')}. {rec.verdict()}"
+    words += f" At most {counted(max(depths, default=0), 'request')} waited at once."
     if len(rec.batches) <= _FEW:
         told = [
-            f"{_count(each.size, 'row')} on {each.instance} at {(each.exec_start_ns - begin) / 1e6:.1f} ms"
+            f"{counted(each.size, 'row')} on {each.instance} at {(each.exec_start_ns - begin) / 1e6:.1f} ms"
             for each in rec.batches
         ]
         words += f" Batches: {'; '.join(told)}."
@@ -122,7 +123,7 @@ def _label(
     """Write it where it fits; whether in short."""
     requests = len(batch.requests)
     short = f"{requests}/{batch.size}"
-    for text in (f"{_count(requests, 'request')}, {_count(batch.size, 'row')}", short):
+    for text in (f"{counted(requests, 'request')}, {counted(batch.size, 'row')}", short):
         if fits(text, right - left, 7.5):
             told = ax.text(left, top + 0.04, text, fontsize=7.5, color=INK, va="bottom", zorder=3)
             told.set_bbox({"facecolor": "white", "linewidth": 0, "alpha": 0.8, "pad": 0})
@@ -207,7 +208,3 @@ def _legend(rec: Recording, levels: Mapping[int, str], in_short: bool) -> str:
     if levels:
         words += "; " + ", ".join(f"priority {level}: {NAMES[each]}" for level, each in levels.items())
     return words
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
