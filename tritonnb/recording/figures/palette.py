@@ -1,6 +1,7 @@
 """Colours that everybody can tell apart, always beside a label, never alone.
 
-They are Okabe and Ito's, but for the yellow: theirs is lost on white, and on the black that a dark notebook makes of it.
+They are Okabe and Ito's, but for the yellow: theirs is lost on white, and on the black that a dark notebook makes
+of it.
 """
 
 from __future__ import annotations
