@@ -346,7 +346,7 @@ class Server(BackgroundServer):
         Returns
         -------
         Dashboard
-            A widget; its ``close()`` ends it.
+            A widget; until its ``close()``, the same one for every call with the same model.
 
         Raises
         ------
@@ -355,9 +355,9 @@ class Server(BackgroundServer):
         """
         if model is not None:
             _ = self[model]
-        from tritonnb.notebook.dashboard import Dashboard
+        from tritonnb.notebook.dashboard import open_dashboard
 
-        return Dashboard(self, model)
+        return open_dashboard(self, model)
 
     def __repr__(self) -> str:
         from tritonnb.notebook.cards import server_text

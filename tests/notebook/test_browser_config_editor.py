@@ -117,6 +117,9 @@ def test_the_field_under_the_cursor_is_explained(editor: Editor):
     editor.replace("{ }", "{ max_queue_delay_microseconds: ")
     editor.says("How long a request may wait for others")
     assert editor.root.locator(".tnb-help code").inner_text() == "dynamic_batching.max_queue_delay_microseconds"
+    editor.replace("backend", "backend")
+    editor.says("or one of your own")
+    assert editor.root.locator(".tnb-help code").all_inner_texts() == ["backend", "onnxruntime", "pytorch", "python"]
 
 
 def test_the_file_is_saved_and_a_change_from_outside_is_shown(editor: Editor):
@@ -150,6 +153,22 @@ def test_what_is_done_while_a_cell_runs_happens_when_it_ends(editor: Editor):
     with editor.page.busy():
         editor.enter(DELAY, "40")
     editor.has_text("max_queue_delay_microseconds: 40")
+
+
+def test_nothing_can_be_applied_to_a_model_that_is_not_loaded(editor: Editor):
+    editor.enter(DELAY, "50")
+    apply = editor.root.get_by_role("button", name="Apply in place")
+    apply.wait_for()
+    editor.page.execute("server.unload('add_sub')")
+    editor.says("The model has been unloaded")
+    assert apply.is_disabled()
+    editor.enter(DELAY, "60")  # what is typed meanwhile is known when the model is back
+    editor.page.execute("server.load('add_sub')")
+    editor.says("The model is loaded again")
+    editor.click("Apply in place")
+    editor.says("the model was not loaded again")
+    delay = editor.page.execute("print(server['add_sub'].config.dynamic_batching.max_queue_delay_microseconds)")
+    assert delay == "60\n"
 
 
 def test_when_the_server_stops_the_last_state_stays(editor: Editor):

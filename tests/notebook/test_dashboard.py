@@ -108,6 +108,19 @@ def test_another_model_opens_and_what_was_edited_stays(server: Server, dashboard
     assert tabs.children[-2].text.endswith("# mine\n")
 
 
+def test_a_cell_that_runs_again_shows_the_same_dashboard_and_starts_nothing(server: Server, dashboard: Dashboard):
+    threads = set(threading.enumerate())
+    parts(dashboard)[1].value = "identity_fp32"
+    assert server.dashboard("add_sub") is dashboard
+    assert parts(dashboard)[1].value == "add_sub"
+    another = server.dashboard("identity_fp32")
+    assert another is not dashboard
+    another.close()
+    assert server.dashboard("identity_fp32") is not another
+    server.dashboard("identity_fp32").close()
+    assert "tritonnb dashboard" not in {each.name for each in set(threading.enumerate()) - threads}
+
+
 def test_closing_leaves_neither_widgets_nor_threads(server: Server):
     widgets, threads = set(_instances), set(threading.enumerate())
     dashboard = server.dashboard("add_sub")

@@ -61,7 +61,7 @@ def test_only_the_controls_that_mean_something_are_shown(panel: Traffic, server:
     assert "per burst" in descriptions(panel)
     panel.loop.value = "closed loop"
     assert descriptions(panel) == ["clients", "rows each", "over HTTP"]
-    assert "per sequence" in descriptions(server["accumulate"].traffic())
+    assert "requests a sequence" in descriptions(server["accumulate"].traffic())
 
 
 def test_the_figures_follow_without_anybody_asking(panel: Traffic):

@@ -102,7 +102,8 @@ class ConfigEditor(KeepsLastState, anywidget.AnyWidget):
     report : dict
         What is known of ``text``: ``problems``, ``form``, ``effect`` of applying it, ``diff`` to what runs.
     status : dict
-        ``busy``, ``outcome`` and its ``level``; ``file`` and whether it was changed ``outside``; ``ended``.
+        ``busy``, ``outcome`` and its ``level``; ``file`` and whether it was changed ``outside``; whether the model is
+        ``loaded``; ``ended``.
     """
 
     _esm = _STATIC / "config_editor.js"
@@ -117,11 +118,10 @@ class ConfigEditor(KeepsLastState, anywidget.AnyWidget):
         self._handle: ModelHandle | None = model
         self._path = path
         self._file = _Seen.of(self._path)
-        self._loaded = True
         self._running = self._running_config()
         self._failure = self._failure_of_file()
         self._running_text = self._text_of(self._running)
-        status = {"busy": "", "outcome": "", "level": "", "outside": False, "ended": False}
+        status = {"busy": "", "outcome": "", "level": "", "outside": False, "loaded": True, "ended": False}
         super().__init__(
             model=model.name,
             text=self._running_text,
@@ -267,13 +267,12 @@ class ConfigEditor(KeepsLastState, anywidget.AnyWidget):
         try:
             running = self._running_config()
         except TritonError:
-            if self._loaded:
-                self._say("error", _UNLOADED)
-            self._loaded = False
+            if self.status["loaded"]:
+                self.status = {**self.status, "loaded": False, "outcome": _UNLOADED, "level": "error"}
             return
-        if not self._loaded:
-            self._say("", "The model is loaded again.")
-        self._loaded = True
+        if not self.status["loaded"]:
+            self.status = {**self.status, "loaded": True, "outcome": "The model is loaded again.", "level": ""}
+            self.report = self._report(self.text)
         if running != self._running:
             self._failure = self._failure_of_file()
             untouched = self.text == self._running_text

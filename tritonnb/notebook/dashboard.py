@@ -13,6 +13,7 @@ import queue
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
+from weakref import WeakKeyDictionary
 
 import ipywidgets as widgets
 
@@ -30,6 +31,19 @@ if TYPE_CHECKING:
 
 _EVERY_S = 0.25
 W = TypeVar("W", ConfigEditor, Traffic)
+
+#: The dashboards that are open, by server and the model that was asked for.
+_open: WeakKeyDictionary[Server, dict[str | None, Dashboard]] = WeakKeyDictionary()
+
+
+def open_dashboard(server: Server, model: str | None = None) -> Dashboard:
+    """A dashboard that opens a model; the same one as long as it is not closed, so that a cell may run again."""
+    dashboards = _open.setdefault(server, {})
+    if model not in dashboards:
+        dashboards[model] = Dashboard(server, model)
+    elif model is not None:
+        dashboards[model].show(model)
+    return dashboards[model]
 
 
 class Dashboard(KeepsLastState, widgets.VBox):  # type: ignore[misc]
@@ -72,8 +86,13 @@ class Dashboard(KeepsLastState, widgets.VBox):  # type: ignore[misc]
         self._choice.observe(lambda change: self._jobs.put(self._open_chosen), "value")
         self._thread.start()
 
+    def show(self, model: str) -> None:
+        """Open a model."""
+        self._choice.value = model
+
     def close(self) -> None:
         """Take the dashboard away; server and models go on."""
+        self._forget()
         self._jobs.put(None)
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join()
@@ -81,6 +100,12 @@ class Dashboard(KeepsLastState, widgets.VBox):  # type: ignore[misc]
         for each in (*self._own, self._live, self._card, self._choice, self._statistics, self._tabs):
             each.close()
         super().close()
+
+    def _forget(self) -> None:
+        """The next call makes another one."""
+        opened = _open.get(self._server, {})
+        for model in [model for model, each in opened.items() if each is self]:
+            del opened[model]
 
     def last_state(self) -> str:
         """Server, model and configuration as they were last."""
@@ -99,6 +124,7 @@ class Dashboard(KeepsLastState, widgets.VBox):  # type: ignore[misc]
                 return
             with contextlib.suppress(TritonError, RuntimeError):  # unloaded, or stopped, meanwhile
                 job()
+        self._forget()
         self._choice.disabled = True
         self._card.value = f"<p><b>The server has been stopped.</b> This is how it was last.</p>{self._card.value}"
         self.keep_last_state(at_once=True)

@@ -88,7 +88,12 @@ class Traffic(KeepsLastState, ipywidgets.VBox):  # type: ignore[misc]
             1, min=1, max=max(1, model.served.spec.max_batch_size), description="rows each", layout=_NARROW
         )
         self.sequence_length = ipywidgets.BoundedIntText(
-            SEQUENCE_LENGTH, min=1, max=100_000, description="per sequence", layout=_NARROW
+            SEQUENCE_LENGTH,
+            min=1,
+            max=100_000,
+            description="requests a sequence",
+            layout={"width": "14em"},
+            style={"description_width": "initial"},
         )
         self.http = ipywidgets.Checkbox(False, description="over HTTP", indent=False)
         self.status = ipywidgets.HTML(_IDLE)

@@ -14,6 +14,11 @@ function make(tag, properties = {}, ...children) {
   return node;
 }
 
+// Words with `code` among them.
+function marked(words) {
+  return words.split("`").map((each, place) => (place % 2 ? make("code", {}, each) : each));
+}
+
 // --- the text -----------------------------------------------------------------------------------
 
 function kindOf(match, rest) {
@@ -105,7 +110,7 @@ function createCode(model, onEdit) {
     }
     const values = field.values ? ` One of ${field.values.join(", ")}.` : "";
     help.replaceChildren(
-      make("code", {}, path.map(([, each]) => each).join(".")), ` (${field.type}) `, `${field.help}${values}`,
+      make("code", {}, path.map(([, each]) => each).join(".")), ` (${field.type}) `, ...marked(field.help), values,
     );
   }
 
@@ -196,7 +201,7 @@ function createForm(model, onSet) {
           control.addEventListener("change", commit);
           control.addEventListener("keydown", (event) => { if (event.key === "Enter") commit(); });
           const [message, name] = field.help.split(/\.(?=[^.]*$)/);
-          const title = model.get("schema")[message]?.[name]?.help ?? "";
+          const title = model.get("schema")[message]?.[name]?.help.replaceAll("`", "") ?? "";
           const unit = field.unit ? make("span", { class: "tnb-unit" }, field.unit) : null;
           return make("label", { class: "tnb-row", title }, make("span", {}, field.label), control, unit);
         });
@@ -286,12 +291,12 @@ function render({ model, el }) {
 
   function drawButtons() {
     const report = model.get("report");
-    const { busy, ended, file: path } = model.get("status");
+    const { busy, loaded, ended, file: path } = model.get("status");
     const known = report.text === code.input.value;
     const [words, title] = APPLY[(known && report.effect) || ""];
     apply.textContent = words;
     apply.title = title;
-    apply.disabled = ended || busy || !known || !report.effect || report.effect === "unchanged";
+    apply.disabled = ended || busy || !loaded || !known || !report.effect || report.effect === "unchanged";
     revert.disabled = ended || busy || (known && !report.diff?.length);
     save.hidden = !path;
     save.disabled = ended || busy || !known || !report.effect;

@@ -1,9 +1,13 @@
-"""Colours that everybody can tell apart (Okabe and Ito's), always beside a label, never alone."""
+"""Colours that everybody can tell apart, always beside a label, never alone.
+
+They are Okabe and Ito's, but for the yellow: theirs is lost on white, and on the black that a dark notebook makes
+of it.
+"""
 
 from __future__ import annotations
 
 BLUE, ORANGE, GREEN, PINK, SKY, VERMILION, YELLOW = (
-    "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442",
+    "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#CCBB44",
 )  # fmt: skip
 INK, GREY, LIGHT = "#222222", "#767676", "#D9D9D9"
 

@@ -30,7 +30,7 @@ _FEW = 12
 def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     """Draw it; see `Plot.steps`."""
     alt, lanes = describe(rec), _lanes(rec)
-    ax = axes_for(ax, 0.9 + 0.5 * len(lanes), alt)
+    ax = axes_for(ax, 0.9 + 0.7 * len(lanes), alt)
     if not lanes:
         return say_nothing_ran(ax)
     scale = TimeScale.of(rec)

@@ -1,6 +1,6 @@
 // Two surfaces with the same few strokes: a canvas to look at, and SVG text to keep.
 
-const PALETTE = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442"];
+const PALETTE = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#CCBB44"];
 const colourOf = (number) => PALETTE[((number % PALETTE.length) + PALETTE.length) % PALETTE.length];
 
 // On dark paper the dark ones are hard to tell from it.
