@@ -7,9 +7,10 @@ import threading
 from collections.abc import Iterator
 
 from tritonnb.backends.python.host import Host
+from tritonnb.backends.python.parameters import unsendable
 from tritonnb.backends.python.response import InferenceResponse, from_core
-from tritonnb.core.errors import InvalidArgumentError, TritonError
-from tritonnb.core.messages import InferRequest, InferResponse, nobody
+from tritonnb.core.errors import InvalidArgumentError, TritonError, UnsupportedError
+from tritonnb.core.messages import LONGEST_CORRELATION_ID, InferRequest, InferResponse, nobody
 
 
 class Call:
@@ -44,10 +45,8 @@ class Call:
             correlation_id=request.correlation_id,
             flags=request.flags,
         )
-        names = [each.name() for each in request.inputs.tensors]  # type: ignore[attr-defined]
-        twice = next((each for each in names if names.count(each) > 1), None)
-        if twice is not None:
-            error = InvalidArgumentError(f"{self._request.id_prefix}input '{twice}' already exists in request")
+        error = _fault(request)
+        if error is not None:
             self._responded(self._request, InferResponse(error=error))
             return
         assert host.server is not None
@@ -105,6 +104,18 @@ class Call:
         if error is None or request.accepted_by is not None:
             return None
         return f"Model {self._model_name} - Error when running inference: {error.message}"
+
+
+def _fault(request: InferRequest) -> TritonError | None:
+    """What is wrong with a request before any model sees it."""
+    correlation_id = request.correlation_id
+    if isinstance(correlation_id, str) and len(correlation_id.encode()) > LONGEST_CORRELATION_ID:
+        return UnsupportedError(f"string correlation ID cannot be longer than {LONGEST_CORRELATION_ID} characters")
+    names = [each.name() for each in request.inputs.tensors]  # type: ignore[attr-defined]
+    twice = next((each for each in names if names.count(each) > 1), None)
+    if twice is not None:
+        return InvalidArgumentError(f"{request.id_prefix}input '{twice}' already exists in request")
+    return unsendable(request.parameters)
 
 
 class ResponseIterator:
