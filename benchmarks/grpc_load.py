@@ -26,13 +26,13 @@ _END_STREAM, _END_HEADERS, _ACK = 1, 4, 1
 _BIG_WINDOW = 2**31 - 1
 
 
-def encoded_request(model: str, width: int = 16) -> bytes:
-    """A message of gRPC: one FP32 tensor [1, width]."""
+def encoded_request(model: str) -> bytes:
+    """A message of gRPC: one FP32 tensor [1, 16]."""
     request = pb.ModelInferRequest(model_name=model)
     given = request.inputs.add(name="INPUT0", datatype="FP32")
-    given.shape.extend([1, width])
+    given.shape.extend([1, 16])
     request.outputs.add(name="OUTPUT0")
-    request.raw_input_contents.append(np.arange(width, dtype=np.float32).tobytes())
+    request.raw_input_contents.append(np.arange(16, dtype=np.float32).tobytes())
     message = request.SerializeToString()
     return struct.pack(">BI", 0, len(message)) + message
 

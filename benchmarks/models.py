@@ -4,6 +4,8 @@ The yardstick is the best rate, in rows a second, that an ONNX Runtime session r
 any batch size, with the session options of the served model: called by one thread, and called by as many
 threads at once as the model has instances, which is what the server must be held against. Beside it
 the best at sizes that 32 clients of one row can fill; clients that ask for more rows at once can fill any.
+A first look at each size says which is best. The bare session and the server then take turns, each for the
+same time, and the shares are medians of the rounds: the best of many short looks would only be the luckiest.
 The models are served as one would tune them. Two instances keep both cores busy only while batches wait, so a model
 that gains nothing from large ones (`magika`) gets small ones; where size pays (`dense`), a delay lets batches fill.
 """
@@ -11,8 +13,10 @@ that gains nothing from large ones (`magika`) gets small ones; where size pays (
 from __future__ import annotations
 
 import re
+import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -39,46 +43,45 @@ TUNED = {
 def models(scratch: Path, seconds: int, rounds: int) -> dict[str, Any]:
     """Both models; target 90 % of the bare session's best."""
     random = np.random.default_rng(0)
-    dense = random.random((1, 2048), dtype=np.float32)
-    magika = random.integers(0, 256, (1, 2048), dtype=np.int32)
-    return {
-        "dense": _measure("dense", "INPUT", "OUTPUT", dense, scratch, seconds),
-        "magika": _measure("magika", "bytes", "target_label", magika, scratch, seconds),
+    given = {
+        "dense": ("INPUT", "OUTPUT", random.random((1, 2048), dtype=np.float32)),
+        "magika": ("bytes", "target_label", random.integers(0, 256, (1, 2048), dtype=np.int32)),
     }
+    found: dict[str, Any] = {}
+    for model, (name, output, row) in given.items():
+        bare = Bare(model, name, row)
+        for rows in TUNED[model]:
+            datatype = "FP32" if row.dtype == np.float32 else "INT32"
+            request = Request.of(model, name, np.repeat(row, rows, axis=0), output, datatype)
+            found[f"{model}, {rows} rows"] = _turns(model, rows, request, bare, scratch, seconds, rounds)
+    return found
 
 
-def _measure(
-    model: str, name: str, output: str, row: np.ndarray[Any, Any], scratch: Path, seconds: int
-) -> dict[str, Any]:
-    before = {threads: _rates(model, name, row, threads) for threads in (1, INSTANCES)}
-    datatype = "FP32" if row.dtype == np.float32 else "INT32"
-    served = {}
-    for rows in TUNED[model]:
-        request = Request.of(model, name, np.repeat(row, rows, axis=0), output, datatype)
-        with servers.tritonnb(_tuned(model, rows, scratch), model) as url:
-            wrk(url, request, CLIENTS, 2, scratch)
-            served[rows] = wrk(url, request, CLIENTS, seconds, scratch)
-    raw = {
-        threads: {size: max(rate, rates[size]) for size, rate in _rates(model, name, row, threads).items()}
-        for threads, rates in before.items()
+def _turns(
+    model: str, rows: int, request: Request, bare: Bare, scratch: Path, seconds: int, rounds: int
+) -> dict[str, float]:
+    """The bare session and the server in turn, for clients that ask for some rows at once."""
+    yardsticks = {
+        f"{threads} threads, batches of {size}": (threads, size)
+        for threads in (1, INSTANCES)
+        for most in (CLIENTS * rows, SIZES[-1])
+        for size in [bare.best(threads, most)]
     }
-    return {f"rows_{rows}": _compare(model, rows, measured, raw) for rows, measured in served.items()}
-
-
-def _compare(model: str, rows: int, served: Measured, raw: dict[int, dict[int, float]]) -> dict[str, float]:
-    """What was served to clients that ask for some rows at once, against the bare session."""
-    rate, clients = served.rate * rows, f"{CLIENTS} clients, {rows} rows a request"
-    print(f"{model}: {rate:.0f} rows/s to {clients} (p50 {served.p50:.1f} ms, p99 {served.p99:.1f} ms)")
-    found = {"served": rate, "p50_ms": served.p50, "p99_ms": served.p99}
-    for threads, rates in raw.items():
-        best = max(rates, key=rates.__getitem__)
-        fillable = max(each for size, each in rates.items() if size <= CLIENTS * rows)
-        print(
-            f"  {rate / rates[best]:.0%} of the bare session's best on {threads} threads, {rates[best]:.0f} at batches "
-            f"of {best}; {rate / fillable:.0%} of its best at batches up to {CLIENTS * rows}, {fillable:.0f}"
-        )
-        found |= {f"raw_{threads}": rates[best], f"share_{threads}": rate / rates[best]}
-        found[f"share_fillable_{threads}"] = rate / fillable
+    served: list[Measured] = []
+    rates: dict[str, list[float]] = {each: [] for each in yardsticks}
+    with servers.tritonnb(_tuned(model, rows, scratch), model) as url:
+        wrk(url, request, CLIENTS, 2, scratch)
+        for _ in range(rounds):
+            for name, (threads, size) in yardsticks.items():
+                rates[name].append(bare.rate(threads, size, seconds))
+            served.append(wrk(url, request, CLIENTS, seconds, scratch))
+    rate, p50, p99 = (statistics.median(each) for each in zip(*map(astuple, served), strict=True))
+    print(f"{model}: {rate * rows:.0f} rows/s to {CLIENTS} clients of {rows} rows (p50 {p50:.1f} ms, p99 {p99:.1f} ms)")
+    found = {"served": rate * rows, "p50_ms": p50, "p99_ms": p99}
+    for name, several in rates.items():
+        share = statistics.median(each.rate * rows / once for each, once in zip(served, several, strict=True))
+        print(f"  {share:.0%} of the bare session on {name}: {statistics.median(several):.0f} rows/s")
+        found[name] = share
     return found
 
 
@@ -96,23 +99,31 @@ def _tuned(model: str, rows: int, scratch: Path) -> Path:
     return repository
 
 
-def _rates(model: str, name: str, row: np.ndarray[Any, Any], threads: int) -> dict[int, float]:
-    """Rows a second of the bare session, called by some threads at once, by batch size."""
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = ort.InferenceSession(REPOSITORY / model / "1" / "model.onnx", options)
+class Bare:
+    """The session without a server, called by some threads at once with batches of one size."""
 
-    def rate(batch: dict[str, np.ndarray[Any, Any]]) -> float:
-        count, begin = 0, time.perf_counter()
-        while time.perf_counter() < begin + 1:
-            session.run(None, batch)
-            count += len(batch[name])
-        return count / (time.perf_counter() - begin)
+    def __init__(self, model: str, name: str, row: np.ndarray[Any, Any]) -> None:
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = 1
+        self._session = ort.InferenceSession(REPOSITORY / model / "1" / "model.onnx", options)
+        self._name, self._row = name, row
+        self._looks = {(threads, size): self.rate(threads, size, 1) for threads in (1, INSTANCES) for size in SIZES}
 
-    rates: dict[int, float] = {}
-    with ThreadPoolExecutor(threads) as pool:
-        for size in SIZES:
-            batch = {name: np.repeat(row, size, axis=0)}
-            session.run(None, batch)
-            rates[size] = sum(pool.map(rate, [batch] * threads))
-    return rates
+    def best(self, threads: int, most: int) -> int:
+        """The best of the batch sizes that are not over ``most``."""
+        return max((size for size in SIZES if size <= most), key=lambda size: self._looks[threads, size])
+
+    def rate(self, threads: int, size: int, seconds: float) -> float:
+        """Rows a second."""
+        batch = {self._name: np.repeat(self._row, size, axis=0)}
+        self._session.run(None, batch)
+
+        def run(_: int) -> float:
+            count, begin = 0, time.perf_counter()
+            while time.perf_counter() < begin + seconds:
+                self._session.run(None, batch)
+                count += size
+            return count / (time.perf_counter() - begin)
+
+        with ThreadPoolExecutor(threads) as pool:
+            return sum(pool.map(run, range(threads)))

@@ -110,7 +110,7 @@ def _from_numpy(model: str, wanted: TensorSpec, value: npt.ArrayLike) -> npt.NDA
     what = f"input '{wanted.name}' of model '{model}' is {datatype.name}"
     if value is None:
         raise InvalidArgumentError(f"{what}, and None is no array")
-    # Lists are converted; arrays, whosesoever they are, have a datatype already. None has NumPy's for BF16.
+    # Lists are converted; arrays, of any library, have a datatype already. For BF16 NumPy has none.
     has_datatype = hasattr(value, "__array__") and datatype is not BF16
     given = np.dtype(np.float32) if datatype is BF16 else datatype.numpy
     try:

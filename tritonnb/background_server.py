@@ -28,28 +28,34 @@ class BackgroundServer:
     ----------
     options : EngineOptions
     listen : ListenOptions
-
-    Attributes
-    ----------
-    engine : Engine
-        The server without its wire; touched only on the server's loop (`call`, `run`).
-    endpoints : Endpoints
-        The ports it is reached by.
-    submitter : Submitter
-        The door for requests of this process.
     """
 
     def __init__(self, options: EngineOptions, listen: ListenOptions) -> None:
         self._background = BackgroundLoop()
-        self.engine = Engine(options)
-        self.submitter = Submitter(self.engine, self._background.loop)
-        self.endpoints = Endpoints()
-        self._finalizer = weakref.finalize(self, _stop, self._background, self.engine, self.endpoints)
+        self._engine = Engine(options)
+        self._submitter = Submitter(self._engine, self._background.loop)
+        self._endpoints = Endpoints()
+        self._finalizer = weakref.finalize(self, _stop, self._background, self._engine, self._endpoints)
         try:
-            self.run(_start(self.engine, self.endpoints, listen))
+            self.run(_start(self._engine, self._endpoints, listen))
         except BaseException:
             self.stop()
             raise
+
+    @property
+    def engine(self) -> Engine:
+        """The server without its wire; touched only on the server's loop (`call`, `run`)."""
+        return self._engine
+
+    @property
+    def endpoints(self) -> Endpoints:
+        """The ports it is reached by."""
+        return self._endpoints
+
+    @property
+    def submitter(self) -> Submitter:
+        """The door for requests of this process."""
+        return self._submitter
 
     @property
     def alive(self) -> bool:

@@ -6,6 +6,7 @@ import argparse
 import gc
 import json
 import logging
+import os
 import signal
 import socket
 import sys
@@ -25,8 +26,24 @@ from tritonnb.telemetry.perfetto import to_perfetto
 logger = logging.getLogger("tritonnb")
 
 
+#: The exit status of a program that the signal SIGPIPE ends, as shells give it.
+_CUT_OFF = 128 + 13
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit status."""
+    try:
+        try:
+            return _run(arguments)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:  # ``tritonnb doctor | head -1``: its reader has what it wanted
+        # What is still in the buffer goes nowhere, or else the interpreter would complain of it at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _CUT_OFF
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     parser = FlagParser(prog="tritonnb", description="An NVIDIA-Triton-compatible inference server.")
     parser.add_argument("--version", action="version", version=VERSION)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -51,6 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _models(options.directory)
         if options.command == "trace":
             return _trace(options.files, options.output)
+    except BrokenPipeError:
+        raise
     except (OSError, TritonError) as error:
         print(error, file=sys.stderr)
         return 1

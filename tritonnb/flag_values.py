@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from tritonnb.endpoints.grpc.rpcs import PROTOCOLS
 from tritonnb.scheduling.rate_limiter import Resource
+from tritonnb.telemetry.log_settings import FORMATS
 
 T = TypeVar("T")
 _TRUE, _FALSE = ("true", "on", "1"), ("false", "off", "0")
@@ -64,7 +65,7 @@ def choice(flag: str, *values: str) -> Callable[[str], str]:
 
 def log_format(text: str) -> str:
     """``default`` or ``ISO8601``."""
-    if text not in ("default", "ISO8601"):
+    if text not in FORMATS:
         raise argparse.ArgumentTypeError("invalid argument for --log-format")
     return text
 

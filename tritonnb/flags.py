@@ -344,17 +344,17 @@ def _restrictions(kind: str, groups: Sequence[list[tuple[str, str, str]]]) -> tu
 
 
 def _metrics_options(options: argparse.Namespace) -> MetricsOptions:
-    settings = dict(options.metrics_config)
-    chosen: dict[str, Any] = {
-        name: values.boolean(settings.pop(name))
-        for name in ("counter_latencies", "summary_latencies", "histogram_latencies")
-        if name in settings
-    }
-    if "summary_quantiles" in settings:
-        pairs = settings.pop("summary_quantiles").split(",")
-        chosen["quantiles"] = tuple(float(each.partition(":")[0]) for each in pairs)
-    if settings:
-        raise InvalidArgumentError(f"Invalid metrics configuration key '{min(settings)}' specified")
+    chosen: dict[str, Any] = {}
+    for name, value in options.metrics_config:
+        try:
+            if name in ("counter_latencies", "summary_latencies", "histogram_latencies"):
+                chosen[name] = values.boolean(value)
+            elif name == "summary_quantiles":
+                chosen["quantiles"] = tuple(values.number(each.partition(":")[0]) for each in value.split(","))
+            else:
+                raise InvalidArgumentError(f"Invalid metrics configuration key '{name}' specified")
+        except argparse.ArgumentTypeError as error:
+            raise InvalidArgumentError(f'Bad option: "--metrics-config {name}".\n{error}') from None
     return MetricsOptions(options.allow_cpu_metrics, options.allow_gpu_metrics, **chosen)
 
 

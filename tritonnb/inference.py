@@ -111,16 +111,19 @@ class Collector:
     ``done`` is called once, on the server's loop.
     """
 
-    __slots__ = ("_done", "responses")
+    __slots__ = ("_done", "_errors", "_responses")
 
     def __init__(self, done: Callable[[], None]) -> None:
-        self.responses: list[InferResponse] = []
+        self._responses: list[InferResponse] = []
+        self._errors: list[TritonError] = []
         self._done = done
 
     def respond(self, request: InferRequest, response: InferResponse) -> None:
         """Take one response."""
-        if not response.empty:
-            self.responses.append(response)
+        if response.error is not None:
+            self._errors.append(response.error)
+        elif not response.empty:
+            self._responses.append(response)
         if response.final:
             self._done()
 
@@ -132,10 +135,9 @@ class Collector:
         TritonError
             The first error among the responses.
         """
-        for response in self.responses:
-            if response.error is not None:
-                raise response.error
-        return [{each.name: _to_numpy(each) for each in response.outputs} for response in self.responses]
+        if self._errors:
+            raise self._errors.pop(0)  # it will hold this frame, which must not hold it
+        return [{each.name: _to_numpy(each) for each in response.outputs} for response in self._responses]
 
 
 def infer(submitter: Submitter, request: InferRequest) -> list[Outputs]:

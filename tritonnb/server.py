@@ -77,13 +77,6 @@ class Server(BackgroundServer):
     **engine_options
         Others of `EngineOptions`: ``cache_config``, ``rate_limit``, ``trace``, ``log``, …
 
-    Attributes
-    ----------
-    engine : Engine
-        The server without its wire; touched only on the server's loop (`call`, `run`).
-    endpoints : Endpoints
-        The ports it is reached by.
-
     Examples
     --------
     >>> with Server() as server:  # doctest: +SKIP

@@ -13,6 +13,7 @@ from tornado import httputil, web
 
 from tests.endpoints.served import Client
 from tests.endpoints.test_connection import ANSWER, REQUEST, UNKNOWN, Loop, Peer
+from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.endpoints.http import request_parser
 from tritonnb.endpoints.http.exchange import LightHeaders
 from tritonnb.endpoints.http.transport import FastServer, Server, TornadoServer, make_server
@@ -283,7 +284,7 @@ def test_the_best_server_there_is_is_chosen(monkeypatch: pytest.MonkeyPatch):
             assert type(make_server(kind, Acting(respond), max_body_size=1)) is chosen
         monkeypatch.setattr("tritonnb.endpoints.http.transport.AVAILABLE", False)
         assert type(make_server("auto", Acting(respond), max_body_size=1)) is TornadoServer
-        with pytest.raises(ValueError, match="'auto', 'fast' or 'tornado'"):
+        with pytest.raises(InvalidArgumentError, match="'auto', 'fast' or 'tornado'"):
             make_server("slow", Acting(respond), max_body_size=1)
 
     asyncio.run(scenario())

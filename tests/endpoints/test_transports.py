@@ -145,6 +145,27 @@ def test_a_method_that_nobody_knows_is_refused_by_the_route(transport: str, meth
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("method", ["OPTIONS", "GET", "POST"])
+def test_the_whole_server_is_a_target_that_has_no_route(transport: str, method: str):
+    async def scenario() -> None:
+        async with running(transport=transport) as server:
+            request = f"{method} * HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
+            assert (await server.ask(request.encode()))[0] == 404
+
+    asyncio.run(scenario())
+
+
+def test_a_tab_before_a_value_is_space(transport: str):
+    async def scenario() -> None:
+        async with running(transport=transport) as server:
+            asked = infer(1).replace(b"Content-Length: ", b"Content-Length:\t").replace(b"Host: ", b"Host: \t")
+            assert b"\t" in asked
+            for _ in range(2):  # the second time it is a head that was read before
+                assert (await server.ask(asked))[2] == echoed(1)
+
+    asyncio.run(scenario())
+
+
 def test_a_client_that_goes_away_cancels_its_request(transport: str):
     async def scenario() -> None:
         async with running(transport=transport) as server:

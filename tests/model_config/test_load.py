@@ -41,7 +41,6 @@ def test_a_syntax_error_tells_where_it_is_and_hides_it_from_clients(model):
     error = caught.value
     assert error.status is Status.INTERNAL
     assert error.client_message == "failed to load 'm', failed to poll from model repository"
-    assert (error.line, error.column) == (2, 17)
     assert error.log_lines == [
         "Error parsing text-format inference.ModelConfig: 2:17: Expected integer, got: many",
         f"Poll failed for model directory 'm': failed to read text proto from {model}/config.pbtxt",
@@ -53,12 +52,6 @@ def test_a_broken_rule_tells_its_cause_and_hides_it_from_clients(model):
     with pytest.raises(ConfigError, match="'max_batch_size' must be non-negative value for m") as caught:
         load_config(model, "m")
     assert caught.value.client_message == "failed to load 'm', failed to poll from model repository"
-    assert caught.value.line is None
-
-
-def test_positions_of_the_file_come_with_the_configuration(model):
-    write(model / "config.pbtxt", 'backend: "python"\nmax_batch_size: 8\n')
-    assert load_config(model, "m").positions["max_batch_size"] == (2, 1)
 
 
 def test_an_override_replaces_the_file_which_is_not_even_read(model):

@@ -8,10 +8,13 @@ from collections.abc import Iterator
 import pytest
 
 import tritonnb as tnb
+from tritonnb.notebook import batch_view
 from tritonnb.notebook.batch_view import BatchView, LiveBatchView
 from tritonnb.notebook.feed import BURST, MOST_BATCHES
 from tritonnb.notebook.told import TICKS
 from tritonnb.server import Server
+
+WHOLE = {"sequence_start": True, "sequence_end": True}
 
 
 @pytest.fixture
@@ -130,6 +133,36 @@ def test_a_view_follows_the_model_to_another_scheduler(server, watched):
     assert view.history["meta"]["batcher"] == "none"
 
 
+def test_of_a_long_backlog_the_first_are_told_and_the_others_counted(server, monkeypatch):
+    monkeypatch.setattr(batch_view, "MOST_PENDING", 1)
+
+    @server.model(max_batch_size=1, sequence_batching={"direct": {}, "max_sequence_idle_microseconds": 60_000_000})
+    def remembers(X: tnb.FP32[1]) -> tnb.FP32[1]:
+        return X
+
+    def send(sequence: int, **flags: bool) -> None:
+        server["remembers"](X=[[1]], sequence_id=sequence, **flags)
+
+    def seen() -> dict:
+        return server.call(view._look)["seen"]
+
+    send(1, sequence_start=True)
+    view = server["remembers"].watch()
+    one, other = (threading.Thread(target=send, args=[each], kwargs=WHOLE) for each in (2, 3))
+    one.start()
+    while not seen()["backlog"]:
+        pass
+    other.start()
+    while not seen()["behind"]:
+        pass
+    assert (seen()["backlog"], seen()["behind"]) == ([2], 1)
+    send(1, sequence_end=True)
+    one.join()
+    other.join()
+    assert (seen()["backlog"], seen()["behind"]) == ([], 0)
+    view.close()
+
+
 def test_a_recording_opens_in_the_same_view():
     rec = tnb.simulate('name: "m" max_batch_size: 8 dynamic_batching { }', [(0, 4), (1, 2), (2, 2)], tnb.fixed(5))
     view = rec.view()
@@ -139,6 +172,12 @@ def test_a_recording_opens_in_the_same_view():
     assert view.svg().startswith("<svg role=")
     assert rec.plot.alt("timeline") in view.svg()
     assert view.last_state().startswith(f'<img alt="{rec.plot.alt("timeline")}"')
+
+
+def test_a_recording_shows_everything_that_was_refused():
+    config = 'name: "m" max_batch_size: 1 dynamic_batching { default_queue_policy { max_queue_size: 2 } }'
+    rec = tnb.simulate(config, [(at, 1) for at in range(300)], tnb.fixed(10))
+    assert len(rec.view().history["refused"]) == len(rec.refused) > 200
 
 
 def test_a_recording_of_several_models_asks_which():

@@ -16,7 +16,7 @@ from ipywidgets.widgets.widget import _instances
 
 from tritonnb.core.errors import UnavailableError
 from tritonnb.notebook.batch_view import LiveBatchView
-from tritonnb.notebook.config_editor import edit_config
+from tritonnb.notebook.config_editor import edit_config, is_open
 from tritonnb.notebook.dashboard import Dashboard
 from tritonnb.notebook.traffic import Traffic
 from tritonnb.server import Server
@@ -78,6 +78,23 @@ def test_it_follows_the_list_of_models(server: Server, dashboard: Dashboard):
     server.load("string_upper")
     until(choice, "options", lambda: "string_upper" in choice.options)
     assert choice.value == "add_sub"
+
+
+def test_a_model_that_comes_leaves_the_one_that_is_open_alone(server: Server):
+    dashboard = server.dashboard("identity_fp32")
+    _, choice, tabs = parts(dashboard)
+    live, editor, _ = tabs.children
+    watched = live.children[-1]
+    server.load("accumulator")
+    until(choice, "options", lambda: choice.options == ("accumulator", "add_sub", "identity_fp32"))
+    settled = threading.Event()
+    dashboard._jobs.put(settled.set)
+    assert settled.wait(60)
+    assert choice.value == "identity_fp32"
+    assert live.children[-1] is watched
+    assert not is_open(server["accumulator"])
+    assert tabs.children[1] is editor
+    dashboard.close()
 
 
 def test_another_model_opens_and_what_was_edited_stays(server: Server, dashboard: Dashboard):

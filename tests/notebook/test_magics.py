@@ -11,6 +11,8 @@ import pytest
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
+import tritonnb as tnb
+
 EXAMPLES = Path(__file__).parents[2] / "model_repository"
 
 MODEL = """
@@ -75,6 +77,19 @@ def test_the_cell_is_saved_when_that_is_asked_for(shell: InteractiveShell, confi
     assert file.read_text() == cell
 
 
+def test_what_cannot_be_saved_is_not_applied_either(shell: InteractiveShell):
+    server = shell.user_ns["server"]
+
+    @server.model(max_batch_size=8)
+    def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+        return X * 2
+
+    cell = server["double"].config.text.replace("max_batch_size: 8", "max_batch_size: 4")
+    with pytest.raises(UsageError, match="comes from no repository"):
+        shell.run_cell_magic("config", "double --save", cell)
+    assert server["double"].config.max_batch_size == 8
+
+
 def test_a_mistake_is_shown_with_its_line(shell: InteractiveShell, config: str):
     with pytest.raises(UsageError) as error:
         shell.run_cell_magic("config", "add_sub", config.replace("max_batch_size", "max_batchsize"))
@@ -99,9 +114,20 @@ def test_a_python_model_that_fails_to_load_says_why(shell: InteractiveShell):
         shell.run_cell_magic("model_py", "broken", "def execute(:")
 
 
+@pytest.mark.parametrize("name", [".", "..", "a/b", "''"])
+def test_a_python_model_stays_inside_of_its_repository(shell: InteractiveShell, name: str):
+    with pytest.raises(UsageError, match="no name for a model"):
+        shell.run_cell_magic("model_py", name, MODEL)
+
+
 @pytest.mark.parametrize(
     ("line", "complaint"),
-    [("", "required"), ("begin", "invalid choice"), ("start --port x", "invalid int value")],
+    [
+        ("", "required"),
+        ("begin", "invalid choice"),
+        ("start --port x", "invalid int value"),
+        ("start 'half", "No closing quotation"),
+    ],
 )
 def test_a_wrong_line_gets_the_usage(shell: InteractiveShell, line: str, complaint: str):
     with pytest.raises(UsageError, match=complaint):

@@ -95,6 +95,20 @@ def test_what_cannot_be_sent_is_said(server: Server):
     panel.close()
 
 
+def test_traffic_that_breaks_off_says_why_and_can_be_sent_again(panel: Traffic, monkeypatch: pytest.MonkeyPatch):
+    def break_off(load: tnb.Load, asked: object) -> None:
+        raise ValueError("<no luck>")
+
+    over = threading.Event()
+    panel.status.observe(lambda change: "The traffic ended" in change["new"] and over.set(), "value")
+    monkeypatch.setattr(tnb.Load, "_open_loop", break_off)
+    panel.running.value = True
+    assert over.wait(60)
+    assert "&lt;no luck&gt;" in panel.status.value
+    assert not panel.running.value
+    assert panel.running.description == "Send"
+
+
 def test_sequences_are_sent_to_a_stateful_model(server: Server):
     panel = server["accumulate"].traffic()
     panel.running.value = True

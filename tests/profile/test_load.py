@@ -8,6 +8,7 @@ import sys
 import threading
 import traceback
 from collections import Counter
+from pathlib import Path
 from queue import SimpleQueue
 
 import numpy as np
@@ -15,7 +16,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import tritonnb as tnb
-from tests.profile.conftest import Gate
+from tests.profile.conftest import MODELS, Gate
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
 from tritonnb.profile.load import Load
 from tritonnb.profile.result import INTENDED
@@ -85,6 +86,35 @@ def test_a_stateful_model_gets_sequences_of_ten_unless_told_otherwise(server: Se
     assert result.recording is not None
     sent = result.recording.arrivals()
     assert max(Counter(each.sequence_id for each in sent).values()) == 10
+
+
+ENSEMBLE = """
+platform: "ensemble"
+max_batch_size: 4
+input { name: "INPUT0" data_type: TYPE_INT32 dims: 1 }
+output { name: "TOTAL" data_type: TYPE_INT32 dims: 1 }
+ensemble_scheduling {
+  step {
+    model_name: "%s"
+    model_version: %d
+    input_map { key: "INPUT0" value: "INPUT0" }
+    output_map { key: "TOTAL" value: "TOTAL" }
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("over", WAYS)
+@pytest.mark.parametrize("model", ["outer", "inner"])
+def test_an_ensemble_with_a_stateful_step_gets_sequences_too(tmp_path: Path, model: str, over: str):
+    for name, step in (("inner", ("accumulate", -1)), ("outer", ("inner", 1))):
+        (tmp_path / name / "1").mkdir(parents=True)
+        (tmp_path / name / "config.pbtxt").write_text(ENSEMBLE % step)
+    with Server([tmp_path, MODELS], port=0, model_control_mode="explicit", load_models=["outer"]) as server:
+        result = tnb.load(server[model], clients=2, requests=40, over=over).wait(60)
+    assert result.errors == {}
+    assert result.recording is not None
+    assert max(Counter(each.sequence_id for each in result.recording.arrivals()).values()) == 10
 
 
 def test_a_list_of_arrivals_for_a_stateful_model_names_its_sequences(server: Server):
@@ -281,3 +311,12 @@ def test_nothing_answered_says_so(server: Server, gate: Gate):
     assert load.result.plot(Figure().add_subplot())
     gate.open()
     load.wait(60)
+
+
+def test_an_instance_that_had_nothing_to_do_was_not_busy(server: Server):
+    @server.model(max_batch_size=8, instance_group=[{"count": 2}])
+    def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+        return X * 2
+
+    result = tnb.load(server["double"], requests=1, clients=1).wait(60)
+    assert result.summary()["busy"] == 0.5

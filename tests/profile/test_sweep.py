@@ -68,6 +68,17 @@ def test_nothing_may_be_found(server: Server):
         found.apply()
 
 
+def test_a_model_that_only_fails_can_be_swept_and_drawn(server: Server):
+    @server.model(max_batch_size=8, dynamic_batching={})
+    def fails(X: tnb.FP32[1]) -> tnb.FP32[1]:
+        raise ValueError("no luck")
+
+    found = tnb.sweep(server["fails"], count=[2, 1], rate=1000, requests=20, live=True).wait()
+    assert found.verdict().startswith("None of 2 configurations obeys every request being answered")
+    assert [each.edits["count"] for each in found.trials] == [1, 2]
+    found.plot()
+
+
 def test_stateful_models_are_swept_with_sequences(server: Server):
     found = tnb.sweep(
         server["accumulate"], max_batch_size=[1, 4], constraint="p99 < 100 ms", sequence_length=5, **FLAT

@@ -30,6 +30,7 @@ def test_requests_alone_are_an_m_d_1_queue():
     found = tnb.theory(simulated(rate=70, alpha_ms=0, tau0_ms=10, config='name: "m" max_batch_size: 1'))
     assert found.latency_ms == pytest.approx(found.alone_ms, rel=0.05)
     assert found.load == pytest.approx(0.7, rel=0.02)
+    assert found.bound_ms is None
     assert "without batches it would be" in found.verdict()
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import tritonnb as tnb
+from tritonnb.core.events import BatchExecuted
 
 BATCHING = 'name: "m" max_batch_size: 8 dynamic_batching { %s }'
 DELAY = BATCHING % "max_queue_delay_microseconds: 5000"
@@ -132,6 +135,10 @@ def test_within_capacity_nothing_is_said(arrivals):
     assert "beyond_capacity" not in found(tnb.simulate(BATCHING % "", arrivals, tnb.fixed(10)))
 
 
+def test_of_what_took_no_time_nothing_is_said():
+    assert "beyond_capacity" not in found(tnb.simulate(BATCHING % "", [(0, 1)] * 60, tnb.fixed(0)))
+
+
 def test_findings_stand_under_the_verdict():
     rec = tnb.simulate(BATCHING % "", tnb.ClosedLoop(clients=1, requests=40), CHEAP)
     (told,) = rec.diagnoses()
@@ -150,3 +157,13 @@ def test_the_verdict_sets_the_longest_wait_beside_what_is_allowed():
     assert "waited 20.0 ms: longer than max_queue_delay 5 ms, for want of a free instance." in late
     plain = tnb.simulate(BATCHING % "", [(0, 8)], tnb.fixed(20)).verdict()
     assert "the oldest request waited 0.0 ms." in plain
+
+
+def test_a_batch_that_found_an_idle_instance_is_not_said_to_have_wanted_for_one():
+    punctual = tnb.simulate(DELAY, [(0, 1)], tnb.fixed(1))
+    late = [
+        replace(each, exec_start_ns=each.exec_start_ns + 400_000) if isinstance(each, BatchExecuted) else each
+        for each in punctual.events
+    ]
+    told = tnb.Recording(late, punctual.configs).verdict()
+    assert told.endswith("the oldest request waited 5.4 ms: max_queue_delay 5 ms, and the way to an idle instance.")

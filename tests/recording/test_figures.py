@@ -83,6 +83,15 @@ def test_the_timeline_has_a_lane_for_an_instance_that_had_nothing_to_do():
     assert labels[:2] == ["m_0_0", "m_0_1"]
 
 
+def test_the_timeline_explains_the_marks_that_it_has(guide, busy):
+    assert guide.plot.timeline().get_xlabel() == "ms    box: a batch, as high as its share of max_batch_size"
+    assert busy.plot.timeline().get_xlabel().endswith("its share of max_batch_size; dashed: preferred sizes")
+    many = tnb.simulate("max_batch_size: 4 dynamic_batching { }", [(1000 * n, 1) for n in range(40)], tnb.fixed(4))
+    ax = many.plot.timeline()
+    assert "4/4" in texts(ax)
+    assert ax.get_xlabel().endswith("its share of max_batch_size (requests/rows)")
+
+
 def test_descriptions_are_computed(guide, busy):
     assert "8 rows on simulated_0_0 at 16.7 ms; 8 rows on simulated_0_0 at 66.7 ms" in guide.plot.alt("timeline")
     assert "At most 2 requests waited at once" in guide.plot.alt("timeline")
@@ -129,6 +138,8 @@ def test_the_sweet_spot_is_the_smallest_size_that_is_as_cheap_as_it_gets():
         (1, 1, 10), (2, 1, 11), (4, 1, 12), (6, 1, 18), (8, 1, 30),
     ]  # fmt: skip
     assert sweet_spot(costs(rec)).size == 4
+    legend = rec.plot.batch_sizes().get_legend()  # nothing is written over the curve
+    assert [each.get_text() for each in legend.get_texts()][-2:] == ["a row of it", "sweet spot: 4 rows"]
     assert "A row is cheapest from 4 rows on: 3.0 ms" in rec.plot.alt("batch_sizes")
 
 
@@ -169,3 +180,10 @@ def test_a_figure_of_nothing_says_so_instead_of_drawing_axes(name):
     ax = getattr(tnb.Recording().plot, name)()
     assert [each.get_text() for each in ax.texts] == ["Nothing was executed."]
     assert not ax.axison
+
+
+def test_of_many_refused_requests_none_is_labelled():
+    config = 'name: "m" max_batch_size: 1 dynamic_batching { default_queue_policy { max_queue_size: 2 } }'
+    rec = tnb.simulate(config, [(at, 1) for at in range(300)], tnb.fixed(10))
+    assert len(rec.requests) == 3
+    assert len(rec.plot.timeline().texts) <= 3

@@ -27,7 +27,12 @@ def test_a_recording_is_the_same_after_saving_and_loading(tmp_path: Path):
     [
         ("", "is not a tritonnb recording"),
         ("[]\n", "is not a tritonnb recording"),
-        ('{"format": "other", "version": 1}\n', "is a recording of version 1|not a tritonnb"),
+        ('{"format": "other", "version": 1}\n', "is not a tritonnb recording"),
+        ('{"format": "tritonnb recording", "version": 1}\n', "is not a tritonnb recording"),
+        (
+            '{"format": "tritonnb recording", "version": 1, "models": {"m": "max_batch"}}\n',
+            "is not a tritonnb recording",
+        ),
         ('{"format": "tritonnb recording", "version": 9, "models": {}}\n', "version 9, expected 1"),
         ('{"format": "tritonnb recording", "version": 1, "models": {}}\n{"event": "Nothing"}\n', "line 2 .* no event"),
         ('{"format": "tritonnb recording", "version": 1, "models": {}}\n{"event"\n', "line 2 .* no event"),

@@ -65,6 +65,10 @@ def test_the_figure_of_the_direct_strategy(direct):
     assert {f"{name}·{step}" for name in "012345" for step in (1, 2, 3)} <= shown
     (hatched,) = [each for each in ax.collections if each.get_hatch()]
     assert len(hatched.get_paths()) == 9
+    told = ax.get_xlabel().replace("\n", " ")
+    assert "triangle: a request of it comes" in told
+    assert "hatched: null request" in told
+    assert "null" not in shown
 
 
 def test_the_figure_of_the_oldest_strategy(oldest):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import tritonnb as tnb
 from tritonnb.core.events import BatchExecuted, BatchSent, EnsembleExecuted, Event, StepSent
+from tritonnb.recording.batches import Batch
 from tritonnb.recording.recording import Recording
 
 MS = 1_000_000
@@ -21,6 +24,14 @@ def batch(number: int, model: str, begin_ms: int, end_ms: int, *members: int) ->
     sent = BatchSent(begin_ms * MS, model, 1, number, name, len(members), "x", 0, members, None, {})
     begin, end = begin_ms * MS, end_ms * MS
     return [sent, BatchExecuted(end, model, 1, number, name, len(members), begin, begin, end, end, ran)]
+
+
+def _is(event: Event, ran: Batch) -> bool:
+    return isinstance(event, BatchExecuted) and event.batch == ran.number
+
+
+def _queued_at(event: BatchExecuted, time_ns: int) -> tuple:
+    return tuple((serial, size, time_ns, time_ns, failed) for serial, size, _, _, failed in event.requests)
 
 
 def over(serial: int, begin_ms: int, end_ms: int, failed: str = "") -> EnsembleExecuted:
@@ -72,6 +83,18 @@ def test_lanes_are_in_the_order_of_the_steps_and_requests_keep_their_number(two:
         [each.get_facecolor() for each in ax.patches if (each.get_width() > 10) is wide] for wide in (False, True)
     ]
     assert own == shared
+
+
+def test_who_waits_is_drawn_below_the_boxes_of_who_runs(two: Recording):
+    (batched,) = [each for each in two.batches if len(each.requests) == 2]
+    waited = [replace(each, requests=_queued_at(each, 12 * MS)) if _is(each, batched) else each for each in two.events]
+    ax = Recording(waited).plot.steps()
+    lowest = min(each.get_y() for each in ax.patches)
+    segments = [line for each in ax.collections for line in each.get_segments()]
+    lines = [(begin, end) for begin, end in segments if (begin[0], end[0]) == (12.0, 20.0)]
+    heights = [begin[1] for begin, _ in lines]
+    assert len(set(heights)) == 2
+    assert max(heights) < lowest
 
 
 def test_the_description_tells_how_long_each_request_took(two: Recording):

@@ -83,7 +83,7 @@ def test_the_first_mistake_is_explained_from_the_batchs_reason():
     [
         (GUIDE, ["ABCD", "E"], "D arrives at 33 ms only."),
         (GUIDE, ["ABC", "ADE"], "A ran in batch 1 already."),
-        (GUIDE, ["ABC"], "Batch 2 is D and E, sent at 67 ms, not nothing."),
+        (GUIDE, ["ABC"], "Batch 2 is D and E, sent at 67 ms: the answer ends before it."),
         (GUIDE, ["ABC", "DE", "E"], "After batch 2 nothing is left"),
         (DIRECT, ["A1", "B1 A2 C1"], "C1's sequence waits in the backlog"),
         (DIRECT, ["A1", "B1 B2 A2"], "B2 comes after B1 of its sequence"),

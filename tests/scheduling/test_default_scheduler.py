@@ -19,7 +19,7 @@ def test_the_reason_of_a_batch_of_one_tells_how_long_both_had_waited() -> None:
     )
     scheduler.instance_idle(1, 10 * MS)
     (idled,) = scheduler.enqueue(Request("b"), 15 * MS)
-    assert explain(idled.reason).endswith("instance 1 idle since 5.0 ms")
+    assert explain(idled.reason).endswith("instance 1 idle for 5.0 ms")
 
 
 def test_a_stopped_scheduler_serves_what_waits_and_admits_nothing() -> None:

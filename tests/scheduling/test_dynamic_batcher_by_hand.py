@@ -77,7 +77,7 @@ def test_a_reason_is_one_sentence_with_its_numbers() -> None:
     (decision,) = scheduler.wake(8_000_000)
     assert explain(decision.reason) == (
         "3 requests, 3 rows: the oldest had waited 5.0 ms >= max_queue_delay 5.0 ms; "
-        "preferred 4 not reached; instance 0 idle since 5.1 ms"
+        "preferred 4 not reached; instance 0 idle for 5.1 ms"
     )
 
 

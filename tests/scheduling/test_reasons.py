@@ -55,7 +55,7 @@ def test_the_rules_are_a_closed_set_with_a_meaning_each() -> None:
 @pytest.mark.parametrize("rule", SENTENCES)
 def test_an_execution_is_explained_with_its_numbers(rule: str) -> None:
     sentence = explain(Reason(rule, {**BATCH, **SLOTS}))
-    assert sentence == f"2 requests, 3 rows: {SENTENCES[rule]}; instance 1 idle since 2.1 ms"
+    assert sentence == f"2 requests, 3 rows: {SENTENCES[rule]}; instance 1 idle for 2.1 ms"
 
 
 @pytest.mark.parametrize("rule", STEPS)
@@ -74,7 +74,7 @@ def test_a_refusal_is_explained_with_its_numbers(rule: str) -> None:
         ({"idle_ns": 0}, "instance 1 just became free"),
         ({"ready_ns": 12_000_000, "idle_ns": 0}, "ready for 12.0 ms before instance 1 was free"),
         ({"merged": 1, "idle_ns": 0}, "joined by 1 later batch; instance 1 just became free"),
-        ({"idle_ns": 42_000}, "instance 1 idle since 42.0 µs"),
+        ({"idle_ns": 42_000}, "instance 1 idle for 42.0 µs"),
     ],
 )
 def test_how_the_batch_met_its_instance(facts: dict[str, int], ending: str) -> None:

@@ -308,6 +308,11 @@ def test_a_call_that_closes_a_circle_of_waiting_instances_fails_instead_of_waiti
     assert ask(1) == [1]
 
 
+def test_a_request_that_a_model_was_given_can_be_sent_like_its_own(scripted):
+    with pytest.raises(TritonError, match="all instances of model 'caller' wait for one another"):
+        scripted("return value(request.exec())", count=2)(1)
+
+
 def test_a_circle_over_several_models_is_noticed_too(scripted):
     scripted('return value(ask("first", x).exec())', name="second")
     ask = scripted('return value(ask("second", x).exec())', name="first")

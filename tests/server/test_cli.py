@@ -223,6 +223,8 @@ def test_every_endpoint_and_its_flags(write_model: Callable[..., Path], tmp_path
     ("flag", "complaint"),
     [
         ("--metrics-config=oops=1", "Invalid metrics configuration key 'oops' specified"),
+        ("--metrics-config=summary_latencies=x", 'Bad option: "--metrics-config summary_latencies".'),
+        ("--metrics-config=summary_quantiles=0.5:0.1,x", 'Bad option: "--metrics-config summary_quantiles".'),
         ("--trace-config=level=TIMESTAMPS", "trace file name is not given"),
         ("--trace-config=mode=zipkin", "invalid value for trace mode option: zipkin"),
         ("--trace-config=triton,log-frequency=x", 'Bad option: "--trace-config triton,log-frequency".'),
@@ -378,3 +380,17 @@ def test_help_says_of_every_flag_what_it_is_for():
     assert all(action.help for action in parser._actions)
     assert HELP.keys() <= flags, "help of a flag that there is not"
     assert "--http-port N " in parser.format_help()
+
+
+@pytest.mark.parametrize("arguments", [["doctor"], ["--version"], ["serve", "--help"], ["models", "{}"]])
+def test_output_that_nobody_reads_any_more_ends_it_quietly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+):
+    """As in ``tritonnb doctor | head -1``; what is in a buffer is noticed at the end only."""
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "tritonnb", *(each.format(tmp_path) for each in arguments)]
+    ended = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60)
+    os.close(writing)
+    assert ended.stderr == ""

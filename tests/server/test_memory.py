@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import json
 import socket
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +21,7 @@ import tritonclient.http as httpclient
 from tritonclient.utils import InferenceServerException
 
 from tests.server.conftest import python_model
+from tritonnb.core.errors import TritonError
 from tritonnb.core.messages import InferRequest
 from tritonnb.server import Server
 
@@ -38,10 +45,43 @@ class TritonPythonModel:
 """
 
 
+RAISES = """
+class TritonPythonModel:
+    def execute(self, requests):
+        raise ValueError("no")
+"""
+AWAITS = RAISES.replace("def execute", "async def execute")
+GIVES_NOTHING = RAISES.replace('raise ValueError("no")', "return []")
+DECOUPLED = "model_transaction_policy { decoupled: true }"
+ENSEMBLE = """
+platform: "ensemble"
+max_batch_size: 8
+input { name: "X" data_type: TYPE_FP32 dims: 1 }
+output { name: "Y" data_type: TYPE_FP32 dims: 1 }
+ensemble_scheduling {
+  step {
+    model_name: "raises"
+    model_version: -1
+    input_map { key: "X" value: "X" }
+    output_map { key: "Y" value: "Y" }
+  }
+}
+"""
+
+
 @pytest.fixture
 def server(write_model: Callable[..., Path]) -> Iterator[Server]:
-    for name, body in (("one", python_model("x + 1")), ("asks", ASKS), ("refuses", REFUSES)):
-        repository = write_model(name, body)
+    write_model("one", python_model("x + 1"))
+    write_model("asks", ASKS)
+    write_model("refuses", REFUSES)
+    write_model("raises", RAISES)
+    write_model("awaits", AWAITS)
+    write_model("gives_nothing", GIVES_NOTHING)
+    write_model("decoupled", RAISES, DECOUPLED)
+    write_model("stateful", python_model("x + 1"), "sequence_batching { }")  # and no request has a sequence
+    write_model("asks_in_vain", ASKS.replace('"one"', '"raises"'))
+    repository = write_model("ensemble", "")
+    (repository / "ensemble" / "config.pbtxt").write_text(ENSEMBLE)
     with Server(repository, port=0, grpc_port=0) as server:
         yield server
 
@@ -63,30 +103,76 @@ def circles() -> Iterator[Callable[[], int]]:
     gc.enable()
 
 
-@pytest.mark.parametrize("model", ["one", "asks", "refuses"])
-@pytest.mark.parametrize("library", [httpclient, grpcclient], ids=["http", "grpc"])
-def test_an_answered_request_is_in_no_circle(server: Server, circles: Callable[[], int], library, model: str):
-    port = server.port if library is httpclient else server.grpc_port
-    given = library.InferInput("X", [1, 1], "FP32")
-    given.set_data_from_numpy(np.ones((1, 1), np.float32))
-    with library.InferenceServerClient(f"127.0.0.1:{port}") as client:
-        for _ in range(3):
-            try:
-                client.infer(model, [given])
-            except InferenceServerException:
-                assert model == "refuses"
-    assert circles() == 0
+def in_process(server: Server, model: str, rows: int) -> None:
+    with suppress(TritonError):
+        server[model].infer_all(X=np.ones((rows, 1), np.float32))
 
 
-def test_nor_is_one_of_a_stream(server: Server, circles: Callable[[], int]):
-    given = grpcclient.InferInput("X", [1, 1], "FP32")
-    given.set_data_from_numpy(np.ones((1, 1), np.float32))
+def in_process_from_a_loop(server: Server, model: str, rows: int) -> None:
+    async def ask() -> None:
+        with suppress(TritonError):
+            await server[model].infer_async(X=np.ones((rows, 1), np.float32))
+
+    asyncio.run(ask())
+
+
+def http(server: Server, model: str, rows: int) -> None:
+    with httpclient.InferenceServerClient(f"127.0.0.1:{server.port}") as client:
+        with suppress(InferenceServerException):
+            client.infer(model, [given(httpclient, rows)])
+
+
+def generate(server: Server, model: str, rows: int) -> None:
+    body = json.dumps({"X": [1] * rows}).encode()
+    with suppress(urllib.error.HTTPError):
+        urllib.request.urlopen(f"http://127.0.0.1:{server.port}/v2/models/{model}/generate", body).close()
+
+
+def grpc(server: Server, model: str, rows: int) -> None:
+    with grpcclient.InferenceServerClient(f"127.0.0.1:{server.grpc_port}") as client:
+        with suppress(InferenceServerException):
+            client.infer(model, [given(grpcclient, rows)])
+
+
+def stream(server: Server, model: str, rows: int) -> None:
     answers: SimpleQueue = SimpleQueue()
     with grpcclient.InferenceServerClient(f"127.0.0.1:{server.grpc_port}") as client:
         client.start_stream(lambda result, error: answers.put(result))
-        for _ in range(3):
-            client.async_stream_infer("one", [given])
-        assert [answers.get(timeout=20).as_numpy("Y").item() for _ in range(3)] == [2, 2, 2]
+        client.async_stream_infer(model, [given(grpcclient, rows)])
+        answers.get(timeout=20)
+
+
+def given(library: Any, rows: int) -> Any:
+    tensor = library.InferInput("X", [rows, 1], "FP32")
+    tensor.set_data_from_numpy(np.ones((rows, 1), np.float32))
+    return tensor
+
+
+WAYS = [in_process, in_process_from_a_loop, http, generate, grpc, stream]
+FAILING = [
+    "refuses", "raises", "awaits", "gives_nothing", "decoupled", "stateful", "asks_in_vain", "ensemble",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("ask", WAYS)
+def test_an_answered_request_is_in_no_circle(server: Server, circles: Callable[[], int], ask: Callable[..., None]):
+    for model in ["one", "asks"] * 3:
+        ask(server, model, 1)
+    assert circles() == 0
+
+
+@pytest.mark.parametrize("ask", WAYS)
+def test_nor_is_one_that_failed(server: Server, circles: Callable[[], int], ask: Callable[..., None]):
+    """What is raised holds the frames that it came through, and these hold the request."""
+    for model in FAILING * 2:
+        ask(server, model, 1)
+    assert circles() == 0
+
+
+@pytest.mark.parametrize("ask", WAYS)
+def test_nor_is_one_that_was_refused(server: Server, circles: Callable[[], int], ask: Callable[..., None]):
+    for _ in range(3):
+        ask(server, "one", 9)
     assert circles() == 0
 
 

@@ -150,6 +150,9 @@ def test_a_server_that_has_been_stopped():
         ({"repository_poll_secs": "x"}, "repository_poll_secs must be a number from 0 on, got 'x'"),
         ({"backend_config": "onnx"}, "backend_config must be a dict of dicts, got 'onnx'"),
         ({"http": {"max_input_size": 1}}, "http must be HttpOptions(...), got {'max_input_size': 1}"),
+        ({"http": tnb.HttpOptions(transport="slow")}, "transport must be 'auto', 'fast' or 'tornado', not 'slow'"),
+        ({"grpc_port": 0, "grpc": tnb.GrpcOptions(transport="c++")},
+         "transport must be 'auto', 'fast' or 'grpcio', not 'c++'"),
         ({"trace": "file"}, "trace must be TraceOptions(...), got 'file'"),
     ],
 )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -262,6 +263,24 @@ class TritonPythonModel:
         server.load("one")
     assert infer(server, "one", 5) == 5
     assert server["one"].config.instance_group[0].count == 1
+
+
+def test_of_several_instances_that_cannot_be_made_all_are_logged_and_the_last_is_told(
+    server: Server, write_model: Write, caplog: pytest.LogCaptureFixture
+):
+    model = """
+class TritonPythonModel:
+    def initialize(self, args):
+        name = args["model_instance_name"]
+        if name != "b_1":
+            raise pb_utils.TritonModelException("not " + name)
+"""
+    groups = ", ".join(f'{{ name: "{name}" count: 2 kind: KIND_CPU }}' for name in "ab")
+    write_model("m", f"import triton_python_backend_utils as pb_utils\n{model}", f"instance_group [ {groups} ]")
+    with pytest.raises(InvalidArgumentError, match="Internal: TritonModelException: not b_0"):
+        server.load("m")
+    told = [re.search("ERROR: Failed to create instance: .*not (\\w+)", each) for each in caplog.messages]
+    assert [each[1] for each in told if each] == ["a_0", "a_1", "b_0"]
 
 
 def test_a_version_that_is_not_there_is_passed_over_however_often_it_is_named(server: Server, write_model: Write):

@@ -298,6 +298,16 @@ print(server["add_sub"](INPUT0=[[1, 2, 3, 4]], INPUT1=[[1, 1, 1, 1]])["OUTPUT0"]
     assert found.stdout.strip() == "[[2.0, 3.0, 4.0, 5.0]]"
 
 
+def test_a_script_that_exports_spans_may_end_so_too():
+    pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="the extra opentelemetry is not installed")
+    script = """
+import tritonnb as tnb
+server = tnb.Server(port=0, trace=tnb.TraceOptions(mode="opentelemetry"))
+"""
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (found.returncode, found.stderr) == (0, "")
+
+
 # --- looking --------------------------------------------------------------------------------------
 
 

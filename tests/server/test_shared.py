@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -297,3 +298,28 @@ def test_a_model_that_needs_more_than_there_is_does_not_load(write_model: Write)
         assert 'Resource count for "R" is limited to 1' in str(server.load_errors["m"])
     with Server(repository, port=0, rate_limit_resources=[Resource("R", 1)]) as server:
         assert ask(server, 1) == [1]
+
+
+def test_instances_that_could_not_all_be_made_leave_nothing_with_the_rate_limiter(write_model: Write, monkeypatch):
+    fails = python_model("x").replace(
+        "    def execute",
+        """    def initialize(self, args):
+        import os
+        assert args["model_version"] not in os.environ.get("TESTS_FAIL", "")
+
+    def execute""",
+    )
+    group = "instance_group { kind: KIND_CPU rate_limiter { resources { name: 'R' global: %s count: 1 } } }"
+    limited = {each: (group % each).replace("'", '"') for each in ("true", "false")}
+    both = "version_policy { all { } }"
+    repository = write_model("m", fails, both)
+    shutil.copytree(repository / "m" / "1", repository / "m" / "2")
+    with Server(repository, port=0, rate_limit="execution_count") as server:
+        monkeypatch.setenv("TESTS_FAIL", "2")
+        config = repository / "m" / "config.pbtxt"
+        config.write_text(f"{config.read_text()} {limited['true']}")  # nothing else: versions are not created anew
+        with pytest.raises(TritonError, match="version 2 is at UNAVAILABLE state"):
+            server.load("m")
+        write_model("other", python_model("x"), limited["false"])
+        server.load("other")
+        assert ask(server, 1, model="other") == [1]

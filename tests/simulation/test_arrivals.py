@@ -24,6 +24,7 @@ def test_a_constant_rate_fills_the_duration() -> None:
 def test_bursts_come_every_so_often_within_the_duration() -> None:
     assert times(bursts(2, every_ms=10, duration=0.03)) == [0, 0, 10_000, 10_000, 20_000, 20_000]
     assert len(bursts(1, every_ms=1, duration=2)) == 2000
+    assert len(bursts(1, every_ms=0.1, duration=0.0007)) == 7
     assert {each.size for each in bursts(1, 1, 0.01, size=3)} == {3}
 
 

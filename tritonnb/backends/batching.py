@@ -55,6 +55,7 @@ def gather(execution: Execution, name: str, ragged: bool = False) -> Array | Non
     present = next((each for each in parts if each is not None), None)
     if present is None:
         return None
+    rows: list[Array] = []
     for index, part in enumerate(parts):
         if part is None:
             request = requests[index]
@@ -64,8 +65,9 @@ def gather(execution: Execution, name: str, ragged: bool = False) -> Array | Non
                     InvalidArgumentError(f"input '{name}' is missing, and other requests of the batch have it"),
                 )
             fill = b"" if present.dtype.kind == "O" else 0
-            parts[index] = np.full((request.batch_size, *present.shape[1:]), fill, present.dtype)
-    return np.concatenate(parts)  # type: ignore[arg-type]
+            part = np.full((request.batch_size, *present.shape[1:]), fill, present.dtype)
+        rows.append(part)
+    return np.concatenate(rows)
 
 
 def as_text(execution: Execution, name: str, array: Array) -> Array:

@@ -17,7 +17,7 @@ Rules:
 * ``execute`` answers every request of the batch exactly once, in any order. An error answer to one
   request leaves its neighbours alone.
 * An exception out of ``execute`` becomes the answer to every request not answered yet.
-* Decoupled models answer through `ResponseSender`, zero or more times, also after ``execute``.
+* Decoupled models answer through a `ResponseSender`, zero or more times, also after ``execute``.
 * The inputs are read-only; the list of requests is valid only during ``execute``.
 """
 
@@ -143,7 +143,13 @@ Deliver = Callable[[InferRequest, InferResponse], None]
 
 
 class ResponseSender:
-    """Sends the responses of one request of a decoupled model; may be used from any thread."""
+    """Sends the responses of one request, any number of them if the model is decoupled; may be used from any thread.
+
+    Attributes
+    ----------
+    closed : bool
+        The final response was sent.
+    """
 
     __slots__ = ("_deliver", "_request", "closed")
 
@@ -181,6 +187,10 @@ class Execution:
         The batch's number in the server's event stream.
     responses : list of InferResponse or None
         Filled by `respond` and `fail`, one for each request.
+    rescheduled : set of int
+        Filled by `reschedule`: the numbers of requests that run again instead.
+    senders : dict of int to ResponseSender
+        Those that were asked for, by the number of the request.
     exec_start_ns, compute_start_ns, compute_end_ns, exec_end_ns : int
         Monotonic stamps. compute_input lies between the first two, compute_infer between the
         middle two, compute_output between the last two (statistics extension).
@@ -240,7 +250,7 @@ class Execution:
         self.rescheduled.add(index)
 
     def sender(self, index: int) -> ResponseSender:
-        """The response sender of request number ``index`` (decoupled models)."""
+        """The response sender of request number ``index``, whose responses are then not waited for by ``execute``."""
         if index not in self.senders:
             self.senders[index] = ResponseSender(self.requests[index], self._deliver)
         return self.senders[index]

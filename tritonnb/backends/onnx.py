@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 from tritonclient.grpc import model_config_pb2 as pb
@@ -32,8 +31,9 @@ from tritonnb.backends.memory import taken
 from tritonnb.backends.onnx_binding import BoundSession
 from tritonnb.backends.onnx_options import check_settings, providers, run_options, session_options
 from tritonnb.backends.ragged import BatchTensors
-from tritonnb.core.datatypes import BY_NUMBER, BYTES, DataType
+from tritonnb.core.datatypes import BY_NUMBER, BYTES, DataType, as_bytes_array
 from tritonnb.core.errors import InternalError, InvalidArgumentError, NotFoundError, TritonError, UnsupportedError
+from tritonnb.core.messages import shape_text
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
 
 DEFAULT_MAX_BATCH_SIZE = 4
@@ -218,7 +218,7 @@ def _model_path(context: ModelContext) -> Path:
 
 def _complete(target: Any, tensors: list[Any], batching: bool) -> None:
     for each in tensors:
-        shape = [dim if isinstance(dim, int) else -1 for dim in each.shape]
+        shape = _shape(each)
         tensor = target.add(name=each.name, data_type=pb.DataType.Value(_type_name(each)))
         dims = shape[1:] if batching else shape
         tensor.dims.extend(dims or [1])
@@ -235,6 +235,11 @@ def _type_name(tensor: Any) -> str:
 
 def _datatype(tensor: Any) -> DataType:
     return BY_NUMBER[pb.DataType.Value(_type_name(tensor))]
+
+
+def _shape(tensor: Any) -> list[int]:
+    """The shape that a model gives its tensor; what it leaves open, or has a name for, is -1."""
+    return [dim if isinstance(dim, int) else -1 for dim in tensor.shape]
 
 
 # --- checks -------------------------------------------------------------------------------------
@@ -268,11 +273,11 @@ def _check_against(model: OnnxModel, session: ort.InferenceSession, batching: bo
 
 
 def _check_ragged(name: str, tensor: Any, config: Any) -> None:
-    shape = [dim if isinstance(dim, int) else -1 for dim in tensor.shape]
+    shape = _shape(tensor)
     if shape != [-1]:
         raise InvalidArgumentError(
             f"unable to load model '{config.name}', configuration expects model provides input with shape [-1] for "
-            f"ragged input '{name}', model provides {_listed(shape)}"
+            f"ragged input '{name}', model provides {shape_text(shape)}"
         )
 
 
@@ -289,36 +294,22 @@ def _check_tensor(spec: TensorSpec, tensor: Any, kind: str, config: Any, batchin
             f"unable to load model '{config.name}', configuration expects datatype {spec.datatype.config_name} for "
             f"{kind} '{spec.name}', model provides {datatype.config_name}"
         )
-    shape = [dim if isinstance(dim, int) else -1 for dim in tensor.shape]
+    shape = _shape(tensor)
     dims = list(spec.dims if spec.reshape is None else spec.reshape)
     expected = [-1, *dims] if batching else dims
     fits = len(shape) == len(expected) and all(
         theirs in (-1, mine) for mine, theirs in zip(expected, shape, strict=True)
     )
-    if not fits and not (not batching and not shape and math.prod(dims) == 1):
+    is_scalar = not batching and not shape and math.prod(dims) == 1
+    if not (fits or is_scalar):
+        batch = "an initial batch dimension because max_batch_size > 0 followed by the explicit tensor shape, making "
         raise InvalidArgumentError(
             f"model '{config.name}', tensor '{spec.name}': the model expects {len(shape)} dimensions (shape "
-            f"{_listed(shape)}) but the model configuration specifies {len(expected)} dimensions (an initial batch "
-            f"dimension because max_batch_size > 0 followed by the explicit tensor shape, making complete shape "
-            f"{_listed(expected)})"
-            if batching
-            else f"model '{config.name}', tensor '{spec.name}': the model expects {len(shape)} dimensions (shape "
-            f"{_listed(shape)}) but the model configuration specifies {len(expected)} dimensions (shape "
-            f"{_listed(expected)})"
+            f"{shape_text(shape)}) but the model configuration specifies {len(expected)} dimensions "
+            f"({f'{batch}complete ' if batching else ''}shape {shape_text(expected)})"
         )
-
-
-def _listed(shape: list[int]) -> str:
-    return "[" + ",".join(map(str, shape)) + "]"
-
-
-# --- strings ------------------------------------------------------------------------------------
 
 
 def _as_bytes(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Other arrays than those of strings are left alone."""
-    if array.dtype.kind != "O":
-        return array
-    flat = np.empty(array.size, dtype=object)
-    flat[:] = [str(each).encode() for each in array.ravel()]
-    return flat.reshape(array.shape)
+    return as_bytes_array(array) if array.dtype.kind == "O" else array

@@ -18,7 +18,7 @@ from tritonnb.core.errors import UnsupportedError
 
 
 class BoundSession:
-    """Runs a session by its binding.
+    """Runs a session through an I/O binding.
 
     Parameters
     ----------

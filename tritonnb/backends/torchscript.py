@@ -314,9 +314,7 @@ def _listed(result: Any) -> Sequence[_Value]:
 
 
 def _strings(values: list[str]) -> npt.NDArray[Any]:
-    array = np.empty(len(values), dtype=object)
-    array[:] = [each.encode() for each in values]
-    return array
+    return np.array([each.encode() for each in values], dtype=object)
 
 
 def _datatypes(config: Any) -> dict[str, str]:

@@ -130,9 +130,7 @@ def decode_bytes(raw: bytes | memoryview) -> npt.NDArray[np.object_]:
     if left < 0:
         there = len(elements[-1])
         raise InvalidArgumentError(f"incomplete string data: expected {there - left} bytes, {there} left")
-    result = np.empty(len(elements), dtype=object)
-    result[:] = elements
-    return result
+    return np.array(elements, dtype=object)
 
 
 def as_bytes_array(values: npt.ArrayLike) -> npt.NDArray[np.object_]:

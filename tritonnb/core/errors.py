@@ -7,7 +7,9 @@ gRPC statuses follow from it, so an error raised anywhere reaches a client as Tr
 from __future__ import annotations
 
 import enum
-from typing import ClassVar
+from typing import ClassVar, TypeVar
+
+E = TypeVar("E", bound=BaseException)
 
 
 class Status(enum.Enum):
@@ -56,6 +58,10 @@ class TritonError(Exception):
         self.message = message
         self.status = status or self.default_status
 
+    def again(self) -> TritonError:
+        """A new error of this text and status, to be raised where this one is kept (see `without_frames`)."""
+        return TritonError(self.message, self.status)
+
 
 class UnknownError(TritonError):
     """An error without a better code."""
@@ -103,3 +109,13 @@ class CancelledError(TritonError):
     """The request was cancelled before it ran."""
 
     default_status = Status.CANCELLED
+
+
+def without_frames(error: E) -> E:
+    """The same error, to be kept.
+
+    The frames that an exception was raised through, and those of its causes, hold what was worked on there. Where it
+    is kept among that, such as in the response to a request, only the garbage collector would free the tensors.
+    """
+    error.__traceback__ = error.__cause__ = error.__context__ = None
+    return error

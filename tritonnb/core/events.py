@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from itertools import chain
 from operator import attrgetter
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 
 @dataclass(slots=True)
@@ -225,14 +225,13 @@ _BATCH_EXECUTED = 1 + len(fields(BatchExecuted)) - 1
 
 def pack(event: Event) -> Packed:
     """An event as a flat tuple, in which the garbage collector loses interest at its first visit."""
-    kind = type(event)
-    fixed = _FIXED[kind](event)
+    kind, given = type(event), cast(Any, event)
+    fixed = _FIXED[kind](given)
     if kind is BatchSent:
-        sent: Any = event
-        slots, facts = sent.slots or (), sent.facts
-        return ("BatchSent", *fixed, len(sent.members), *sent.members, len(slots), *slots, *facts, *facts.values())
+        slots, facts = given.slots or (), given.facts
+        return ("BatchSent", *fixed, len(given.members), *given.members, len(slots), *slots, *facts, *facts.values())
     if kind is BatchExecuted:
-        return ("BatchExecuted", *fixed, *chain.from_iterable(event.requests))  # type: ignore[union-attr]
+        return ("BatchExecuted", *fixed, *chain.from_iterable(given.requests))
     return (kind.__name__, *fixed)
 
 

@@ -6,14 +6,14 @@ scheduler, and is read by an instance thread; it is never written by two of them
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from tritonnb.core.datatypes import DataType
-from tritonnb.core.errors import TritonError
+from tritonnb.core.errors import TritonError, without_frames
 
 # TRITONSERVER_RequestFlag in tritonserver.h
 SEQUENCE_START = 1
@@ -75,7 +75,7 @@ class InferResponse:
     outputs : list of Tensor
         In the order in which the model gave them.
     error : TritonError or None
-        An error response has no outputs.
+        An error response has no outputs. It does not say where it was raised.
     final : bool
         No further response follows. A final response without outputs of a decoupled model is a
         bare ``TRITONSERVER_RESPONSE_COMPLETE_FINAL`` flag: see `empty`.
@@ -96,7 +96,7 @@ class InferResponse:
         empty: bool = False,
     ) -> None:
         self.outputs = outputs if outputs is not None else []
-        self.error = error
+        self.error = None if error is None else without_frames(error)
         self.final = final
         self.parameters = parameters
         self.empty = empty
@@ -277,6 +277,11 @@ class InferRequest:
 
 def nobody(request: InferRequest, response: InferResponse) -> None:
     """A ``respond`` for requests that nobody waits for."""
+
+
+def shape_text(shape: Sequence[int]) -> str:
+    """A shape as Triton writes it: ``[-1,3]``."""
+    return f"[{','.join(map(str, shape))}]"
 
 
 def zeros(datatype: DataType, shape: tuple[int, ...]) -> npt.NDArray[Any]:

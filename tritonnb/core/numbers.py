@@ -11,7 +11,7 @@ _MOST_DIGITS = 20  # more than any number of 64 bits has; what is longer is out 
 def leading_number(text: str) -> int | None:
     """The number that a text begins with; None where it begins with none.
 
-    Of one that has more than 64 bits only its first digits are read, which make one that has, too.
+    Of a number that has more than 64 bits only the first digits are read: they make one that has more, too.
     """
     found = _LEADING_NUMBER.match(text)
     if found is None:

@@ -1,4 +1,4 @@
-"""What somebody meant who wrote a name that does not exist."""
+"""The name that was perhaps meant, where one was given that does not exist."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.core.datatypes import BYTES, DataType, encode_bytes
 from tritonnb.core.errors import InternalError, InvalidArgumentError
-from tritonnb.core.messages import Tensor, UndecodedTensor
+from tritonnb.core.messages import Tensor, UndecodedTensor, shape_text
 from tritonnb.endpoints.classification import classify
 from tritonnb.model_config.identity import ENSEMBLE
 from tritonnb.model_config.schema import ModelSpec
@@ -94,9 +94,8 @@ def check_overflow(name: str, datatype: DataType, shape: tuple[int, ...]) -> Non
     """
     count = math.prod(shape)
     if count > _MAX_INT64:
-        listed = ",".join(map(str, shape))
         raise InvalidArgumentError(
-            f"invalid shape for input '{name}': shape [{listed}] causes total element count to exceed maximum "
+            f"invalid shape for input '{name}': shape {shape_text(shape)} causes total element count to exceed maximum "
             f"size of {_MAX_INT64}"
         )
     if count * datatype.itemsize > _MAX_INT64:

@@ -14,6 +14,7 @@ from typing import Any
 from google.protobuf import text_format
 from google.protobuf.descriptor import FieldDescriptor
 
+from tritonnb.model_config.fields import is_map
 from tritonnb.model_config.parse import Statement, Value, parse_text
 from tritonnb.model_config.tokens import Kind, Tokenizer
 
@@ -76,7 +77,7 @@ class _Edits:
         for field in old.DESCRIPTOR.fields:
             name = field.name
             statements = [each for each in written.statements if each.name == name]
-            if field.is_repeated and field.message_type and field.message_type.GetOptions().map_entry:
+            if is_map(field):
                 self._map(written, statements, field, getattr(old, name), getattr(new, name))
             elif field.is_repeated:
                 self._repeated(written, statements, field, getattr(old, name), getattr(new, name))

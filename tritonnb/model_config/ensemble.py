@@ -14,6 +14,7 @@ from typing import Any
 from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.messages import shape_text
 from tritonnb.model_config.identity import ENSEMBLE
 
 
@@ -289,7 +290,7 @@ def _check_consistent(ensemble: str, name: str, found: _Tensor, tensors: dict[st
     if known.data_type != found.data_type:
         what, mine, theirs = "data type", _type_name(known), _type_name(found)
     elif not (_fit(known.dims, found.dims) or _fit(known.shape, found.shape)):
-        what, mine, theirs = "shape", _shape_text(known), _shape_text(found)
+        what, mine, theirs = "shape", shape_text(known.shape), shape_text(found.shape)
     else:
         return
     raise InvalidArgumentError(
@@ -306,10 +307,6 @@ def _fit(mine: tuple[int, ...], theirs: tuple[int, ...]) -> bool:
 
 def _type_name(tensor: _Tensor) -> str:
     return str(pb.DataType.Name(tensor.data_type)) if tensor.data_type in pb.DataType.values() else ""
-
-
-def _shape_text(tensor: _Tensor) -> str:
-    return f"[{','.join(map(str, tensor.shape))}]"
 
 
 def _is_decoupled(config: Any, models: dict[str, Any], tensors: dict[str, _Tensor]) -> bool:

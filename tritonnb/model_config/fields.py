@@ -1,4 +1,4 @@
-"""Fields of a configuration as keyword arguments and dicts give them: set, or refused in one line."""
+"""The fields of a configuration: which there are, and setting them as keyword arguments and dicts give them."""
 
 from __future__ import annotations
 
@@ -38,6 +38,11 @@ def fields_of(message: str) -> list[str]:
     """Names of the fields of a message of the model configuration, such as ``inference.ModelConfig``."""
     known = MESSAGES.get(message)
     return list(known.fields_by_name) if known is not None else []
+
+
+def is_map(field: Any) -> bool:
+    """Whether a field (its descriptor) is a map: to protobuf a repeated message of keys and values."""
+    return bool(field.message_type and field.message_type.GetOptions().map_entry)
 
 
 def _messages(within: Descriptor) -> Iterator[Descriptor]:

@@ -15,6 +15,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.model_config.fields import is_map
 from tritonnb.model_config.json_text import JsonObject, JsonSyntaxError, read_json
 
 _RANGES = {
@@ -98,7 +99,7 @@ class _Writer:
             self.complaint = (
                 f"{where}: invalid value oneof field '{oneof.name}' is already set. Cannot set '{name}' for type oneof"
             )
-        elif isinstance(member, list) and _is_map(field):
+        elif isinstance(member, list) and is_map(field):
             self.complaint = f"{where}: invalid value Cannot bind a list to map for field '{name}'. for type Map"
         elif isinstance(member, list) and not field.is_repeated:
             self.complaint = f"{_at(path)}{name}: Proto field is not repeating, cannot start list."
@@ -109,7 +110,7 @@ class _Writer:
         return False
 
     def _field(self, message: Any, field: Any, member: Any, path: str) -> None:
-        if _is_map(field):
+        if is_map(field):
             self._map(getattr(message, field.name), field, member, path)
         elif field.is_repeated:
             elements = _flat(member) if isinstance(member, list) else [member]
@@ -253,10 +254,6 @@ def _enum(value: Any, enum: Any) -> int:
 
 def _flat(elements: list[Any]) -> list[Any]:
     return [leaf for each in elements for leaf in (_flat(each) if isinstance(each, list) else [each])]
-
-
-def _is_map(field: Any) -> bool:
-    return bool(field.message_type and field.message_type.GetOptions().map_entry)
 
 
 def _at(path: str) -> str:

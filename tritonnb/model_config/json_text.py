@@ -17,6 +17,7 @@ _BLANK = re.compile(r"[ \t\r\n]*")
 _NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 _WHOLE = re.compile(r"-?[0-9]{1,20}")  # longer ones are beyond 64 bits
 _NUMBER = re.compile(r"-?[0-9]*(?:\.[0-9]*)?(?:[eE][+-]?[0-9]*)?")
+_NOT_DECIMAL = re.compile(r"-?0[0-9xX]")
 _CODE = re.compile(r"\\u([0-9a-fA-F]{4})")
 _TOKEN = re.compile(r"[-0-9\"'{}\[\]:,A-Za-z_$]")
 _ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
@@ -184,7 +185,7 @@ class _Reader:
         found = _NUMBER.match(self._text, self._at)
         assert found is not None
         digits = found.group()
-        if re.match(r"-?0[0-9xX]", self._text[self._at :]):
+        if _NOT_DECIMAL.match(self._text, self._at):
             raise self.error("Octal/hex numbers are not valid JSON values.")
         try:
             number: int | float = int(digits) if _WHOLE.fullmatch(digits) else float(digits)

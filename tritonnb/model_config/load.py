@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,10 @@ from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.core.errors import InternalError, InvalidArgumentError, Status, TritonError
 from tritonnb.model_config.identity import fill_in_identity
+from tritonnb.model_config.json_config import parse_json
 from tritonnb.model_config.model_files import check_labels
 from tritonnb.model_config.normalize import normalize, normalize_instance_groups
-from tritonnb.model_config.parse import ConfigSyntaxError, Position, parse_json, parse_text
+from tritonnb.model_config.parse import ConfigSyntaxError, parse_text
 from tritonnb.model_config.support import check_batch_strategy
 from tritonnb.model_config.tensors import check_tensors
 from tritonnb.model_config.validate import validate
@@ -40,8 +41,6 @@ class ConfigError(TritonError):
     client_message : str
     log_lines : list of str
         What Triton writes to its log, in order.
-    line, column : int or None
-        Where in *config.pbtxt*, if it is a matter of syntax.
     """
 
     default_status = Status.INTERNAL
@@ -51,8 +50,6 @@ class ConfigError(TritonError):
         self.cause = cause
         self.client_message = self._client_message(name)
         self.log_lines = log_lines or [f"Poll failed for model directory '{name}': {cause}"]
-        self.line: int | None = None
-        self.column: int | None = None
 
     @staticmethod
     def _client_message(name: str) -> str:
@@ -69,9 +66,7 @@ class ConfigError(TritonError):
         """*config.pbtxt* cannot be parsed."""
         parsing = f"Error parsing text-format inference.ModelConfig: {error}"
         polling = f"Poll failed for model directory '{name}': failed to read text proto from {path}"
-        failed = cls(name, f"{path}:{error}", [parsing, polling])
-        failed.line, failed.column = error.line, error.column
-        return failed
+        return cls(name, f"{path}:{error}", [parsing, polling])
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +77,11 @@ class LoadedConfig:
     ----------
     config : inference.ModelConfig
         Filled in and normalised.
-    positions : dict of str to (int, int)
-        Where each field stands in the file; empty without one.
     is_given : bool
         False if there is neither a file nor an override.
     """
 
     config: pb.ModelConfig
-    positions: dict[str, Position] = field(default_factory=dict)
     is_given: bool = True
 
 
@@ -122,7 +114,7 @@ def load_config(
         What a configuration is refused for, with its place in the file.
     """
     try:
-        config, positions = _read(directory, name, override, custom_name, auto_complete)
+        config = _read(directory, name, override, custom_name, auto_complete)
         _check_agents(config)
         fill_in_identity(config, directory, name)
         normalize(config)
@@ -137,7 +129,7 @@ def load_config(
         raise
     except TritonError as error:
         raise ConfigError(name, error.message) from error
-    return LoadedConfig(config, positions, override is not None or config_path(directory, custom_name).exists())
+    return LoadedConfig(config, override is not None or config_path(directory, custom_name).exists())
 
 
 def config_path(directory: Path, custom_name: str | None = None) -> Path:
@@ -197,21 +189,20 @@ def finish_config(config: Any, directory: Path) -> pb.ModelConfig:
 
 def _read(
     directory: Path, name: str, override: str | None, custom_name: str | None, auto_complete: bool
-) -> tuple[pb.ModelConfig, dict[str, Position]]:
+) -> pb.ModelConfig:
     if override is not None:
-        return parse_json(override), {}
+        return parse_json(override)
     path = config_path(directory, custom_name)
     try:
-        parsed = parse_text(path.read_bytes())
+        return parse_text(path.read_bytes()).config
     except FileNotFoundError:
         if auto_complete:
-            return pb.ModelConfig(), {}
+            return pb.ModelConfig()
         raise InternalError(f"failed to open text file for read {path}: No such file or directory") from None
     except OSError as error:
         raise InternalError(f"failed to open text file for read {path}: {error.strerror}") from error
     except ConfigSyntaxError as error:
         raise ConfigError.syntax(name, path, error) from error
-    return parsed.config, parsed.positions
 
 
 def _check_metric_tags(config: Any) -> None:

@@ -23,10 +23,10 @@ def check_labels(config: Any, directory: Path) -> None:
     """
     for output in config.output:
         if output.label_filename:
-            _check_readable(directory, output.label_filename)
+            _read(directory, output.label_filename)
 
 
-def _check_readable(directory: Path, name: str) -> bytes:
+def _read(directory: Path, name: str) -> bytes:
     path = f"{directory}/{name.lstrip('/')}"
     try:
         return Path(path).read_bytes()
@@ -101,7 +101,7 @@ def _check_initial_state(state: Any, initial: Any, seen: set[str], directory: Pa
 
 
 def _check_data_file(initial: Any, directory: Path) -> None:
-    content = _check_readable(directory, f"initial_state/{initial.data_file}")
+    content = _read(directory, f"initial_state/{initial.data_file}")
     wanted = _byte_size(initial)
     if len(content) < wanted:
         # The blank before "only" is missing in the original, too.
@@ -136,7 +136,7 @@ def _check_warmup_input(name: str, given: Any, directory: Path) -> None:
         )
     if choice != "input_data_file":
         return
-    content = _check_readable(directory, f"warmup/{given.input_data_file}")
+    content = _read(directory, f"warmup/{given.input_data_file}")
     wanted = _byte_size(given)
     if len(content) < wanted:
         raise InvalidArgumentError(

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from google.protobuf.descriptor import FieldDescriptor
 
+from tritonnb.model_config.fields import is_map
+
 _INT64 = (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)
 #: 64-bit integers that Triton leaves as protobuf's JSON mapping writes them: as strings.
 _STRINGS = {
@@ -44,7 +46,7 @@ def config_to_dict(config: Any) -> dict[str, Any]:
 def _value(value: Any, field: Any) -> Any:
     if not field.is_repeated:
         return _single(value, field)
-    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+    if is_map(field):
         of = field.message_type.fields_by_name["value"]
         return {str(key): _single(value[key], of) for key in sorted(value)}
     return [_single(each, field) for each in value]

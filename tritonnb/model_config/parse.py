@@ -15,10 +15,10 @@ from typing import Any, ClassVar
 from google.protobuf.descriptor import FieldDescriptor
 from tritonclient.grpc import model_config_pb2 as pb
 
-from tritonnb.model_config.json_config import parse_json
+from tritonnb.model_config.fields import is_map
 from tritonnb.model_config.tokens import ConfigSyntaxError, Kind, Token, Tokenizer, string_value
 
-__all__ = ["ConfigSyntaxError", "ParsedConfig", "Statement", "Value", "parse_json", "parse_text"]
+__all__ = ["ConfigSyntaxError", "ParsedConfig", "Statement", "Value", "parse_text"]
 
 Position = tuple[int, int]
 _MAX_DIGITS = 1000  # far more than any integer has, and fewer than Python refuses to convert
@@ -137,7 +137,7 @@ class _Parser:
         while self._try("."):
             name += f".{self._identifier()}"
         self._expect("]")
-        raise self._error(
+        return self._error(
             f'Extension "{name}" is not defined or is not an extension of "{message.DESCRIPTOR.full_name}".'
         )
 
@@ -158,11 +158,11 @@ class _Parser:
 
     def _value(self, message: Any, descriptor: Any, path: str, start: Token) -> Value:
         name = descriptor.name
-        if descriptor.is_repeated and not _is_map(descriptor):
+        if descriptor.is_repeated and not is_map(descriptor):
             path = f"{path}[{len(getattr(message, name))}]"
         self.positions.setdefault(path, (start.line, start.column))
         value = Value(self._token.start)
-        if _is_map(descriptor):
+        if is_map(descriptor):
             self._map_entry(getattr(message, name), descriptor.message_type, path, value)
         elif descriptor.type == FieldDescriptor.TYPE_MESSAGE:
             if descriptor.is_repeated:
@@ -347,10 +347,6 @@ _INTEGER_BITS = {
     FieldDescriptor.CPPTYPE_UINT32: (32, False),
     FieldDescriptor.CPPTYPE_UINT64: (64, False),
 }
-
-
-def _is_map(descriptor: Any) -> bool:
-    return bool(descriptor.message_type and descriptor.message_type.GetOptions().map_entry)
 
 
 def _integer_value(text: str) -> int:

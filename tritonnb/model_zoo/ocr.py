@@ -24,6 +24,7 @@ RECOGNITION_SHA256 = "48fc40f24f6d2a207a2b1091d3437eb3cc3eb6b676dc3ef9c373840054
 CHARACTERS_SHA256 = "a1c84d9bdb9ab29043c58896224d32941783eb821629618416dcb08f12886492"
 
 _STRIDE = 32
+_RECOGNITION = "ch_PP-OCRv4_rec_infer.onnx"
 
 
 def draw(lines: Sequence[str], size: float = 24) -> npt.NDArray[np.uint8]:
@@ -118,9 +119,6 @@ def write_characters(path: Path) -> None:
 
     properties = {each.key: each.value for each in load_model(_models() / _RECOGNITION).metadata_props}
     path.write_text(properties["character"] + "\n", encoding="utf-8")
-
-
-_RECOGNITION = "ch_PP-OCRv4_rec_infer.onnx"
 
 
 def _models() -> Path:

@@ -16,7 +16,7 @@ import weakref
 from collections import deque
 from contextlib import suppress
 from importlib import import_module
-from itertools import repeat, starmap
+from itertools import islice, repeat, starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.events import BatchSent, Packed, RequestArrived, pack, unpack
-from tritonnb.notebook.feed import MOST_BATCHES, Feed, Json
+from tritonnb.notebook.feed import MOST_BATCHES, MOST_PENDING, Feed, Json
 from tritonnb.notebook.last_state import LIVE, KeepsLastState
 from tritonnb.notebook.told import MODEL, TICKS
 from tritonnb.runtime.served_model import ServedModel
@@ -180,6 +180,7 @@ class LiveBatchView(BatchView):
         import_module(_FIGURES)
         self._thread = threading.Thread(target=self._update, name=f"tritonnb view {model.name}", daemon=True)
         self.on_msg(_on_message)
+        atexit.register(self.stop)  # a kernel that ends closes its sockets: nothing may be sent any more
         self._thread.start()
 
     def recording(self) -> Recording | None:
@@ -215,15 +216,16 @@ class LiveBatchView(BatchView):
         changed = {"meta": self._feed.meta} if self._feed.reconfigured(served.config) else {}
         if not isinstance(served, ServedModel) or not isinstance(served.scheduler, SequenceBatcher):
             return changed
-        scheduler = served.scheduler
-        now, idle = time.monotonic_ns(), scheduler.table.max_sequence_idle_ns
+        table = served.scheduler.table
+        now, idle = time.monotonic_ns(), table.max_sequence_idle_ns
         names = {each.spec.index: each.spec.name for each in served.instances}
         owners = [
             [each.id, names[each.slot.instance], each.slot.index, (each.seen_ns + idle - now) / 1e6]
-            for each in scheduler.table.known.values()
+            for each in table.known.values()
             if each.slot is not None and each.slot.instance in names
         ]
-        return {**changed, "seen": {"owners": owners, "backlog": [each.id for each in scheduler.table.backlog]}}
+        backlog = [each.id for each in islice(table.backlog, MOST_PENDING)]
+        return {**changed, "seen": {"owners": owners, "backlog": backlog, "behind": len(table.backlog) - len(backlog)}}
 
     # --- on the view's thread -----------------------------------------------------------------
 
@@ -288,17 +290,10 @@ class LiveBatchView(BatchView):
         self.history = self._feed.history(now)
         self.live = False
         self.keep_last_state(at_once=True)
+        atexit.unregister(self.stop)
         self.ended.set()
 
 
 def _on_message(view: LiveBatchView, content: Json, buffers: Any) -> None:
     if "in_sight" in content:
         view._in_sight = {**view._in_sight, str(content["view"]): bool(content["in_sight"])}
-
-
-@atexit.register
-def _stop_all() -> None:
-    """A kernel that ends closes its sockets: nothing may be sent any more."""
-    for views in _open.values():
-        for each in views.values():
-            each.stop()

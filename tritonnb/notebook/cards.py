@@ -7,17 +7,15 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tritonnb.core.errors import TritonError
+from tritonnb.recording.figures.palette import BLUE, ORANGE, SKY
+from tritonnb.scheduling.reasons import counted
 
 if TYPE_CHECKING:
     from tritonnb.model_handle import ModelHandle
     from tritonnb.server import Server
 
-#: Okabe and Ito's colours, told apart by everybody, for the parts of an execution.
-PARTS = (
-    ("compute_input", "input", "#56B4E9"),
-    ("compute_infer", "infer", "#0072B2"),
-    ("compute_output", "output", "#E69F00"),
-)
+#: The parts of an execution, in words and colours.
+PARTS = (("compute_input", "input", SKY), ("compute_infer", "infer", BLUE), ("compute_output", "output", ORANGE))
 _BAR_EM = 12
 
 
@@ -132,7 +130,7 @@ def scheduling_words(config: Any) -> str:
         choice = config.sequence_batching.WhichOneof("strategy_choice") or "direct"
         words.append(f"sequence batcher, {choice}{_waits(getattr(config.sequence_batching, choice))}")
     instances = sum(max(1, each.count) for each in config.instance_group)
-    words.append(f"{instances} instance{'s' if instances != 1 else ''}")
+    words.append(counted(instances, "instance"))
     return ", ".join(words)
 
 
@@ -162,7 +160,7 @@ def _row(tag: str, cells: Iterable[object], sides: Iterable[str]) -> str:
 
 
 def _is_number(cell: object) -> bool:
-    return not isinstance(cell, _Html) and str(cell).strip("–.").replace(".", "").isdigit() | (cell in ("", "–"))
+    return not isinstance(cell, _Html) and (cell in ("", "–") or str(cell).replace(".", "", 1).isdigit())
 
 
 def _bar(parts: Sequence[float], longest: float) -> str:

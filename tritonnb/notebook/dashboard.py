@@ -65,11 +65,11 @@ class Dashboard(KeepsLastState, widgets.VBox):  # type: ignore[misc]
             self._refresh()
             if model is not None:
                 self._choice.value = model
-            self._open(self._choice.value)
+            self._open_chosen()
         except BaseException:
             self.close()
             raise
-        self._choice.observe(lambda change: self._jobs.put(lambda: self._open(change["new"])), "value")
+        self._choice.observe(lambda change: self._jobs.put(self._open_chosen), "value")
         self._thread.start()
 
     def close(self) -> None:
@@ -117,7 +117,8 @@ class Dashboard(KeepsLastState, widgets.VBox):  # type: ignore[misc]
                 self._show_live()
         self.keep_last_state()
 
-    def _open(self, name: str | None) -> None:
+    def _open_chosen(self) -> None:
+        name = self._choice.value  # as it is now: while its options change it is another for a moment
         if name is None or (self._model is not None and self._model.name == name):
             return
         model = self._model = self._server[name]

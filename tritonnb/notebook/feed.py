@@ -51,8 +51,8 @@ from tritonnb.recording.sequences import SlotHistory
 
 #: Requests drawn of one delivery, and batches. Jupyter passes on 1 MB a second; ten of the largest are 0.1 MB.
 MOST_MEMBERS, MOST_BATCHES, BURST = 80, 20, 5
-#: Waiting requests drawn at once.
-_MOST_PENDING = 100
+#: Waiting requests drawn at once, and refused ones drawn of one delivery.
+MOST_PENDING = 100
 _ARRIVED, _SENT, _EXECUTED = RequestArrived.__name__, BatchSent.__name__, BatchExecuted.__name__
 
 Json = dict[str, Any]
@@ -205,7 +205,8 @@ class Feed:
     def flush(self, now_ns: int) -> Json:
         """What is new since the last time."""
         chosen, done, teller = self._chosen(), self._done, self._teller
-        refused, pending = self._refusals[-_MOST_PENDING:], list(islice(self._waiting.values(), _MOST_PENDING))
+        refused = self._refusals[-MOST_PENDING:] if self._sample else self._refusals
+        pending = list(islice(self._waiting.values(), MOST_PENDING))
         lines = self._lines.place(_waits(chosen, refused, pending))
         batches = [teller.batch(each, lines) for each in chosen]
         self._kept.extend(batches)

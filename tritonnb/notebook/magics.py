@@ -34,6 +34,13 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}\n{self.format_usage()}")
 
+    def read(self, line: str) -> argparse.Namespace:
+        """What stands behind the magic's name."""
+        try:
+            return self.parse_args(shlex.split(line))
+        except ValueError as error:
+            self.error(str(error))
+
 
 @magics_class
 class TritonMagics(Magics):
@@ -52,7 +59,7 @@ class TritonMagics(Magics):
         start.add_argument("--port", type=int)
         commands.add_parser("status", add_help=False)
         commands.add_parser("stop", add_help=False)
-        options = parser.parse_args(shlex.split(line))
+        options = parser.read(line)
         if options.command == "start":
             repositories = options.repository or [tempfile.mkdtemp(prefix="tritonnb-")]
             server = serve(repositories, port=options.port)
@@ -73,22 +80,20 @@ class TritonMagics(Magics):
         parser = _Parser(prog="%%config", add_help=False)
         parser.add_argument("model")
         parser.add_argument("--save", action="store_true")
-        options = parser.parse_args(shlex.split(line))
+        options = parser.read(line)
         server = self._server()
         config = server[options.model].config
         found = diagnose(cell, lambda wanted: server.run(server.engine.check(options.model, wanted)))
         for problem in found.problems:
             raise UsageError(_excerpt(cell, problem))
+        file = server.call(server.engine.config_path, options.model) if options.save else None
+        if options.save and file is None:
+            raise UsageError(f"model '{options.model}' comes from no repository: there is no file to save to")
         config.text = cell
         done = config.apply()
-        saved = ""
-        if options.save:
-            path = server.call(server.engine.config_path, options.model)
-            if path is None:
-                raise UsageError(f"model '{options.model}' comes from no repository: there is no file to save to")
-            write_text(path, cell)
-            saved = f"; saved to {path}"
-        print(f"{options.model}: {_DONE[done]}{saved}")
+        if file is not None:
+            write_text(file, cell)
+        print(f"{options.model}: {_DONE[done]}{f'; saved to {file}' if file is not None else ''}")
 
     @cell_magic
     def model_py(self, line: str, cell: str) -> None:
@@ -100,12 +105,12 @@ class TritonMagics(Magics):
         parser = _Parser(prog="%%model_py", add_help=False)
         parser.add_argument("model")
         parser.add_argument("--version", type=int, default=1)
-        options = parser.parse_args(shlex.split(line))
+        options = parser.read(line)
         server = self._server()
         repositories = server.engine.options.model_repositories
         if not repositories:
             raise UsageError("the server has no model repository: %tritonnb start REPOSITORY")
-        if Path(options.model).name != options.model:
+        if Path(options.model).name != options.model or options.model in ("", ".."):
             raise UsageError(f"'{options.model}' is no name for a model")
         directory = repositories[0] / options.model / str(options.version)
         directory.mkdir(parents=True, exist_ok=True)

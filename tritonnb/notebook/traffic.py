@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -169,17 +170,19 @@ class Traffic(KeepsLastState, ipywidgets.VBox):  # type: ignore[misc]
         while not followed.done and followed is self.load:
             self.status.value = describe(followed)
             self.keep_last_state()
-            try:
+            with suppress(Exception):  # it goes on, or what it ended with is told below
                 followed.wait(_EVERY_S)
-            except TimeoutError:
-                continue
-            except Exception as error:  # whatever ended the traffic, the user is told
-                self.status.value = f"<b>The traffic ended:</b> {html.escape(str(error))}"
-                return
         if followed is self.load:
             self.running.value = False
-            self.status.value = f"{_IDLE} Last: {html.escape(followed.result.verdict())}"
+            self.status.value = _outcome(followed)
             self.keep_last_state(at_once=True)
+
+
+def _outcome(ended: Load) -> str:
+    try:
+        return f"{_IDLE} Last: {html.escape(ended.result.verdict())}"
+    except Exception as error:  # whatever ended the traffic, the user is told
+        return f"<b>The traffic ended:</b> {html.escape(str(error))}"
 
 
 def describe(followed: Load) -> str:

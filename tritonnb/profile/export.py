@@ -11,6 +11,7 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.model_config.write import write_text
 
 if TYPE_CHECKING:
     from tritonnb.model_handle import ModelHandle
@@ -50,7 +51,5 @@ def export(model: ModelHandle, config: pb.ModelConfig, repository: str | os.Path
             f"'{target}' is what is being served: export somewhere else, or edit the configuration there"
         )
     shutil.copytree(source, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__", "config.pbtxt"))
-    partial = target / "config.pbtxt.partial"
-    partial.write_text(text_format.MessageToString(config), encoding="utf-8")
-    partial.replace(target / "config.pbtxt")
+    write_text(target / "config.pbtxt", text_format.MessageToString(config))
     return target

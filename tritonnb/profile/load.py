@@ -85,7 +85,7 @@ def load(
     sequence_length : int, optional
         Send sequences of so many requests: each client of a closed loop one after the other, an open
         loop to ``sequences`` of them in turn. What is under way at the end is ended. By default 10 for a
-        model with ``sequence_batching``, and 0, which is none, for any other.
+        model with ``sequence_batching`` and for an ensemble with such a step, and 0, which is none, for any other.
     sequences : int, optional
         Sequences of an open loop that are under way at once.
     inputs : str, mapping or sequence of mappings, optional
@@ -109,6 +109,8 @@ def load(
     ------
     InvalidArgumentError
         If the arguments contradict each other or do not fit the model.
+    UnavailableError
+        If no server answers at the URL, or ``over="http"`` asks for an endpoint that the server does not have.
 
     Examples
     --------

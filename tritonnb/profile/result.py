@@ -199,8 +199,7 @@ class LoadResult:
     def _busy(self, recording: Recording) -> float:
         batches = recording.batches
         span = max(each.exec_end_ns for each in batches) - min(each.exec_start_ns for each in batches)
-        instances = len({each.instance for each in batches})
-        return sum(each.compute_ns for each in batches) / (instances * span) if span else 1.0
+        return sum(each.compute_ns for each in batches) / (len(recording.instances) * span) if span else 1.0
 
 
 def _words(name: str) -> str:

@@ -109,7 +109,7 @@ def _measurement(found: dict[int, list[float]], crowd: LoadResult) -> Measuremen
     assert crowd.recording is not None
     times = _believed(found)
     largest = max(times)
-    instances = len({each.instance for each in crowd.recording.batches})
+    instances = len(crowd.recording.instances)
     busy = crowd.summary()["rows_per_second"] / largest * times[largest] / 1000 / instances
     return Measurement(times, crowd.rate if busy < _BUSY else math.inf)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 from matplotlib.axes import Axes
 
 from tritonnb.profile.trial import Trial
@@ -22,7 +23,7 @@ def draw(sweep: SweepResult, ax: Axes | None = None) -> Axes:
     """Draw it; see `SweepResult.plot`."""
     shown = [*sweep.trials[:_ROWS], sweep.running]
     ax = axes_for(ax, 1.3 + 0.34 * len(shown), describe(sweep))
-    values = [each.rate if sweep.by_rate else each.percentile(99) for each in shown]
+    values = np.nan_to_num([each.rate if sweep.by_rate else each.percentile(99) for each in shown])
     places = list(range(len(shown)))
     for place, value, each in zip(places, values, shown, strict=True):
         paint, hatch = _look(sweep, each)
@@ -31,7 +32,7 @@ def draw(sweep: SweepResult, ax: Axes | None = None) -> Axes:
         ax.text(value, place, f"  {_figures(each)}", va="center", fontsize=8, color=INK, bbox=ground)
     ax.set_yticks(places, [each.words() or "now" for each in shown])
     ax.invert_yaxis()
-    ax.set_xlim(0, 1.75 * max(values, default=1))
+    ax.set_xlim(0, 1.75 * max(values) or 1)
     calm(ax, keep="bottom left")
     ax.set_xlabel(_axis(sweep), fontsize=8)
     if not sweep.by_rate and sweep.constraint is not None and "p99" in sweep.constraint.bounds:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -149,7 +150,7 @@ def rank_by(by_rate: bool) -> Callable[[Trial], tuple[float, ...]]:
     """The best first; what needs fewer instances goes before its equals."""
 
     def rank(each: Trial) -> tuple[float, ...]:
-        value = -each.rate if by_rate else each.percentile(99)
-        return (not each.meets, value, instance_count(each.config), each.percentile(99))
+        p99_ms = each.percentile(99) if len(each.latencies_ms) else math.inf
+        return (not each.meets, -each.rate if by_rate else p99_ms, instance_count(each.config), p99_ms)
 
     return rank

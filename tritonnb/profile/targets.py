@@ -12,7 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from google.protobuf import json_format
 from tritonclient.grpc import model_config_pb2 as pb
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from tritonnb.model_handle import ModelHandle
 
 Answered = Callable[["Shot", int, str], None]
+
+#: In the URL of every model.
+_MODELS = "/v2/models/"
 
 
 class Shot:
@@ -105,8 +108,8 @@ class InProcess:
 
     def __init__(self, model: ModelHandle) -> None:
         self.spec = model.served.spec
-        self.stateful = _is_stateful(model.served.config)
         self._server = model.server
+        self.stateful = _is_stateful(model.served.config, lambda *step: self._server.engine.model(*step).config)
         self._version = model.version
 
     @property
@@ -163,7 +166,7 @@ class OverHttp:
         self._url = url.rstrip("/")
         config = _config(self._url)
         self.spec = ModelSpec.from_config(config)
-        self.stateful = _is_stateful(config)
+        self.stateful = _is_stateful(config, self._config_of_step)
         from tritonnb.profile.http_client import HttpClient  # httptools may be missing
 
         self._client = HttpClient(self._url)
@@ -217,6 +220,10 @@ class OverHttp:
             error = str(raised) or type(raised).__name__
         shot.answered(shot, time.monotonic_ns(), error)
 
+    def _config_of_step(self, name: str, version: int) -> Any:
+        models = self._url[: self._url.index(_MODELS) + len(_MODELS)]
+        return _config(f"{models}{quote(name, safe='')}" + (f"/versions/{version}" if version != -1 else ""))
+
     def _request(self, shot: Shot) -> tuple[bytes, bytes]:
         """Head and body; of stateless requests every example is encoded once."""
         arrival = shot.arrival
@@ -257,14 +264,20 @@ def _parameters(arrival: Arrival) -> dict[str, Any]:
     return found
 
 
-def _is_stateful(config: Any) -> bool:
-    """Whether requests need a sequence; one of an iterative sequence is a sequence itself."""
-    return config.HasField("sequence_batching") and not config.sequence_batching.iterative_sequence
+def _is_stateful(config: Any, config_of: Callable[[str, int], Any]) -> bool:
+    """Whether requests need a sequence; one of an iterative sequence is a sequence itself.
+
+    ``config_of`` gives the configuration of a step's model, by name and version: an ensemble needs what its steps need.
+    """
+    if config.HasField("sequence_batching"):
+        return not config.sequence_batching.iterative_sequence
+    steps = config.ensemble_scheduling.step
+    return any(_is_stateful(config_of(each.model_name, each.model_version), config_of) for each in steps)
 
 
 def _config(url: str) -> Any:
     """The model's configuration, as its server tells it."""
-    if "/v2/models/" not in url:
+    if _MODELS not in url:
         raise InvalidArgumentError(
             f"'{url}' is no model's URL: give http://HOST:PORT/v2/models/NAME, or server['NAME']"
         )

@@ -45,7 +45,7 @@ class Theory:
         could not keep up.
     bound_ms : float or None
         The mean latency is below this for Poisson arrivals of single rows at one instance with neither delay
-        nor a limit of the batch; None for other configurations.
+        nor a limit of the batch; None for other configurations, and where a batch was as large as it may be.
     """
 
     rate: float
@@ -144,7 +144,8 @@ def theory(rec: Recording) -> Theory:
     largest = max([*rec.batch_sizes(), 0 if config is None else config.max_batch_size])
     saturation = instances * max(size * 1000 / max(1e-6, alpha_ms * size + tau0_ms) for size in (1, largest))
     delay_us = 0 if config is None else config.dynamic_batching.max_queue_delay_microseconds
-    limited = instances > 1 or rows != 1 or delay_us
+    full = config is not None and max(rec.batch_sizes()) >= max(1, config.max_batch_size)
+    limited = instances > 1 or rows != 1 or delay_us or full
     return Theory(
         rate,
         rows,

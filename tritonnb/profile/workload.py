@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import count, islice, takewhile
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.scheduling.reasons import counted
 from tritonnb.simulation.arrivals import PROCESSES, Arrival, ClosedLoop, arrivals_of, require_positive, times_us
 
 #: Requests of each sequence, unless told otherwise.
@@ -69,6 +70,8 @@ class Clients:
         Whether ``size`` counts; otherwise the inputs say how many rows are sent.
     sequence_length : int
         Requests of each sequence that a client sends, one sequence after the other; 0 for none.
+    ends_sequences : bool
+        As of an `OpenLoop`.
     """
 
     clients: int
@@ -81,7 +84,7 @@ class Clients:
     ends_sequences: bool = True
 
     def __str__(self) -> str:
-        return f"closed loop, {self.clients} client{'s' if self.clients > 1 else ''}"
+        return f"closed loop, {counted(self.clients, 'client')}"
 
     @property
     def ends(self) -> bool:

@@ -169,6 +169,8 @@ def _beyond_capacity(rec: Recording, config: pb.ModelConfig) -> Findings:
         return
     begin = min(each.queued_ns for each in rec.requests)
     seconds = (max(each.exec_end_ns for each in rec.requests) - begin) / 1e9
+    if not seconds:
+        return
     instances = len(rec.instances)
     busy = sum(each.compute_ns for each in rec.batches) / 1e9 / seconds / instances
     rows = sum(each.size for each in rec.requests)

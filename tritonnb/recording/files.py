@@ -48,12 +48,14 @@ def read(path: str | os.PathLike[str]) -> tuple[list[Event], dict[str, pb.ModelC
         lines = enumerate(file, 1)
         try:
             head = json.loads(next(lines)[1])
-            known = {key: head[key] for key in _FORMAT} == _FORMAT
-        except (StopIteration, ValueError, TypeError, KeyError):
+            form, version, texts = head["format"], head["version"], head["models"]
+            if form != _FORMAT["format"]:
+                raise ValueError(form)
+            configs = {name: text_format.Parse(text, pb.ModelConfig()) for name, text in texts.items()}
+        except (StopIteration, ValueError, TypeError, KeyError, text_format.ParseError):
             raise InvalidArgumentError(f"'{path}' is not a tritonnb recording") from None
-        if not known:
-            raise InvalidArgumentError(f"'{path}' is a recording of version {head['version']}, expected 1")
-        configs = {name: text_format.Parse(text, pb.ModelConfig()) for name, text in head["models"].items()}
+        if version != _FORMAT["version"]:
+            raise InvalidArgumentError(f"'{path}' is a recording of version {version}, expected {_FORMAT['version']}")
         return [_event(path, number, line) for number, line in lines], configs
 
 

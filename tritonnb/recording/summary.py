@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from tritonclient.grpc import model_config_pb2 as pb
 
-from tritonnb.recording.quantiles import quantile
 from tritonnb.scheduling.reasons import counted
+from tritonnb.telemetry.quantiles import quantile
 
 if TYPE_CHECKING:
+    from tritonnb.recording.batches import Batch
     from tritonnb.recording.recording import Recording
 
 
@@ -47,21 +48,29 @@ def verdict(recording: Recording) -> str:
     words = (
         f"{counted(found['requests'], 'request')} ran in {counted(found['batches'], 'batch', 'batches')}: "
         f"mean batch {found['mean_batch_size']:.1f} rows; {found['rows_batched']:.0%} of rows shared a batch; "
-        f"the oldest request waited {_waited(found['longest_queue_ms'], list(recording.configs.values()))}"
+        f"the oldest request waited {_waited(recording, found['longest_queue_ms'])}"
     )
     for name in ("refused", "failed"):
         words += f"; {found[name]} {name}" if found[name] else ""
     return f"{words}."
 
 
-def _waited(longest_ms: float, configs: list[pb.ModelConfig]) -> str:
+def _waited(recording: Recording, longest_ms: float) -> str:
     """The longest wait, beside what the configuration allows, if it says so."""
+    configs = list(recording.configs.values())
     allowed = _delay_us(configs[0]) / 1000 if len(configs) == 1 else 0
     if not allowed:
         return f"{longest_ms:.1f} ms"
     if longest_ms <= 1.05 * allowed:
         return f"{longest_ms:.1f} ms of {allowed:g} ms allowed"
+    if _found_idle(max(recording.batches, key=lambda each: each.queue_ns)):
+        return f"{longest_ms:.1f} ms: max_queue_delay {allowed:g} ms, and the way to an idle instance"
     return f"{longest_ms:.1f} ms: longer than max_queue_delay {allowed:g} ms, for want of a free instance"
+
+
+def _found_idle(batch: Batch) -> bool:
+    """Whether an instance was free when the batch was ready."""
+    return bool(batch.reason.facts.get("idle_ns")) and not batch.reason.facts.get("ready_ns")
 
 
 def _delay_us(config: pb.ModelConfig) -> int:

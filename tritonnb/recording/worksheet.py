@@ -191,9 +191,10 @@ class Worksheet:
         """The mistake in a batch: what it is, why, and what speaks against each name that is wrong."""
         batch, members = self._batches[number], self._members[number]
         wrong = [self._against(name, number) for name in sorted(said - members)]
+        instead = f", not {_listed(said)}" if said else ": the answer ends before it"
         return " ".join(
             [
-                f"Batch {number + 1} is {_listed(members)}, sent at {batch.sent_ns / 1e6:g} ms, not {_listed(said)}.",
+                f"Batch {number + 1} is {_listed(members)}, sent at {batch.sent_ns / 1e6:g} ms{instead}.",
                 *filter(None, wrong),
                 f"Why: {batch.why}.",
             ]
@@ -292,8 +293,6 @@ def _no_answer(given: object) -> InvalidArgumentError:
 
 def _listed(names: frozenset[str]) -> str:
     ordered = sorted(names)
-    if not ordered:
-        return "nothing"
     return ordered[0] if len(ordered) == 1 else f"{', '.join(ordered[:-1])} and {ordered[-1]}"
 
 

@@ -17,6 +17,7 @@ from tritonnb.core.messages import InferRequest
 from tritonnb.core.version import TRITON_VERSION
 from tritonnb.runtime.facilities import Facilities
 from tritonnb.runtime.loading import ModelSource
+from tritonnb.runtime.loop import in_thread
 from tritonnb.runtime.model_calls import ModelCalls
 from tritonnb.runtime.options import EngineOptions
 from tritonnb.runtime.reconfiguration import Reconfiguration
@@ -142,7 +143,7 @@ class Engine:
         finally:
             self.tracer.close()
             if self.tracer.spans is not None:
-                await asyncio.to_thread(self.tracer.spans.close)
+                await in_thread(self.tracer.spans.close)
 
     # --- inference ----------------------------------------------------------------------------
 

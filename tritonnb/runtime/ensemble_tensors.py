@@ -40,7 +40,7 @@ class Sequence:
         if not parameters:
             return self
         correlation_id: ParameterValue = parameters.get("sequence_id", self.correlation_id)
-        if type(correlation_id) not in (int, str):
+        if isinstance(correlation_id, bool) or not isinstance(correlation_id, (int, str)):
             raise InvalidArgumentError(
                 "expected parameter 'sequence_id' to be TRITONSERVER_PARAMETER_INT or TRITONSERVER_PARAMETER_STRING"
             )
@@ -52,9 +52,7 @@ class Sequence:
             if type(given) is not bool:
                 raise InvalidArgumentError(f"expect parameter '{name}' to be TRITONSERVER_PARAMETER_BOOL")
             flags = flags | flag if given else flags & ~flag
-        if isinstance(correlation_id, int):
-            return Sequence(correlation_id % _IDS, flags)
-        return Sequence(correlation_id, flags)  # type: ignore[arg-type]
+        return Sequence(correlation_id % _IDS if isinstance(correlation_id, int) else correlation_id, flags)
 
     def as_parameters(self) -> dict[str, ParameterValue]:
         """The parameters that every response of an ensemble carries; an integer is a signed one of 64 bits there."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -55,15 +54,17 @@ async def reconfigure(versions: Sequence[Served], config: Any, loader: ModelLoad
             assert isinstance(served, ServedModel)
             added[served] = await loader.create_instances(served, served.missing_instances(config))
     except BaseException:
-        for instance in itertools.chain.from_iterable(added.values()):
-            await instance.stop()
+        for served, instances in added.items():
+            for instance in instances:
+                await instance.stop()
+            served.unlimit(each.spec.index for each in instances)
         raise
     for served, instances in added.items():
         served.reconfigure(config, instances)
 
 
 async def instances_removed(versions: Sequence[Served]) -> None:
-    """Wait until the instances that `reconfigure` took away have run what they ran."""
+    """Wait until the instances that `reconfigure` took away have ended their last executions."""
     for served in versions:
         assert isinstance(served, ServedModel)
         await served.instances_removed()

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 
 from tritonnb.backends.contract import BackendModelInstance, Execution, InstanceSpec
-from tritonnb.core.errors import InternalError, TritonError
+from tritonnb.core.errors import InternalError, TritonError, without_frames
 
 logger = logging.getLogger(__name__)
 
@@ -118,7 +118,7 @@ class Instance:
         try:
             self.backend_instance.execute(execution)
         except TritonError as error:
-            raised = error
+            raised = without_frames(error)
         except BaseException as error:  # a model's sys.exit() must not end the instance's thread
             self._log(error)
             raised = InternalError(f"{type(error).__name__}: {error}")

@@ -21,7 +21,7 @@ from tritonnb.scheduling.rate_limiter import Resource
 class InstancePool:
     """All instances of one model version; lives on the server's loop."""
 
-    def __init__(self, instances: Iterable[Instance] = ()) -> None:
+    def __init__(self, instances: Iterable[Instance]) -> None:
         self._by_number = {each.spec.index: each for each in instances}
         self._removed: set[int] = set()
         self._stopping: set[asyncio.Task[None]] = set()

@@ -102,7 +102,6 @@ class ModelLoader:
             ensemble.use_cache(shared.cache)
             return ensemble
         context, backend_model = await self.in_thread(self._create_backend_model, source, version)
-        served: ServedModel | None = None
         try:
             served = ServedModel(context, backend_model, shared.stream, loop)
             instances = await self.create_instances(served, list(instance_specs(context.config)))
@@ -119,18 +118,13 @@ class ModelLoader:
         Raises
         ------
         TritonError
-            Whatever was wrong; nothing is left behind.
+            Whatever was wrong, with the last instance if it was several; nothing is left behind.
         """
         instances: list[Instance] = []
-        at_once = len(specs) if served.backend_model.parallel_instances else 1
         try:
-            for first in range(0, len(specs), max(at_once, 1)):
-                started = [self._start_instance(served, spec) for spec in specs[first : first + at_once]]
-                outcomes = await asyncio.gather(*started, return_exceptions=True)
-                instances += [each for each in outcomes if isinstance(each, Instance)]
-                for outcome in outcomes:
-                    if isinstance(outcome, BaseException):
-                        raise outcome
+            errors = await self._start_instances(served, specs, instances)
+            if errors:
+                raise errors.pop()  # it will hold this frame, which must not hold it
             active = [each for each in instances if not each.spec.passive]
             samples = await self.in_thread(warmup_samples, served.context) if active else []
             for instance in active:
@@ -141,6 +135,22 @@ class ModelLoader:
             served.unlimit(spec.index for spec in specs)
             raise
         return instances
+
+    async def _start_instances(
+        self, served: ServedModel, specs: Sequence[InstanceSpec], instances: list[Instance]
+    ) -> list[BaseException]:
+        """Add those that start; what the others failed of."""
+        errors: list[BaseException] = []
+        at_once = len(specs) if served.backend_model.parallel_instances else 1
+        for first in range(0, len(specs), max(at_once, 1)):
+            started = [self._start_instance(served, spec) for spec in specs[first : first + at_once]]
+            for outcome in await asyncio.gather(*started, return_exceptions=True):
+                if isinstance(outcome, Instance):
+                    instances.append(outcome)
+                else:
+                    logger.error("ERROR: Failed to create instance: %s", outcome)
+                    errors.append(outcome)
+        return errors
 
     async def _start_instance(self, served: ServedModel, spec: InstanceSpec) -> Instance:
         served.limit(spec, self._facilities.rate_limiter)

@@ -7,7 +7,7 @@ wait for ever. That is noticed when the call is made that closes the circle, and
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any, Protocol, TypeVar
 
 from tritonnb.core.errors import InternalError, TritonError, UnavailableError, UnsupportedError
@@ -26,6 +26,12 @@ class Callee(Protocol):
 
     def model(self, name: str, version: int = -1) -> Served:
         """A model version that is ready."""
+
+    def model_ready(self, name: str, version: int = -1) -> bool:
+        """Whether a model version is ready."""
+
+    def cancel(self, request: InferRequest) -> None:
+        """Nobody waits for the request any more."""
 
     def check_model_control(self) -> None:
         """Whether loading is allowed."""
@@ -71,7 +77,7 @@ class ModelCalls:
     def cancel(self, request: InferRequest) -> None:
         """Nobody waits for the request any more."""
         assert self._loop is not None
-        self._loop.call_soon_threadsafe(_cancel, request)
+        self._loop.call_soon_threadsafe(self._engine.cancel, request)
 
     def load_model(self, name: str, parameters: Mapping[str, str | bytes]) -> None:
         """Load a model; files are welcome, since whoever asks is code already."""
@@ -100,11 +106,7 @@ class ModelCalls:
         await self._engine.unload(name, unload_dependents)
 
     async def _is_ready(self, name: str, version: int) -> bool:
-        try:
-            self._engine.model(name, version)
-        except TritonError:
-            return False
-        return True
+        return self._engine.model_ready(name, version)
 
     def _submit(self, request: InferRequest, decoupled: bool, caller: object, cause: InferRequest | None) -> None:
         try:
@@ -165,10 +167,3 @@ class ModelCalls:
             any(self._is_hopeless(awaited, seen) for awaited in self._waits.get(each.backend_instance, ()))
             for each in served.instances
         )
-
-
-def _cancel(request: InferRequest) -> None:
-    request.cancelled = True
-    cancel: Callable[[InferRequest], None] | None = getattr(request.accepted_by, "cancel", None)
-    if cancel is not None:
-        cancel(request)

@@ -119,7 +119,7 @@ class ModelTable:
         self._newest: dict[str, Served] = {}
 
     def entry(self, name: str) -> Model:
-        """What is known of a model, from now on."""
+        """What is known of a model; an empty entry where that is nothing yet."""
         return self.models.setdefault(name, Model())
 
     def get(self, name: str, version: int = -1) -> Served:

@@ -16,9 +16,9 @@ from tritonclient.grpc import model_config_pb2 as pb
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.model_config.ensemble import StepModel, check_ensemble, check_no_cycle, parts_beside_circles
 from tritonnb.model_config.identity import ENSEMBLE
+from tritonnb.model_config.json_config import parse_json
 from tritonnb.model_config.load import ConfigError
 from tritonnb.model_config.normalize import normalize
-from tritonnb.model_config.parse import parse_json
 from tritonnb.runtime import in_place
 from tritonnb.runtime.facilities import Facilities
 from tritonnb.runtime.finishing import finish
@@ -167,7 +167,6 @@ class ModelRepository:
     async def _load_parts(self, source: ModelSource) -> None:
         """Load the models of an ensemble's steps, where they are not served as they are on disk."""
         steps = [step.model_name for step in source.config.ensemble_scheduling.step]
-
         known = {name: model.parts() for name, model in self.table.models.items() if model.ensemble is not None}
 
         def steps_of(name: str) -> list[str]:

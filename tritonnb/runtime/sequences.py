@@ -16,17 +16,11 @@ import numpy as np
 import numpy.typing as npt
 from tritonclient.grpc import model_config_pb2 as pb
 
-from tritonnb.core.datatypes import BY_NUMBER, BYTES, DataType, decode_bytes
+from tritonnb.core.datatypes import BY_NUMBER, BYTES, DataType
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.messages import (
-    SEQUENCE_END,
-    SEQUENCE_START,
-    InferRequest,
-    Tensor,
-    nobody,
-    zeros,
-)
+from tritonnb.core.messages import SEQUENCE_END, SEQUENCE_START, InferRequest, Tensor, nobody, zeros
 from tritonnb.model_config.schema import INVALID
+from tritonnb.runtime.data_files import read_array
 from tritonnb.scheduling.decisions import Execute
 
 Control = pb.ModelSequenceBatching.Control
@@ -81,7 +75,7 @@ class _State:
         dims = [1 if each < 0 else each for each in (initial.dims if initial else config.dims)]
         shape = (1, *dims) if batching else tuple(dims)
         if initial is not None and initial.WhichOneof("state_data") == "data_file":
-            self.initial = _read_array(directory / "initial_state" / initial.data_file, self.datatype, shape)
+            self.initial = read_array(directory / "initial_state" / initial.data_file, self.datatype, shape)
         else:
             # Triton leaves a state without initial_state uninitialised; ours is zero.
             self.initial = zeros(self.datatype, shape)
@@ -125,17 +119,16 @@ class SequenceInputs:
     def attach_scratch_states(self, request: InferRequest) -> None:
         """Give a request that belongs to no sequence states that nobody else sees."""
         if self._states:
-            request.states = self._scratch()
+            request.states = self._fresh(scratch=True)
 
-    def _scratch(self) -> States:
-        return States({each.input_name: each.fresh() for each in self._states}, self._by_output, True)
+    def _fresh(self, scratch: bool) -> States:
+        return States({each.input_name: each.fresh() for each in self._states}, self._by_output, scratch)
 
     def _attach(self, slot: tuple[int, int], request: InferRequest) -> States:
         if request.is_null:
-            return self._scratch()
+            return self._fresh(scratch=True)
         if slot not in self._slots or request.flags & SEQUENCE_START:
-            fresh = {each.input_name: each.fresh() for each in self._states}
-            self._slots[slot] = States(fresh, self._by_output, False)
+            self._slots[slot] = self._fresh(scratch=False)
         return self._slots[slot]
 
 
@@ -212,16 +205,3 @@ def _null_request(reference: InferRequest, inputs: dict[str, Tensor]) -> InferRe
     )
     null.is_null = True
     return null
-
-
-def _read_array(path: Path, datatype: DataType, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    raw = path.read_bytes()
-    count = int(np.prod(shape))
-    if datatype is INVALID:
-        return zeros(datatype, shape)
-    if datatype is BYTES:
-        elements = decode_bytes(raw)[:count]
-        if len(elements) < count:
-            raise InvalidArgumentError(f"{path} holds {len(elements)} elements, the initial state needs {count}")
-        return elements.reshape(shape)
-    return np.frombuffer(raw, datatype.numpy, count=count).reshape(shape)

@@ -61,7 +61,7 @@ class ServedModel(Served):
         super().__init__(context, stream, loop)
         self.scheduler: Scheduler
         self.backend_model = backend_model
-        self._pool = InstancePool()
+        self._pool: InstancePool  # from `begin` on, as is the scheduler
         self._sequences = (
             SequenceInputs(context.config, context.directory) if context.config.HasField("sequence_batching") else None
         )

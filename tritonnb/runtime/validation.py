@@ -14,7 +14,7 @@ import numpy as np
 
 from tritonnb.core.datatypes import BYTES, split_bytes
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.messages import InferRequest, Tensor, UndecodedTensor
+from tritonnb.core.messages import InferRequest, Tensor, UndecodedTensor, shape_text
 from tritonnb.model_config.schema import ModelSpec, TensorSpec, resolve_reshape
 
 _BATCH_NOTE = (
@@ -78,7 +78,7 @@ class RequestValidator:
                     self._refuse(
                         request,
                         f"All input dimensions should be specified for input '{name}' for model "
-                        f"'{self._spec.name}', got {_listed(shape)}",
+                        f"'{self._spec.name}', got {shape_text(shape)}",
                     )
                 tensor = request.inputs[name] = self._decoded(request, tensor)
             elif self._batching and not shape[0]:
@@ -175,9 +175,7 @@ class RequestValidator:
                 f"incomplete string data for inference input '{tensor.name}', expecting string of length "
                 f"{there - left} but only {there} bytes available"
             )
-        array = np.empty(expected, dtype=object)
-        array[:] = elements
-        return array
+        return np.array(elements, dtype=object)
 
     def _reshaped(self, tensor: Tensor, spec: TensorSpec, dims: tuple[int, ...]) -> Tensor:
         batch = tensor.shape[:1] if self._batching else ()
@@ -224,7 +222,7 @@ class RequestValidator:
         self._refuse(
             request,
             f"unexpected shape for input '{spec.name}' for model '{self._spec.name}'. Expected "
-            f"{_listed(expected)}, got {_listed(shape)}. {note}",
+            f"{shape_text(expected)}, got {shape_text(shape)}. {note}",
         )
 
 
@@ -240,7 +238,3 @@ _Inputs = list[tuple[str, Any]]
 
 def _fits(dims: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
     return len(dims) == len(wanted) and all(a == b or -1 in (a, b) for a, b in zip(dims, wanted, strict=True))
-
-
-def _listed(shape: tuple[int, ...]) -> str:
-    return "[" + ",".join(map(str, shape)) + "]"

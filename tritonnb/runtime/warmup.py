@@ -16,11 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tritonnb.backends.contract import Execution, ModelContext
-from tritonnb.core.datatypes import BY_NUMBER, BYTES, DataType, decode_bytes
+from tritonnb.core.datatypes import BY_NUMBER, BYTES, DataType
 from tritonnb.core.errors import InvalidArgumentError, TritonError
-from tritonnb.core.messages import InferRequest, InferResponse, Tensor, UndecodedTensor, zeros
+from tritonnb.core.messages import InferRequest, InferResponse, Tensor, UndecodedTensor, nobody, zeros
 from tritonnb.model_config.model_files import check_warmup_sample
 from tritonnb.model_config.schema import INVALID, ModelSpec
+from tritonnb.runtime.data_files import read_array
 from tritonnb.runtime.instance import Instance
 from tritonnb.runtime.validation import RequestValidator
 
@@ -94,7 +95,7 @@ class WarmUp:
         self._loop = asyncio.get_running_loop()
         self._over: asyncio.Future[None] = self._loop.create_future()
         self._streamed: list[InferResponse] = []
-        requests = [each.again(dict(each.inputs), _discard) for each in sample.requests]
+        requests = [each.again(dict(each.inputs), nobody) for each in sample.requests]
         for request in requests:
             request.received_ns = request.queued_ns = time.monotonic_ns()
         self.execution = Execution(requests, sample.rows, self._deliver_from_anywhere, number)
@@ -137,7 +138,7 @@ def _request(context: ModelContext, spec: ModelSpec, validator: RequestValidator
         name: _tensor(context, spec, name, sample.inputs[name]) for name in sorted(sample.inputs)
     }
     known = {name: each for name, each in tensors.items() if name in spec.inputs}
-    request = InferRequest(context.name, known, _discard, model_version=context.version)
+    request = InferRequest(context.name, known, nobody, model_version=context.version)
     validator.check(request)
     request.inputs.update({name: each for name, each in tensors.items() if name not in known})
     return request
@@ -148,11 +149,12 @@ def _tensor(context: ModelContext, spec: ModelSpec, name: str, given: Any) -> Te
     shape = (1, *given.dims) if spec.max_batch_size > 0 else tuple(given.dims)
     choice = given.WhichOneof("input_data_type")
     if choice == "input_data_file":
-        raw = (context.directory / "warmup" / given.input_data_file).read_bytes()
-        if datatype is BYTES:
+        path = context.directory / "warmup" / given.input_data_file
+        if datatype is BYTES and name in spec.inputs:
             # The check of the request says what is wrong with them, if anything is.
-            return UndecodedTensor(name, datatype, shape, raw) if name in spec.inputs else _strings(name, shape, raw)
-        return Tensor(name, datatype, _from_bytes(raw, datatype, shape) if given.dims else zeros(datatype, shape))
+            return UndecodedTensor(name, datatype, shape, path.read_bytes())
+        has_contents = given.dims or datatype is BYTES
+        return Tensor(name, datatype, read_array(path, datatype, shape) if has_contents else zeros(datatype, shape))
     # Triton has no random strings either.
     random = choice == "random_data" and datatype.itemsize
     return Tensor(name, datatype, _random(datatype, shape) if random else zeros(datatype, shape))
@@ -166,17 +168,3 @@ def _random(datatype: DataType, shape: tuple[int, ...]) -> npt.NDArray[Any]:
     if datatype.numpy.kind == "b":
         return generator.integers(0, 2, shape).astype(bool)
     return generator.standard_normal(shape).astype(datatype.numpy)
-
-
-def _from_bytes(raw: bytes, datatype: DataType, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    if not datatype.itemsize:
-        return zeros(datatype, shape)  # the check says that there is no such datatype
-    return np.frombuffer(raw, datatype.numpy, count=int(np.prod(shape))).reshape(shape)
-
-
-def _strings(name: str, shape: tuple[int, ...], raw: bytes) -> Tensor:
-    return Tensor(name, BYTES, decode_bytes(raw)[: int(np.prod(shape))].reshape(shape))
-
-
-def _discard(request: InferRequest, response: InferResponse) -> None:
-    """Nobody waits for a warm-up."""

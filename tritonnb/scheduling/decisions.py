@@ -161,7 +161,7 @@ class Scheduler(Protocol):
         """Requests admitted and not yet in an `Execute` decision."""
 
     def response_order(self, instance: int) -> ResponseOrder | None:
-        """Where the responses of a batch that starts on an instance now must pass; None for nowhere.
+        """What the responses of a batch that starts on an instance now must pass through; None for nothing.
 
         The scheduler tells the `ResponseOrder` of each request it places; the driver passes every
         response of the batch through `ResponseOrder.answer` and delivers what that returns.

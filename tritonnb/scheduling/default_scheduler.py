@@ -24,10 +24,15 @@ class DefaultScheduler:
     ----------
     instance_count : int
         Instances 0 to instance_count - 1 are used, each once it says that it is idle.
+
+    Attributes
+    ----------
+    instances : Instances
+    stopping : bool
+        No more requests are admitted.
     """
 
     next_wake_ns: int | None = None
-
     heeds_release = False
 
     def __init__(self, instance_count: int) -> None:

@@ -132,18 +132,27 @@ class DirectStrategy:
         ready = [request for request in heads if request is not None]
         if not ready:
             return
-        settings = self.settings
-        delay = settings.max_queue_delay_ns
         waited = now - min(request.queued_ns for request in ready)
-        if not delay or not settings.minimum_slot_utilization:
-            rule = reasons.NO_SLOT_WAIT
-        elif len(ready) >= self._slots_needed:
-            rule = reasons.SLOT_UTILIZATION
-        elif waited >= delay:
-            rule = reasons.DELAY_EXCEEDED
+        rule = self._rule(len(ready), waited)
+        if rule:
+            self._execute(heads, ready, rule, waited, now, decisions)
         else:
-            self.next_wake_ns = now - waited + delay
-            return
+            self.next_wake_ns = now - waited + self.settings.max_queue_delay_ns
+
+    def _rule(self, ready: int, waited: int) -> str:
+        """Why as many ready slots run now; empty if they wait for others."""
+        settings = self.settings
+        if not settings.max_queue_delay_ns or not settings.minimum_slot_utilization:
+            return reasons.NO_SLOT_WAIT
+        if ready >= self._slots_needed:
+            return reasons.SLOT_UTILIZATION
+        return reasons.DELAY_EXCEEDED if waited >= settings.max_queue_delay_ns else ""
+
+    def _execute(
+        self, heads: list[Any], ready: list[Any], rule: str, waited: int, now: int, decisions: list[Decision]
+    ) -> None:
+        assert self._idle_since is not None
+        settings = self.settings
         while heads[-1] is None:
             heads.pop()
         reference = ready[0].batch_key
@@ -161,7 +170,7 @@ class DirectStrategy:
             "ready": len(ready),
             "slots": settings.max_batch_size,
             "waited_ns": waited,
-            "delay_ns": delay,
+            "delay_ns": settings.max_queue_delay_ns,
             "minimum_slot_utilization": settings.minimum_slot_utilization,
             "instance": self._instance,
             "idle_ns": now - self._idle_since,

@@ -50,6 +50,9 @@ class DynamicBatcher:
     payloads : deque of Payload
         Those that wait for an instance, first to go first.
     instances : Instances
+    settings : DynamicBatcherSettings
+    stopping : bool
+        No more requests are admitted.
     """
 
     heeds_release = False
@@ -199,7 +202,7 @@ class DynamicBatcher:
         return formed + self._advance(now)
 
     def prepare(self, now: int) -> list[Decision]:
-        """Form the payloads that arrivals would have formed, had somebody looked (see `Payload`)."""
+        """Form the payloads that arrivals would have formed, had that not been left for later."""
         return self._advance(now) if self._may_leave_for_later() else []
 
     # Questions
@@ -213,7 +216,7 @@ class DynamicBatcher:
         return instance in self.instances.members
 
     def response_order(self, instance: int) -> ResponseOrder | None:
-        """Where responses of batches that start now must pass; None if they leave as they come."""
+        """What responses of batches that start now pass through; None if they leave as they come."""
         return self._order if self.settings.preserve_ordering else None
 
     # The rules

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tritonclient.grpc import model_config_pb2 as pb
 
+from tritonnb.model_config.normalize import DEFAULT_SEQUENCE_IDLE_US
 from tritonnb.scheduling.decisions import Decision, Scheduler
 from tritonnb.scheduling.default_scheduler import DefaultScheduler
 from tritonnb.scheduling.direct import DirectSettings
@@ -131,7 +132,7 @@ def sequence_batcher_settings(
     return SequenceBatcherSettings(
         model_name=config.name,
         strategy=strategy,
-        max_sequence_idle_ns=(batching.max_sequence_idle_microseconds or 1_000_000) * 1000,
+        max_sequence_idle_ns=(batching.max_sequence_idle_microseconds or DEFAULT_SEQUENCE_IDLE_US) * 1000,
         iterative=batching.iterative_sequence,
         hold_until=hold_until,
         backlog_hold_until=_count(environ, "TRITONSERVER_BACKLOG_DELAY_SCHEDULER"),

@@ -114,7 +114,7 @@ class OldestStrategy:
             self.arrived(slot, now, decisions)
 
     def response_order(self) -> ResponseOrder | None:
-        """Where responses pass if the batcher preserves their order."""
+        """What responses pass through if the batcher preserves their order; else None."""
         return self.batcher.response_order(self._instance)
 
     def reconfigure(self, settings: object, now: int, decisions: list[Decision]) -> None:

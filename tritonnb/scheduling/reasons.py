@@ -103,7 +103,7 @@ def _dispatch(facts: Facts) -> str:
     if ready:
         return f"{words}; ready for {_ms(ready)} before instance {facts['instance']} was free"
     if idle:
-        return f"{words}; instance {facts['instance']} idle since {_ms(idle)}"
+        return f"{words}; instance {facts['instance']} idle for {_ms(idle)}"
     return f"{words}; instance {facts['instance']} just became free"
 
 

@@ -200,11 +200,6 @@ class SequenceBatcher:
                 strategy.wake(now, decisions)
         return self._finish(now, decisions)
 
-    @property
-    def open_sequences(self) -> int:
-        """Sequences that have a slot and may get more requests."""
-        return len(self.table.idle)
-
     def stop(self) -> None:
         """Begin no more sequences; those that are going on may go on."""
         self._stopping = True
@@ -243,8 +238,13 @@ class SequenceBatcher:
         """Requests accepted and not yet running, in slots or in the backlog."""
         return self._depth
 
+    @property
+    def open_sequences(self) -> int:
+        """Sequences that have a slot and may get more requests."""
+        return len(self.table.idle)
+
     def response_order(self, instance: int) -> ResponseOrder | None:
-        """Where responses of an instance must pass; None if they leave as they come."""
+        """What responses of an instance pass through; None if they leave as they come."""
         return self._strategies[instance].response_order()
 
     def uses(self, instance: int) -> bool:

@@ -123,7 +123,7 @@ class VirtualTime:
         self._follow(change(self.now))
 
     def staged(self, instance: int) -> None:
-        """A batch waits for the rate limiter, which virtual time has not: it runs."""
+        """A batch waits for the rate limiter; there is none here: it runs, unless a subclass holds it back."""
         self._follow(self.scheduler.begin(instance, self.now))
 
     def _at(self, time_ns: int, kind: int, subject: Any) -> None:

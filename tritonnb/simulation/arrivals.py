@@ -205,8 +205,8 @@ def bursts(requests: int, every_ms: float, duration: float, *, size: int = 1) ->
         Rows of each request.
     """
     require_positive(requests=requests, every_ms=every_ms, duration=duration)
-    count = int(duration * 1000 / every_ms)
-    return [Arrival(burst * every_ms * 1000, size) for burst in range(count) for _ in range(requests)]
+    times = [burst * every_ms * 1000 for burst in range(round(duration * 1000 / every_ms))]
+    return [Arrival(time_us, size) for time_us in times for _ in range(requests)]
 
 
 def sequences(lengths: Sequence[int], *, every_us: float, stagger_us: float = 0.0) -> list[Arrival]:

@@ -1,7 +1,7 @@
 """Arrivals and a configuration through the real scheduler in virtual time.
 
 The scheduler objects are those that serve; only the clock and the instances are imitated. What comes
-out is a `Recording`, the type that a live server gives.
+out are the events that a live server would give.
 """
 
 from __future__ import annotations

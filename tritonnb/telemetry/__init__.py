@@ -1,1 +1,1 @@
-"""Folding the event stream into statistics and recordings."""
+"""The event stream, what is folded from it (statistics, latencies, traces), and the log."""

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 
 from tritonnb.core.events import BatchExecuted, CacheHit, CacheMiss, ModelStateChanged, Packed, ResponseSent, unpack
+from tritonnb.telemetry.quantiles import quantile
 
 #: What a summary looks at: this many seconds, and at most this many observations.
 WINDOW_SECONDS = 60.0
@@ -21,7 +22,6 @@ WINDOW_SIZE = 10_000
 
 #: Triton's buckets of the first response, in milliseconds.
 FIRST_RESPONSE_BUCKETS_MS = (100.0, 500.0, 2000.0, 5000.0)
-
 
 _LOOKED_AT = {each.__name__ for each in (BatchExecuted, CacheHit, CacheMiss, ResponseSent, ModelStateChanged)}
 
@@ -47,7 +47,7 @@ class Summary:
         ordered = sorted(value for _, value in self._window)
         if not ordered:
             return [math.nan] * len(wanted)
-        return [float(ordered[min(len(ordered) - 1, int(each * len(ordered)))]) for each in wanted]
+        return [float(quantile(ordered, each)) for each in wanted]
 
 
 class Histogram:

@@ -6,7 +6,6 @@ process, here a thread. Beyond Triton, implicit state works here too.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 import json
@@ -33,7 +32,7 @@ from tritonnb.backends.python.one_response import OneResponseSender
 from tritonnb.backends.python.request import TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
 from tritonnb.backends.python.response import InferenceResponse, to_core
 from tritonnb.backends.python.tensor import to_core_tensor
-from tritonnb.core.errors import InternalError, InvalidArgumentError, UnsupportedError
+from tritonnb.core.errors import InternalError, InvalidArgumentError, UnsupportedError, without_frames
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.model_config.diff import replaced
 from tritonnb.model_config.json_config import parse_json
@@ -161,7 +160,7 @@ class PythonInstance(BackendModelInstance):
                 responses = self._run(responses, execution)
         except BaseException as error:
             self._close_senders(execution, senders)
-            raise self._failed(self._describe(error)) from error
+            raise self._failed(self._describe(error)) from without_frames(error)
         execution.compute_ended()
         for index, request in enumerate(requests):
             if request.release_flags == TRITONSERVER_REQUEST_RELEASE_RESCHEDULE:
@@ -184,10 +183,9 @@ class PythonInstance(BackendModelInstance):
     def finalize(self) -> None:
         """Call the model's ``finalize``; what it raises is logged and ignored."""
         self._host.executing = False
-        with contextlib.suppress(AttributeError):
-            finalize = self._model.finalize
+        if hasattr(self._model, "finalize"):
             try:
-                finalize()
+                self._model.finalize()
             except BaseException:
                 logger.exception("finalize of model instance '%s' failed", self._spec.name)
         del self._model  # its metrics go with it

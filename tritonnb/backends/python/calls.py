@@ -4,13 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 from tritonnb.backends.python.host import Host
 from tritonnb.backends.python.parameters import unsendable
 from tritonnb.backends.python.response import InferenceResponse, from_core
+from tritonnb.backends.python.tensor import Tensor, to_core_tensor
 from tritonnb.core.errors import InvalidArgumentError, TritonError, UnsupportedError
 from tritonnb.core.messages import LONGEST_CORRELATION_ID, InferRequest, InferResponse, nobody
+from tritonnb.core.messages import Tensor as CoreTensor
+
+
+class GivenInputs(dict[str, CoreTensor]):
+    """The inputs of a request that a model makes; that two have one name is said when it is sent.
+
+    Attributes
+    ----------
+    tensors : sequence of Tensor
+        As the model gave them.
+    twice : str or None
+        A name that several of them have.
+    """
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        super().__init__((each.name(), to_core_tensor(each)) for each in tensors)
+        self.tensors = tensors
+        counts = Counter(each.name() for each in tensors)
+        self.twice = next((name for name, count in counts.items() if count > 1), None)
 
 
 class Call:
@@ -111,8 +132,7 @@ def _fault(request: InferRequest) -> TritonError | None:
     correlation_id = request.correlation_id
     if isinstance(correlation_id, str) and len(correlation_id.encode()) > LONGEST_CORRELATION_ID:
         return UnsupportedError(f"string correlation ID cannot be longer than {LONGEST_CORRELATION_ID} characters")
-    names = [each.name() for each in request.inputs.tensors]  # type: ignore[attr-defined]
-    twice = next((each for each in names if names.count(each) > 1), None)
+    twice = request.inputs.twice if isinstance(request.inputs, GivenInputs) else None
     if twice is not None:
         return InvalidArgumentError(f"{request.id_prefix}input '{twice}' already exists in request")
     return unsendable(request.parameters)

@@ -9,16 +9,16 @@ from __future__ import annotations
 import json
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal, SupportsIndex, overload
+from typing import ClassVar, Literal, SupportsIndex, overload
 
 from tritonnb.backends.contract import ResponseSender
-from tritonnb.backends.python.calls import Call, ResponseIterator
+from tritonnb.backends.python.calls import Call, GivenInputs, ResponseIterator
 from tritonnb.backends.python.error import TritonModelException
 from tritonnb.backends.python.host import Host, current_host
 from tritonnb.backends.python.parameters import check_types
 from tritonnb.backends.python.response import InferenceResponse, InferenceResponseSender
-from tritonnb.backends.python.tensor import Tensor, as_text, to_core_tensor
-from tritonnb.core.messages import InferRequest, InferResponse, ParameterValue
+from tritonnb.backends.python.tensor import Tensor, as_text
+from tritonnb.core.messages import InferRequest, ParameterValue, nobody
 
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_END = 2
@@ -107,12 +107,7 @@ class InferenceRequest:
         if not isinstance(trace, InferenceTrace | None):
             raise TypeError("trace is what InferenceRequest.trace() gives")
         check_types(parameters)
-        if correlation_id is None:
-            raise TypeError("correlation_id is an integer or a string")
-        if not isinstance(correlation_id, (int, str)):
-            raise TritonModelException("Correlation ID must be integer or string")
-        if isinstance(correlation_id, int) and correlation_id not in range(2**64):
-            raise RuntimeError(f"{correlation_id} is not an unsigned 64-bit integer")
+        _check_correlation_id(correlation_id)
         if any(each is None for each in inputs):
             raise TritonModelException(
                 f"Input tensor for request with id '{as_text(request_id)}' and model name '{as_text(model_name)}' "
@@ -126,8 +121,8 @@ class InferenceRequest:
             )
         self._request = InferRequest(
             as_text(model_name),
-            _Inputs(inputs),
-            _nobody,
+            GivenInputs(inputs),
+            nobody,
             model_version=_integer("model_version", model_version, range(-(2**63), 2**63)),
             id=as_text(request_id),
             requested_outputs=self._outputs or None,
@@ -192,7 +187,7 @@ class InferenceRequest:
     def inputs(self) -> list[Tensor]:
         """The inputs, controls and states of the sequence batcher included."""
         given = self._request.inputs
-        if isinstance(given, _Inputs):
+        if isinstance(given, GivenInputs):
             return list(given.tensors)
         tensors = [Tensor.received(each) for each in given.values()]
         if self._request.states is not None:
@@ -266,15 +261,16 @@ class InferenceRequest:
         return InferenceResponseSender(self._sender(), self._request, self._outputs)
 
 
-class _Inputs(dict[str, Any]):
-    """The inputs of a request that a model makes; two of one name are noticed when it is sent."""
-
-    def __init__(self, tensors: Sequence[Tensor]) -> None:
-        super().__init__((each.name(), to_core_tensor(each)) for each in tensors)
-        self.tensors = tensors
-
-
 _FLAGS = range(2**32)
+
+
+def _check_correlation_id(correlation_id: object) -> None:
+    if correlation_id is None:
+        raise TypeError("correlation_id is an integer or a string")
+    if not isinstance(correlation_id, (int, str)):
+        raise TritonModelException("Correlation ID must be integer or string")
+    if isinstance(correlation_id, int) and correlation_id not in range(2**64):
+        raise RuntimeError(f"{correlation_id} is not an unsigned 64-bit integer")
 
 
 def _integer(name: str, value: SupportsIndex, allowed: range) -> int:
@@ -288,7 +284,3 @@ def _integer(name: str, value: SupportsIndex, allowed: range) -> int:
 def _legible(text: str) -> str:
     """The text, if it is UTF-8: what is not came over HTTP as surrogate escapes."""
     return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode()
-
-
-def _nobody(request: InferRequest, response: InferResponse) -> None:
-    """A request that was not sent is not answered."""

@@ -69,7 +69,7 @@ class InferenceResponse:
 
 
 class InferenceResponseSender:
-    """Sends the responses of one request of a decoupled model."""
+    """Sends the responses of one request; a model that is not decoupled sends one."""
 
     __slots__ = ("_outputs", "_request", "_sender")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.endpoints.endpoint import Endpoint, Transport
 from tritonnb.endpoints.grpc.fast_server import FastServer
 from tritonnb.endpoints.grpc.grpcio_server import GrpcioServer
@@ -25,7 +26,7 @@ class GrpcEndpoint(Endpoint):
     def __init__(self, engine: Engine, *, host: str, port: int, options: GrpcOptions) -> None:
         super().__init__(host, port)
         if options.transport not in ("auto", "fast", "grpcio"):
-            raise ValueError(f"transport must be 'auto', 'fast' or 'grpcio', not {options.transport!r}")
+            raise InvalidArgumentError(f"transport must be 'auto', 'fast' or 'grpcio', not {options.transport!r}")
         self._rpcs = Rpcs(engine, options)
         self._options = options
 

@@ -111,7 +111,7 @@ class FastServer:
 
 
 class _Call:
-    """One RPC; this class is that of those with one request and one response."""
+    """One RPC; this class carries those with one request and one response."""
 
     _streaming = False
 
@@ -291,7 +291,6 @@ class _Infer(_Call):
             message = inference.response_bytes(response)
         except Exception as error:
             self._fail(as_triton_error(error))
-            error.__traceback__ = None  # the model's error goes on living, and shall not hold the request
         else:
             self._respond(message)
         inference.sent(final=True)

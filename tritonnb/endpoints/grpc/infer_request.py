@@ -164,9 +164,7 @@ def _typed(contents: Any, name: str, datatype: DataType, request: InferRequest) 
 
 def _encoded(values: Any, field: str, datatype: DataType) -> bytes:
     if datatype is BYTES:
-        elements = np.empty(len(values), dtype=object)
-        elements[:] = list(values)
-        return encode_bytes(elements)
+        return encode_bytes(np.array(list(values), dtype=object))
     return np.array(values, _WIDE.get(field, datatype.numpy)).astype(datatype.numpy).tobytes()
 
 

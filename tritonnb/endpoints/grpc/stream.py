@@ -8,7 +8,8 @@ as they come. An error concerns its request only, unless the client asked for th
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import itertools
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any
 
@@ -21,15 +22,6 @@ from tritonnb.endpoints.grpc.inference import Inference
 from tritonnb.runtime.engine import Engine
 
 _FINAL = "triton_final_response"
-
-
-class _Place:
-    """The place of a request that keeps its order; ``message`` is there when it is answered."""
-
-    __slots__ = ("message",)
-
-    def __init__(self) -> None:
-        self.message: Any = None
 
 
 class Stream:
@@ -61,7 +53,9 @@ class Stream:
         self._headers = headers
         self._errors_end_it = errors_end_it
         self._outgoing: asyncio.Queue[Any] = asyncio.Queue()
-        self._places: deque[_Place] = deque()
+        # Of requests that keep their order, by number; the message is there when the request is answered.
+        self._places: OrderedDict[int, Any] = OrderedDict()
+        self._numbers = itertools.count()
         self._unanswered: set[Inference] = set()
         self._reading: asyncio.Task[None] | None = None
         self._all_read = False
@@ -100,8 +94,8 @@ class Stream:
             self._end_if_done()
 
     def _begin(self, given: Any) -> None:
-        place = _Place()
-        self._places.append(place)
+        place = next(self._numbers)
+        self._places[place] = None  # the answer may be there before it is known whether the request keeps its order
 
         def take(inference: Inference, response: InferResponse) -> None:
             self._take(place, inference, response)
@@ -119,9 +113,9 @@ class Stream:
         if not inference.done:
             self._unanswered.add(inference)
         if not inference.ordered:
-            self._leave(place)
+            self._places.pop(place, None)
 
-    def _take(self, place: _Place, inference: Inference, response: InferResponse) -> None:
+    def _take(self, place: int, inference: Inference, response: InferResponse) -> None:
         message = self._message(inference, response)
         self._unanswered.discard(inference)
         if not response.final:
@@ -129,16 +123,11 @@ class Stream:
         if inference.ordered:
             self._answer(place, message)
         else:
-            self._leave(place)
+            self._places.pop(place, None)
             if message is not None:
                 self._outgoing.put_nowait(message)
             self._end_if_done()
         inference.sent(response.final)
-
-    def _leave(self, place: _Place) -> None:
-        """A request that keeps no order need not be waited for."""
-        if place in self._places:
-            self._places.remove(place)
 
     def _message(self, inference: Inference, response: InferResponse) -> Any:
         """What is sent for a response; None for nothing, an error for the end of the stream."""
@@ -159,10 +148,10 @@ class Stream:
         message.infer_response.parameters[_FINAL].bool_param = response.final
         return message
 
-    def _answer(self, place: _Place, message: Any) -> None:
-        place.message = message
-        while self._places and self._places[0].message is not None:
-            self._outgoing.put_nowait(self._places.popleft().message)
+    def _answer(self, place: int, message: Any) -> None:
+        self._places[place] = message
+        while next(iter(self._places.values()), None) is not None:
+            self._outgoing.put_nowait(self._places.popitem(last=False)[1])
         self._end_if_done()
 
     def _end_if_done(self) -> None:

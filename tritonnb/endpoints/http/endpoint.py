@@ -320,6 +320,7 @@ class _Message(httputil.HTTPMessageDelegate):
         self.respond(200, content_type, compress(b"".join(body), encoding), headers)
 
     def _fail(self, error: TritonError, content_type: str) -> None:
+        self._request = None
         headers = ["Accept-Encoding: gzip, deflate"] if error.message == "Unsupported compression type" else []
         self.respond(error.status.http, content_type, error_body(client_text(error)), headers)
 

@@ -10,7 +10,7 @@ Implements the generate extension as Triton's server does.
 
 from __future__ import annotations
 
-import functools
+import math
 from typing import Any
 
 from tritonnb.core.datatypes import BYTES
@@ -122,7 +122,7 @@ def _read_input(tensor: TensorSpec, value: Any, request: InferRequest, spec: Mod
 
 def _shape(name: str, count: int, dims: tuple[int, ...]) -> tuple[int, ...]:
     """The innermost variable dimension takes what the fixed ones leave; other variable ones are 1."""
-    fixed = functools.reduce(lambda product, dim: product * dim, (dim for dim in dims if dim != -1), 1)
+    fixed = math.prod(dim for dim in dims if dim != -1)
     left, remainder = divmod(count, fixed) if fixed else (0, count)
     shape = list(dims)
     for index in reversed(range(len(dims))):

@@ -43,14 +43,13 @@ class Generate(Handler):
             raise InvalidArgumentError("Unsupported content-encoding, only 'identity' is supported.")
         if self.engine.tracer.active:
             self._trace = self.engine.tracer.sample(model, self.request.headers)
-        request = read_generate_request(
+        request = self._request = read_generate_request(
             self._served.spec, self._served.version, self.request.body, self._max_input_size, self._take
         )
         if self._trace is None:
             self._served.submit(request)
         else:
             self._trace.submit(self._served, request)
-        self._request = request
         await (self._stream(request) if self._streaming else self._answer_once(request))
 
     def on_connection_close(self) -> None:
@@ -79,7 +78,7 @@ class Generate(Handler):
         while (response := await self._responses.get()) is not None:
             responses.append(response)
         if responses and responses[0].error is not None:
-            raise responses[0].error
+            raise responses[0].error.again()
         if len(responses) != 1:
             self.write(error_body(_NOT_ONE_RESPONSE.message))
         else:

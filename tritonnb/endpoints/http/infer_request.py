@@ -278,8 +278,8 @@ def custom_parameter(name: str, value: Any) -> ParameterValue:
     """
     if type(value) is int:
         return value if -(2**63) <= value < 2**63 else float(value)
-    if type(value) in (str, bool, float):
-        return value  # type: ignore[no-any-return]
+    if isinstance(value, (str, bool, float)):
+        return value
     raise InvalidArgumentError(f"parameter '{name}' has invalid type. It should be either 'int', 'bool', or 'string'.")
 
 

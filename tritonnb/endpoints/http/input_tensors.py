@@ -1,4 +1,4 @@
-"""The tensors of an HTTP inference request, from JSON or as views into the body."""
+"""Input tensors whose elements are JSON, in the order of checks and with the texts of Triton's server."""
 
 from __future__ import annotations
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from tritonnb.core.datatypes import BY_NAME
 from tritonnb.core.version import VERSION
 from tritonnb.endpoints.http.handlers import Handler
+from tritonnb.telemetry.log_settings import FORMATS
 
 Schema = dict[str, Any]
 
@@ -22,10 +24,6 @@ _PARAMETERS: Schema = {
     "type": "object",
     "additionalProperties": {"type": ["string", "integer", "boolean", "number"]},
 }
-_DATATYPES = (
-    "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64", "BYTES",
-    "BF16",
-)  # fmt: skip
 _SHAPE: Schema = {"type": "array", "items": {"type": "integer", "minimum": -1}}
 
 
@@ -59,7 +57,7 @@ _SCHEMAS: dict[str, Schema] = {
             _object(
                 ("name", "datatype", "shape"),
                 name=_STRING,
-                datatype={"enum": list(_DATATYPES)},
+                datatype={"enum": list(BY_NAME)},
                 shape=_array(_UNSIGNED),
                 parameters=_object(
                     binary_data_size=_UNSIGNED, shared_memory_region=_STRING, shared_memory_offset=_UNSIGNED,
@@ -93,7 +91,7 @@ _SCHEMAS: dict[str, Schema] = {
     ),
     "LogSettings": _object(
         log_file=_STRING, log_info=_BOOLEAN, log_warning=_BOOLEAN, log_error=_BOOLEAN,
-        log_verbose_level=_UNSIGNED, log_format={"enum": ["default", "ISO8601"]},
+        log_verbose_level=_UNSIGNED, log_format={"enum": list(FORMATS)},
     ),
     "SystemRegion": _object(
         ("name", "key", "offset", "byte_size"), name=_STRING, key=_STRING, offset=_UNSIGNED, byte_size=_UNSIGNED

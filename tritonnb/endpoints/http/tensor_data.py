@@ -74,9 +74,7 @@ def read_strings(data: list[Any]) -> bytes:
     elements = _flattened(data, "")
     if any(type(each) is not str for each in elements):
         raise InternalError("Unable to parse JSON bytes array: attempt to access JSON non-string as string")
-    array = np.empty(len(elements), dtype=object)
-    array[:] = [each.encode("utf-8", "surrogateescape") for each in elements]
-    return encode_bytes(array)
+    return encode_bytes(np.array([each.encode("utf-8", "surrogateescape") for each in elements], dtype=object))
 
 
 def write_data(array: npt.NDArray[Any], datatype: DataType) -> bytes:

@@ -21,6 +21,7 @@ from tornado.httpserver import HTTPServer
 from tornado.iostream import IOStream
 from tornado.netutil import bind_sockets
 
+from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.endpoints.http.awake import Awake
 from tritonnb.endpoints.http.connection import Connection
 from tritonnb.endpoints.http.heads import KnownHeads
@@ -201,9 +202,15 @@ def make_server(
     idle_timeout: float = 3600.0,
     reuse_port: bool = False,
 ) -> Server:
-    """A transport: ``"fast"``, ``"tornado"``, or ``"auto"`` for the best there is."""
+    """A transport: ``"fast"``, ``"tornado"``, or ``"auto"`` for the best there is.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it is none of these.
+    """
     if kind not in ("auto", "fast", "tornado"):
-        raise ValueError(f"transport must be 'auto', 'fast' or 'tornado', not {kind!r}")
+        raise InvalidArgumentError(f"transport must be 'auto', 'fast' or 'tornado', not {kind!r}")
     use_fast = kind == "fast" or (kind == "auto" and AVAILABLE)
     chosen = FastServer if use_fast else TornadoServer
     return chosen(delegate, max_body_size=max_body_size, idle_timeout=idle_timeout, reuse_port=reuse_port)

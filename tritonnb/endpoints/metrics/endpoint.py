@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tornado import httputil, web
 
 from tritonnb.endpoints.endpoint import Endpoint, Transport
@@ -61,7 +59,7 @@ class _Metrics(Handler):
         if self.request.method != "GET":
             raise web.HTTPError(405)
 
-    def get(self, *ignored: Any) -> None:
+    def get(self) -> None:
         self.set_header("Content-Type", CONTENT_TYPE)
         if self.request.path.rstrip("/") == "/metrics":
             self.finish(write_metrics(self._families.collect()))

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from tritonnb.recording.figures.palette import BLUE, GREEN, INK, ORANGE, SKY, VERMILION
 from tritonnb.recording.figures.picture import axes_for
 from tritonnb.recording.figures.scale import calm, duration, panel_above, say_nothing_ran
+from tritonnb.scheduling.reasons import counted
 
 if TYPE_CHECKING:
     from tritonnb.recording.recording import Recording
@@ -113,18 +114,12 @@ def _cost_curve(ax: Axes, found: list[SizeCost], places: list[int]) -> None:
     if len(found) > 1:
         best = sweet_spot(found)
         place = found.index(best)
-        curve.plot(place, best.row_ms, marker="*", markersize=14, color=GREEN, markeredgecolor="white")
-        curve.annotate(
-            f"sweet spot: {best.size} {'row' if best.size == 1 else 'rows'}",
-            (place, best.row_ms),
-            xytext=(0, 10),
-            textcoords="offset points",
-            fontsize=8,
-            ha="right" if place > len(found) / 2 else "left",
-            bbox={"facecolor": "white", "linewidth": 0, "alpha": 0.8, "pad": 1},
+        label = f"sweet spot: {counted(best.size, 'row')}"
+        curve.plot(
+            place, best.row_ms, marker="*", markersize=14, color=GREEN, markeredgecolor="white", lw=0, label=label
         )
     handles = [*ax.get_legend_handles_labels()[0], *curve.get_legend_handles_labels()[0]]
-    ax.legend(handles=handles, fontsize=7.5, frameon=False, ncols=4, loc="upper left")
+    ax.legend(handles=handles, fontsize=7.5, frameon=False, ncols=len(handles), loc="upper left")
 
 
 def _counts(ax: Axes, found: list[SizeCost], places: list[int]) -> None:

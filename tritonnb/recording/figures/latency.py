@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from tritonnb.recording.figures.palette import BLUE, INK, ORANGE, VERMILION
 from tritonnb.recording.figures.picture import axes_for
 from tritonnb.recording.figures.scale import calm, say_nothing_ran
-from tritonnb.recording.quantiles import quantile
+from tritonnb.telemetry.quantiles import quantile
 
 if TYPE_CHECKING:
     from tritonnb.recording.recording import Recording

@@ -10,7 +10,7 @@ INK, GREY, LIGHT = "#222222", "#767676", "#D9D9D9"
 NAMES = {
     BLUE: "blue", ORANGE: "orange", GREEN: "green", PINK: "pink", SKY: "sky", VERMILION: "vermilion", YELLOW: "yellow",
 }  # fmt: skip
-_CYCLE = (BLUE, ORANGE, GREEN, PINK, SKY, VERMILION, YELLOW)
+_CYCLE = tuple(NAMES)
 
 
 def colour(number: int) -> str:

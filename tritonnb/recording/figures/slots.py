@@ -58,8 +58,8 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     tell_unit(
         ax,
         scale.unit,
-        "band: the sequence that holds the slot; box: its n-th request runs (thick left edge START, "
-        f"right edge END){_padding_words(rec, line)}",
+        "band: the sequence that holds the slot; triangle: a request of it comes; box: its n-th request runs "
+        f"(thick left edge START, right edge END){_padding_words(rec, line)}",
     )
     calm(ax)
     return ax
@@ -163,7 +163,6 @@ def _requests(ax: Axes, scale: TimeScale, held: list[Stay], lanes: _Lanes, numbe
 
 def _batches(ax: Axes, scale: TimeScale, rec: Recording, lanes: _Lanes, line: float) -> None:
     """What holds each batch together, and the null rows."""
-    fits = scale.fitting(ax)
     nulls, frames, links, dots = [], [], [], []
     for batch in rec.batches:
         if not batch.slots:
@@ -172,9 +171,6 @@ def _batches(ax: Axes, scale: TimeScale, rec: Recording, lanes: _Lanes, line: fl
         heights = [lanes[batch.instance, slot] for slot in batch.slots]
         empty = [y for y, serial in zip(heights, batch.requests, strict=True) if serial is None]
         nulls += [box(left, right, y - _BOX / 2, y + _BOX / 2) for y in empty]
-        for y in empty if fits("null", right - left, 7) else ():
-            text = ax.text((left + right) / 2, y, "null", fontsize=7, ha="center", va="center", color=INK, zorder=5)
-            text.set_bbox({"facecolor": "white", "linewidth": 0, "pad": 1})
         if len(heights) > 1 and _is_direct(rec, batch.model):
             frames.append(box(left, right, min(heights) - 0.45, max(heights) + 0.45))
         elif len(heights) > 1:

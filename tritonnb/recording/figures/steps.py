@@ -2,7 +2,7 @@
 
 A box is an execution; where several requests shared its batch, each has its strip. A colour and a number stand
 for one request of the ensemble through all lanes. Models without a part in an ensemble have grey boxes: those
-that call others, for example.
+that call others, for example. Below the boxes are the requests that wait, a line each.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from tritonnb.recording.batches import Batch
 from tritonnb.recording.figures.palette import GREY, INK, LIGHT, colour, tint
 from tritonnb.recording.figures.picture import axes_for
 from tritonnb.recording.figures.scale import TimeScale, calm, duration, name_lanes, tell_unit
+from tritonnb.recording.figures.waiting import rows
 
 if TYPE_CHECKING:
     from tritonnb.recording.recording import Recording
 
-_BOX = 0.72
+#: Of a lane: where its boxes end, and the lines of those who wait begin and end.
+_TOP, _BOTTOM, _WAITS, _WAITS_END = 0.4, -0.14, -0.2, -0.44
 #: Up to this many journeys are told one by one.
 _FEW = 12
 
@@ -34,12 +36,13 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     scale.frame(ax)
     ax.hlines([y - 0.5 for y in lanes.values()], 0, scale.length, colors=LIGHT, linewidths=0.6, zorder=0)
     numbers = {step: number for number, journey in enumerate(rec.journeys) for step in journey.steps}
-    queued = {each.serial: each.queued_ns for each in rec.requests}
     for batch in rec.batches:
-        _batch(ax, scale, batch, lanes[batch.instance], numbers, queued)
+        _batch(ax, scale, batch, lanes[batch.instance], numbers)
+    for instance, y in lanes.items():
+        _waits(ax, scale, rec, instance, y, numbers)
     name_lanes(ax, {y: instance for instance, y in lanes.items()})
     ax.set_ylim(min(lanes.values()) - 0.6, 0.6)
-    legend = "box: an execution; colour and number: a request of the ensemble; line: its step waits"
+    legend = "box: an execution; colour and number: a request of the ensemble; line below: its step waits"
     tell_unit(ax, scale.unit, legend)
     calm(ax)
     return ax
@@ -74,20 +77,31 @@ def _lanes(rec: Recording) -> dict[str, float]:
     return {instance: -float(number) for number, instance in enumerate(instances)}
 
 
-def _batch(ax: Axes, scale: TimeScale, batch: Batch, y: float, numbers: dict[int, int], queued: dict[int, int]) -> None:
+def _batch(ax: Axes, scale: TimeScale, batch: Batch, y: float, numbers: dict[int, int]) -> None:
     left, right = scale.at(batch.exec_start_ns), scale.at(batch.exec_end_ns)
     fits = scale.fitting(ax)
-    height = _BOX / len(batch.requests)
+    height = (_TOP - _BOTTOM) / len(batch.requests)
     for place, serial in enumerate(batch.requests):
         number = None if serial is None else numbers.get(serial)
-        paint = GREY if number is None else colour(number)
-        low = y + _BOX / 2 - (place + 1) * height
-        if serial in queued:
-            middle = low + height / 2
-            ax.hlines(middle, scale.at(queued[serial]), left, colors=paint, linewidths=1, zorder=1)
+        paint = _paint(number)
+        low = y + _TOP - (place + 1) * height
         width = max(right - left, scale.length * 0.002)
         edge = "white" if width > scale.length * 0.01 else "none"
         ax.add_patch(Rectangle((left, low), width, height, facecolor=tint(paint, 0.6), edgecolor=edge, linewidth=0.6))
         text = "" if number is None else str(number + 1)
-        if height >= 0.15 and fits(text, right - left, 7.5):
+        if height >= 0.1 and fits(text, right - left, 7.5):
             ax.text((left + right) / 2, low + height / 2, text, fontsize=7.5, color=INK, ha="center", va="center")
+
+
+def _waits(ax: Axes, scale: TimeScale, rec: Recording, instance: str, y: float, numbers: dict[int, int]) -> None:
+    started = {each.number: each.exec_start_ns for each in rec.batches if each.instance == instance}
+    waits = sorted((each.queued_ns, started[each.batch], each.serial) for each in rec.requests if each.batch in started)
+    begins, ends = [scale.at(begin) for begin, _, _ in waits], [scale.at(end) for _, end, _ in waits]
+    places = rows(zip(begins, ends, strict=True))
+    step = min(0.06, (_WAITS - _WAITS_END) / (max(places, default=0) + 1))
+    heights = [y + _WAITS - place * step for place in places]
+    ax.hlines(heights, begins, ends, colors=[_paint(numbers.get(serial)) for _, _, serial in waits], linewidths=1.2)
+
+
+def _paint(number: int | None) -> str:
+    return GREY if number is None else colour(number)

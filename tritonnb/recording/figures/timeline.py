@@ -16,6 +16,7 @@ from tritonnb.recording.figures.palette import BLUE, GREY, INK, LIGHT, NAMES, SK
 from tritonnb.recording.figures.picture import axes_for
 from tritonnb.recording.figures.scale import TimeScale, box, calm, duration, name_lanes, say_nothing_ran, tell_unit
 from tritonnb.recording.figures.waiting import Wait, depth, rows, waits
+from tritonnb.scheduling.reasons import counted
 
 if TYPE_CHECKING:
     from tritonnb.recording.recording import Recording
@@ -30,10 +31,10 @@ _GAP, _WAITING, _DEPTH = 0.4, 1.6, 0.8
 def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     """Draw it; see `Plot.timeline`."""
     instances = rec.instances
-    few = len(rec.requests) <= _FEW
     height = 1.1 + 0.75 * len(instances) + 1.5
     ax = axes_for(ax, height, describe(rec))
     found = waits(rec)
+    few = len(found) <= _FEW
     if not rec.batches and not found:
         return say_nothing_ran(ax)
     scale = TimeScale.of(rec)
@@ -45,15 +46,16 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     ran: dict[str, list[Batch]] = {}
     for batch in rec.batches:
         ran.setdefault(batch.instance, []).append(batch)
+    in_short = False
     for number, instance in enumerate(instances):
         base = top - _GAP - number * (1 + _GAP) - 1
-        _lane(ax, scale, rec, instance, ran.get(instance, []), base, colours)
+        in_short |= _lane(ax, scale, rec, instance, ran.get(instance, []), base, colours)
         ticks[base + 0.5] = instance
     ticks |= _waiting_band(ax, scale, found, -_GAP, colours, levels)
     ticks |= _depth_band(ax, scale, found, -2 * _GAP - _WAITING - _DEPTH)
     name_lanes(ax, ticks)
     ax.set_ylim(-2 * _GAP - _WAITING - _DEPTH - 0.1, top + 0.1)
-    tell_unit(ax, scale.unit, _legend(rec, levels))
+    tell_unit(ax, scale.unit, _legend(rec, levels, in_short))
     calm(ax)
     return ax
 
@@ -64,11 +66,11 @@ def describe(rec: Recording) -> str:
         return f"Timeline without a batch. {rec.verdict()}"
     _, depths = depth(waits(rec))
     begin, end = rec.span_ns
-    words = f"Timeline of {duration(end - begin)} on {_count(len(rec.instances), 'instance')}. {rec.verdict()}"
-    words += f" At most {_count(max(depths, default=0), 'request')} waited at once."
+    words = f"Timeline of {duration(end - begin)} on {counted(len(rec.instances), 'instance')}. {rec.verdict()}"
+    words += f" At most {counted(max(depths, default=0), 'request')} waited at once."
     if len(rec.batches) <= _FEW:
         told = [
-            f"{_count(each.size, 'row')} on {each.instance} at {(each.exec_start_ns - begin) / 1e6:.1f} ms"
+            f"{counted(each.size, 'row')} on {each.instance} at {(each.exec_start_ns - begin) / 1e6:.1f} ms"
             for each in rec.batches
         ]
         words += f" Batches: {'; '.join(told)}."
@@ -83,7 +85,8 @@ def _lane(
     batches: list[Batch],
     base: float,
     colours: Mapping[int, str],
-) -> None:
+) -> bool:
+    """Draw it; whether labels are in short."""
     full, preferred = rec.sizes_of(instance)
     ax.hlines([base, base + 1], 0, scale.length, colors=LIGHT, linewidths=0.8, zorder=0)
     lines = [base + size / full for size in preferred if size < full]
@@ -92,6 +95,7 @@ def _lane(
     fits = scale.fitting(ax)
     boxes: list[list[tuple[float, float]]] = []
     faces: list[str] = []
+    in_short = False
     for batch in batches:
         left, right = scale.at(batch.exec_start_ns), scale.at(batch.exec_end_ns)
         height = min(batch.size, full) / full
@@ -105,22 +109,26 @@ def _lane(
         else:
             boxes.append(box(left, right, base, base + height))
             faces.append(tint(BLUE, 0.45))
-        _label(ax, fits, batch, left, right, base + height)
+        in_short |= _label(ax, fits, batch, left, right, base + height)
     edge = "white" if colours else BLUE
     ax.add_collection(PolyCollection(boxes, facecolors=faces, edgecolors=edge, linewidths=0.7, zorder=2))
     if colours:
         _names(ax, scale, rec, batches, base, full)
+    return in_short
 
 
 def _label(
     ax: Axes, fits: Callable[[str, float, float], bool], batch: Batch, left: float, right: float, top: float
-) -> None:
+) -> bool:
+    """Write it where it fits; whether in short."""
     requests = len(batch.requests)
-    for text in (f"{_count(requests, 'request')}, {_count(batch.size, 'row')}", f"{requests}/{batch.size}"):
+    short = f"{requests}/{batch.size}"
+    for text in (f"{counted(requests, 'request')}, {counted(batch.size, 'row')}", short):
         if fits(text, right - left, 7.5):
             told = ax.text(left, top + 0.04, text, fontsize=7.5, color=INK, va="bottom", zorder=3)
             told.set_bbox({"facecolor": "white", "linewidth": 0, "alpha": 0.8, "pad": 0})
-            return
+            return text == short
+    return False
 
 
 def _names(ax: Axes, scale: TimeScale, rec: Recording, batches: list[Batch], base: float, full: int) -> None:
@@ -189,14 +197,14 @@ def _priority_colours(found: list[Wait]) -> dict[int, str]:
     return {level: colour(number) for number, level in enumerate(levels)} if len(levels) > 1 else {}
 
 
-def _legend(rec: Recording, levels: Mapping[int, str]) -> str:
-    words = "box: a batch, as high as its share of max_batch_size; dashed: preferred sizes"
+def _legend(rec: Recording, levels: Mapping[int, str], in_short: bool) -> str:
+    words = "box: a batch, as high as its share of max_batch_size"
+    if in_short:
+        words += " (requests/rows)"
+    if any(size < full for full, preferred in map(rec.sizes_of, rec.instances) for size in preferred):
+        words += "; dashed: preferred sizes"
     if any(each.refused for each in waits(rec)):
         words += "; ×: refused"
     if levels:
         words += "; " + ", ".join(f"priority {level}: {NAMES[each]}" for level, each in levels.items())
     return words
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"

@@ -3,7 +3,7 @@
 
 const LABEL = 0, ROWS = 1, PRIORITY = 2, QUEUED = 3, LINE = 4, SEQUENCE = 5, FLAGS = 6;
 const START = 1, END = 2;
-const MOST_BATCHES = 6000;
+const MOST = 6000; // batches, refused requests and stays that are kept
 
 // Times come as whole ten-thousandths of a millisecond, batches as one list for each of their fields.
 const TICKS = 10000;
@@ -76,8 +76,10 @@ class Story {
       Object.assign(this, { pending: told.pending, depth: told.depth, counts: told.counts, now: told.now });
       if (told.seen) this.seen = told.seen;
     }
-    while (this.batches.size > MOST_BATCHES) this.batches.delete(this.batches.keys().next().value);
-    if (this.depths.length > 20 * MOST_BATCHES) this.depths.splice(0, MOST_BATCHES);
+    for (const known of [this.batches, this.refused, this.stays]) {
+      while (known.size > MOST) known.delete(known.keys().next().value); // the oldest
+    }
+    if (this.depths.length > 20 * MOST) this.depths.splice(0, MOST);
     this.instances = this.instancesWith(told.instances);
   }
 

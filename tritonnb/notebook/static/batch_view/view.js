@@ -111,6 +111,7 @@ class View {
       this.draw();
       this.share();
     });
+    this.canvas.addEventListener("pointercancel", () => { this.drag = null; }); // the page scrolls instead
     this.canvas.addEventListener("pointerup", (event) => {
       if (this.drag && !this.drag.moved) this.click(event);
       this.drag = null;
@@ -280,11 +281,10 @@ class View {
     this.canvas.setAttribute("aria-label", story.describe());
     this.part("head").replaceChildren(...headline(story, live, live ? this.rate : null));
     const step = this.cursor === null ? null : story.events[this.at]?.[0] === this.cursor ? story.events[this.at][1] : null;
-    if (this.legendOf !== story.meta) {
-      this.legendOf = story.meta;
-      this.part("legend").replaceChildren(...legend(story));
-    }
-    this.part("event").textContent = this.cursor === null ? "" : `${this.cursor.toFixed(3)} ms: ${step ?? momentWords(story, this.cursor)}`;
+    this.part("legend").replaceChildren(...legend(story));
+    const moment = this.cursor === null ? "" : `${this.cursor.toFixed(3)} ms`;
+    this.part("event").textContent = moment && `${moment}: ${step ?? momentWords(story, this.cursor)}`;
+    this.part("scrub").setAttribute("aria-valuetext", moment || "the end");
     this.part("slots").replaceChildren(...(story.sequences ? [slotGrid(story, this.cursor ?? this.end, this.cursor === null && live)] : []));
     const batch = story.batches.get(this.selected);
     this.part("details").replaceChildren(...(batch ? batchDetails(story, batch) : []));
@@ -330,4 +330,4 @@ function render({ model, el }) {
 }
 
 export default { render };
-export { Story, SvgSurface, drawStory, heightOf, perfettoTrace };
+export { Story, SvgSurface, drawStory, heightOf };

@@ -108,6 +108,7 @@ function slotGrid(story, time, live) {
     grid.append(cell);
   }
   const waiting = live ? story.seen.backlog ?? backlog : backlog;
-  const words = `backlog: ${waiting.length ? waiting.join(", ") : "empty"}`;
+  const behind = live && story.seen.behind ? ` and ${story.seen.behind} more` : "";
+  const words = `backlog: ${waiting.length ? waiting.join(", ") : "empty"}${behind}`;
   return make("div", "", make("p", "tnb-note", `${story.meta.strategy} strategy${story.meta.states?.length ? `; state ${story.meta.states.join(", ")}` : ""}; ${words}`), grid);
 }
