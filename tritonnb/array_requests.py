@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,28 @@ import numpy.typing as npt
 
 from tritonnb.core.datatypes import BF16, BYTES, as_bytes_array, float32_to_bf16
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.messages import SEQUENCE_END, SEQUENCE_START, InferRequest, ParameterValue, Tensor, nobody
+from tritonnb.core.messages import (
+    LONGEST_CORRELATION_ID,
+    SEQUENCE_END,
+    SEQUENCE_START,
+    InferRequest,
+    ParameterValue,
+    Tensor,
+    nobody,
+)
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
 
 
 def _is_count(value: object) -> bool:
-    return isinstance(value, (int, np.integer)) and bool(value >= 0)
+    return isinstance(value, (int, np.integer)) and 0 <= int(value) < 2**64
+
+
+def _is_sequence_id(value: object) -> bool:
+    if isinstance(value, str):
+        with suppress(UnicodeEncodeError):
+            return len(value.encode()) <= LONGEST_CORRELATION_ID
+        return False
+    return _is_count(value)
 
 
 def _is_parameters(value: object) -> bool:
@@ -28,14 +45,16 @@ def _are_names(value: object) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(each, str) for each in value)
 
 
+_COUNT = "a whole number from 0 to 2**64 - 1"
+
 #: What a request may be told besides its inputs: whether a value is possible, and what it must be.
 REQUEST_OPTIONS: Mapping[str, tuple[Callable[[object], bool], str]] = {
     "id": (lambda value: isinstance(value, str), "a text"),
     "outputs": (lambda value: value is None or _are_names(value), "a list of output names"),
     "parameters": (lambda value: value is None or _is_parameters(value), "a dict of texts, numbers or bools by name"),
-    "priority": (_is_count, "a whole number from 0 on"),
-    "timeout_us": (_is_count, "a whole number from 0 on"),
-    "sequence_id": (lambda value: isinstance(value, str) or _is_count(value), "a whole number from 0 on or a text"),
+    "priority": (_is_count, _COUNT),
+    "timeout_us": (_is_count, _COUNT),
+    "sequence_id": (_is_sequence_id, f"{_COUNT}, or a text of at most {LONGEST_CORRELATION_ID} bytes"),
     "sequence_start": (lambda value: isinstance(value, (bool, np.bool_)), "True or False"),
     "sequence_end": (lambda value: isinstance(value, (bool, np.bool_)), "True or False"),
 }

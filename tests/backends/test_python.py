@@ -200,6 +200,44 @@ def test_an_exception_fails_the_batch_with_tritons_text(tmp_path: Path):
     )
 
 
+def test_an_exception_without_words_is_told_by_its_type(tmp_path: Path):
+    body = HEAD.replace(
+        "class Triton",
+        """class Mute(Exception):
+    def __str__(self):
+        raise ValueError
+
+
+class Triton""",
+    )
+    with pytest.raises(InternalError, match="message: Mute: <MESSAGE UNAVAILABLE DUE TO ANOTHER EXCEPTION>"):
+        load(tmp_path, body + "    def execute(self, requests):\n        raise Mute\n").run(request(IN0=rows(1)))
+
+
+def test_a_string_that_cannot_be_encoded_fails_the_batch_with_the_models_name(tmp_path: Path):
+    tensors = 'input { name: "IN0" data_type: TYPE_FP32 dims: 1 } output { name: "S" data_type: TYPE_STRING dims: 1 }'
+    body = (
+        HEAD
+        + """    def execute(self, requests):
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("S", np.array([["\\ud800"]], object))])]
+"""
+    )
+    with pytest.raises(InternalError, match="model 'm_0_0', message: UnicodeEncodeError: 'utf-8' codec can't"):
+        load(tmp_path, body, tensors=tensors).run(request(IN0=rows(1)))
+
+
+@pytest.mark.parametrize("value", [2**63, -(2**63) - 1])
+def test_a_response_parameter_of_more_than_64_bits_is_an_error(tmp_path: Path, value: int):
+    body = (
+        HEAD
+        + f"""    def execute(self, requests):
+        return [pb_utils.InferenceResponse([], parameters={{"a": {value}}})]
+"""
+    )
+    (answer,) = load(tmp_path, body).run(request(IN0=rows(1)))
+    assert answer.error.message == "Unsupported value type on parameters"
+
+
 @pytest.mark.parametrize(
     ("returned", "text"),
     [
@@ -385,7 +423,7 @@ def test_a_decoupled_model_that_returns_something_is_refused(tmp_path: Path):
     )
 
 
-@pytest.mark.parametrize("dtype", [">f4", "complex64", "longdouble"])
+@pytest.mark.parametrize("dtype", [">f4", "complex64", "longdouble", "U1"])
 def test_a_dtype_that_no_datatype_carries_is_refused_where_the_tensor_is_made(tmp_path: Path, dtype: str):
     body = HEAD + f"    def execute(self, requests):\n        pb_utils.Tensor('OUT0', np.zeros(1, '{dtype}'))\n"
     with pytest.raises(InternalError, match="message: TritonModelException: NumPy dtype is not supported"):
@@ -434,7 +472,10 @@ def test_arguments_of_the_wrong_kind_are_refused():
         InferenceResponseSender(None, request(IN0=rows(0)), ()).send([])
     with pytest.raises(RuntimeError, match="-1 is not an unsigned 64-bit integer"):
         pb_utils.InferenceRequest(**{**wanted, "correlation_id": -1})
-    for field, value in (("flags", -1), ("timeout", -1), ("requested_output_names", "Y")):
+    for field, value in (
+        ("flags", -1), ("timeout", -1), ("timeout", 1.5), ("requested_output_names", "Y"), ("preferred_memory", 1),
+        ("trace", 1),
+    ):  # fmt: skip
         with pytest.raises(TypeError):
             pb_utils.InferenceRequest(**{**wanted, field: value})
     with pytest.raises(pb_utils.TritonModelException, match=r"Requested output name .* should not be empty"):
@@ -443,9 +484,27 @@ def test_arguments_of_the_wrong_kind_are_refused():
         pb_utils.InferenceRequest(**{**wanted, "parameters": [1]})
     with pytest.raises(pb_utils.TritonModelException, match="Expect parameters keys to have type str"):
         pb_utils.InferenceRequest(**{**wanted, "parameters": {1: 2}})
+    for parameters, text in (({"a": None}, "values to have type bool/int/str"), ([1], "Expect dict")):
+        with pytest.raises(pb_utils.TritonModelException, match=text):
+            pb_utils.InferenceResponse([tensor], parameters=parameters)
+    with pytest.raises(TypeError):
+        pb_utils.InferenceResponse({})
+    with pytest.raises(pb_utils.TritonModelException, match="Output tensor for inference response should not be"):
+        pb_utils.InferenceResponse([None])
     for arguments in ((None,), ("text", None), ("text", 1)):
         with pytest.raises(TypeError):
             pb_utils.Logger.log(*arguments)
+
+
+def test_integers_of_a_request_may_be_numpy_scalars():
+    made = pb_utils.InferenceRequest(
+        inputs=[], requested_output_names=[], model_name="m",
+        model_version=np.int64(2), flags=np.uint8(1), timeout=np.int32(3),
+    )  # fmt: skip
+    assert (made.flags(), made.timeout()) == (1, 3)
+    assert type(made._request.model_version) is int
+    made.set_flags(np.int64(2))
+    assert made.flags() == 2
 
 
 def test_a_model_that_batches_needs_an_input_in_each_request(tmp_path: Path):

@@ -249,6 +249,14 @@ return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
             'inputs=[pb_utils.Tensor("X", np.ones((1, 1), np.float32))] * 2)',
             "input 'X' already exists in request",
         ),
+        (
+            'ask("double", x, correlation_id="x" * 129)',
+            "Model double - Error when running inference: string correlation ID cannot be longer than 128 characters",
+        ),
+        (
+            'ask("double", x, parameters={"a": 2**63})',
+            "Model double - Error when running inference: Unsupported value type on parameters",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_request_is_its_response(scripted, request_: str, message: str):

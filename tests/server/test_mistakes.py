@@ -67,16 +67,23 @@ def test_an_input_that_cannot_be(server: Server, inputs: Any, words: str):
     assert told(lambda: server["add_sub"](inputs)) == words
 
 
+SEQUENCE_ID = "sequence_id must be a whole number from 0 to 2**64 - 1, or a text of at most 128 bytes"
+
+
 @pytest.mark.parametrize(
     ("option", "words"),
     [
         ({"outputs": "OUTPUT0"}, "outputs must be a list of output names, got 'OUTPUT0'"),
         ({"outputs": 3}, "outputs must be a list of output names, got 3"),
-        ({"priority": -1}, "priority must be a whole number from 0 on, got -1"),
-        ({"priority": "high"}, "priority must be a whole number from 0 on, got 'high'"),
-        ({"timeout_us": 0.5}, "timeout_us must be a whole number from 0 on, got 0.5"),
-        ({"sequence_id": -1}, "sequence_id must be a whole number from 0 on or a text, got -1"),
-        ({"sequence_id": 1.5}, "sequence_id must be a whole number from 0 on or a text, got 1.5"),
+        ({"priority": -1}, "priority must be a whole number from 0 to 2**64 - 1, got -1"),
+        ({"priority": "high"}, "priority must be a whole number from 0 to 2**64 - 1, got 'high'"),
+        ({"timeout_us": 0.5}, "timeout_us must be a whole number from 0 to 2**64 - 1, got 0.5"),
+        ({"sequence_id": -1}, f"{SEQUENCE_ID}, got -1"),
+        ({"sequence_id": 1.5}, f"{SEQUENCE_ID}, got 1.5"),
+        ({"sequence_id": 2**64}, f"{SEQUENCE_ID}, got {2**64}"),
+        ({"sequence_id": "x" * 129}, f"{SEQUENCE_ID}, got '{'x' * 129}'"),
+        ({"sequence_id": "\ud800"}, f"{SEQUENCE_ID}, got '\\ud800'"),
+        ({"timeout_us": 2**64}, f"timeout_us must be a whole number from 0 to 2**64 - 1, got {2**64}"),
         ({"id": 5}, "id must be a text, got 5"),
         ({"parameters": ["a"]}, "parameters must be a dict of texts, numbers or bools by name, got ['a']"),
         ({"parameters": {"a": [1]}}, "parameters must be a dict of texts, numbers or bools by name, got {'a': [1]}"),

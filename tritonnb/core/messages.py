@@ -19,6 +19,9 @@ from tritonnb.core.errors import TritonError, without_frames
 SEQUENCE_START = 1
 SEQUENCE_END = 2
 
+#: Of a string, in bytes.
+LONGEST_CORRELATION_ID = 128
+
 ParameterValue = str | int | bool | float
 
 

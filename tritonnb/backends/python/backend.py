@@ -172,6 +172,9 @@ class PythonInstance(BackendModelInstance):
             except InternalError:
                 self._close_senders(execution, senders)
                 raise
+            except UnicodeError as error:  # a string that is none
+                self._close_senders(execution, senders)
+                raise self._failed(self._describe(error)) from error
         elif responses is not None:
             raise self._failed(
                 f"Python model '{self._spec.name}' is using the decoupled mode and the execute function must return "

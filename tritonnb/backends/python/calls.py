@@ -8,10 +8,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from tritonnb.backends.python.host import Host
+from tritonnb.backends.python.parameters import unsendable
 from tritonnb.backends.python.response import InferenceResponse, from_core
 from tritonnb.backends.python.tensor import Tensor, to_core_tensor
-from tritonnb.core.errors import InvalidArgumentError, TritonError
-from tritonnb.core.messages import InferRequest, InferResponse, nobody
+from tritonnb.core.errors import InvalidArgumentError, TritonError, UnsupportedError
+from tritonnb.core.messages import LONGEST_CORRELATION_ID, InferRequest, InferResponse, nobody
 from tritonnb.core.messages import Tensor as CoreTensor
 
 
@@ -65,9 +66,8 @@ class Call:
             correlation_id=request.correlation_id,
             flags=request.flags,
         )
-        twice = request.inputs.twice if isinstance(request.inputs, GivenInputs) else None
-        if twice is not None:
-            error = InvalidArgumentError(f"{self._request.id_prefix}input '{twice}' already exists in request")
+        error = _fault(request)
+        if error is not None:
             self._responded(self._request, InferResponse(error=error))
             return
         assert host.server is not None
@@ -125,6 +125,17 @@ class Call:
         if error is None or request.accepted_by is not None:
             return None
         return f"Model {self._model_name} - Error when running inference: {error.message}"
+
+
+def _fault(request: InferRequest) -> TritonError | None:
+    """What is wrong with a request before any model sees it."""
+    correlation_id = request.correlation_id
+    if isinstance(correlation_id, str) and len(correlation_id.encode()) > LONGEST_CORRELATION_ID:
+        return UnsupportedError(f"string correlation ID cannot be longer than {LONGEST_CORRELATION_ID} characters")
+    twice = request.inputs.twice if isinstance(request.inputs, GivenInputs) else None
+    if twice is not None:
+        return InvalidArgumentError(f"{request.id_prefix}input '{twice}' already exists in request")
+    return unsendable(request.parameters)
 
 
 class ResponseIterator:

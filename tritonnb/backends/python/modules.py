@@ -84,7 +84,11 @@ def model_class(module: ModuleType, path: Path) -> Any:
 
 def describe(error: BaseException) -> str:
     """An exception as Triton's Python backend words it: type, text, and the frames, innermost first."""
-    text = f"{type(error).__name__}: {str(error) or '<EMPTY MESSAGE>'}"
+    try:
+        text = str(error) or "<EMPTY MESSAGE>"
+    except Exception:
+        text = "<MESSAGE UNAVAILABLE DUE TO ANOTHER EXCEPTION>"
+    text = f"{type(error).__name__}: {text}"
     frames = _model_frames(error.__traceback__)
     if not frames or isinstance(error, SyntaxError):
         return text

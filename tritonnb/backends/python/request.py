@@ -7,13 +7,15 @@ scripting), through that model's scheduler like anybody's request.
 from __future__ import annotations
 
 import json
+import operator
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Literal, overload
+from typing import ClassVar, Literal, SupportsIndex, overload
 
 from tritonnb.backends.contract import ResponseSender
 from tritonnb.backends.python.calls import Call, GivenInputs, ResponseIterator
 from tritonnb.backends.python.error import TritonModelException
 from tritonnb.backends.python.host import Host, current_host
+from tritonnb.backends.python.parameters import check_types
 from tritonnb.backends.python.response import InferenceResponse, InferenceResponseSender
 from tritonnb.backends.python.tensor import Tensor, as_text
 from tritonnb.core.messages import InferRequest, ParameterValue, nobody
@@ -96,14 +98,15 @@ class InferenceRequest:
         trace: InferenceTrace | None = None,
         parameters: dict[str, ParameterValue] | None = None,
     ) -> None:
-        _check_integer("model_version", model_version, range(-(2**63), 2**63))
-        _check_integer("flags", flags, _FLAGS)
-        _check_integer("timeout", timeout, range(2**64))
         if isinstance(requested_output_names, str | bytes):
             raise TypeError("requested_output_names is a sequence of names")
         if not all(isinstance(each, Tensor | None) for each in inputs):
             raise TypeError("inputs is a sequence of pb_utils.Tensor objects")
-        _check_parameters(parameters)
+        if not isinstance(preferred_memory, PreferredMemory | None):
+            raise TypeError("preferred_memory is a pb_utils.PreferredMemory")
+        if not isinstance(trace, InferenceTrace | None):
+            raise TypeError("trace is what InferenceRequest.trace() gives")
+        check_types(parameters)
         _check_correlation_id(correlation_id)
         if any(each is None for each in inputs):
             raise TritonModelException(
@@ -120,13 +123,13 @@ class InferenceRequest:
             as_text(model_name),
             GivenInputs(inputs),
             nobody,
-            model_version=model_version,
+            model_version=_integer("model_version", model_version, range(-(2**63), 2**63)),
             id=as_text(request_id),
             requested_outputs=self._outputs or None,
             parameters=dict(parameters or {}),
-            timeout_us=timeout,
+            timeout_us=_integer("timeout", timeout, range(2**64)),
             correlation_id=correlation_id,
-            flags=flags,
+            flags=_integer("flags", flags, _FLAGS),
         )
         self._cause = None if trace is None else trace.cause
         self._sender: Callable[[], ResponseSender] | None = None
@@ -217,8 +220,7 @@ class InferenceRequest:
 
     def set_flags(self, flags: int) -> None:
         """Set ``TRITONSERVER_REQUEST_FLAG_…`` of a request that the model makes."""
-        _check_integer("flags", flags, _FLAGS)
-        self._request.flags = flags
+        self._request.flags = _integer("flags", flags, _FLAGS)
 
     def timeout(self) -> int:
         """The request's timeout, in microseconds."""
@@ -262,16 +264,6 @@ class InferenceRequest:
 _FLAGS = range(2**32)
 
 
-def _check_parameters(parameters: object) -> None:
-    if not isinstance(parameters, dict | None):
-        raise TritonModelException(f"Expect dict, got {type(parameters)}")
-    for name, value in (parameters or {}).items():
-        if not isinstance(name, str):
-            raise TritonModelException(f"Expect parameters keys to have type str, found type {type(name)}")
-        if not isinstance(value, (bool, int, str)):
-            raise TritonModelException(f"Expect parameters values to have type bool/int/str, found type {type(value)}")
-
-
 def _check_correlation_id(correlation_id: object) -> None:
     if correlation_id is None:
         raise TypeError("correlation_id is an integer or a string")
@@ -281,9 +273,12 @@ def _check_correlation_id(correlation_id: object) -> None:
         raise RuntimeError(f"{correlation_id} is not an unsigned 64-bit integer")
 
 
-def _check_integer(name: str, value: object, allowed: range) -> None:
-    if not isinstance(value, int) or value not in allowed:
+def _integer(name: str, value: SupportsIndex, allowed: range) -> int:
+    """An integer of any type, such as a NumPy scalar."""
+    number = int(operator.index(value)) if isinstance(value, SupportsIndex) else None
+    if number is None or number not in allowed:
         raise TypeError(f"{name} is an integer from {allowed.start} to {allowed.stop - 1}, got {value!r}")
+    return number
 
 
 def _legible(text: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from tritonnb.backends.contract import ResponseSender
 from tritonnb.backends.python.error import TritonError, TritonModelException, from_core_error, to_core_error
+from tritonnb.backends.python.parameters import check_types, unsendable
 from tritonnb.backends.python.tensor import Tensor, to_core_tensor
 from tritonnb.core.errors import InternalError
 from tritonnb.core.messages import InferRequest, InferResponse
@@ -34,13 +35,18 @@ class InferenceResponse:
         error: TritonError | None = None,
         parameters: dict[str, Any] | None = None,
     ) -> None:
+        if not isinstance(output_tensors, Sequence) or isinstance(output_tensors, str | bytes):
+            raise TypeError(f"InferenceResponse takes a sequence of tensors, got {type(output_tensors).__name__}")
         for tensor in output_tensors:
+            if tensor is None:
+                raise TritonModelException("Output tensor for inference response should not be empty.")
             if type(tensor) is not Tensor:
                 raise TritonModelException(
                     f"InferenceResponse takes pb_utils.Tensor objects, got {type(tensor).__name__}"
                 )
         if not isinstance(error, TritonError | None):
             raise TypeError(f"InferenceResponse takes a pb_utils.TritonError, got {type(error).__name__}")
+        check_types(parameters)
         self._tensors = output_tensors
         self._error = error
         self._parameters = parameters
@@ -100,6 +106,9 @@ def to_core(response: InferenceResponse, wanted: Sequence[str], final: bool = Tr
     """A model's response as the server's; outputs that nobody wants are left out."""
     if response._error is not None:
         return InferResponse(error=to_core_error(response._error), final=final)
+    fault = unsendable(response._parameters)
+    if fault is not None:
+        return InferResponse(error=fault, final=final)
     outputs = [to_core_tensor(each) for each in response._tensors if each._name in wanted]
     return InferResponse(outputs, final=final, parameters=response._parameters)
 

@@ -32,7 +32,7 @@ class Tensor:
     ----------
     name : str
     array : numpy.ndarray
-        Strings of any kind become TYPE_STRING.
+        Strings are ``bytes`` or objects, as on Triton; an array of ``str`` (``<U…``) is refused there, too.
     """
 
     __slots__ = ("_array", "_datatype", "_name")
@@ -46,7 +46,7 @@ class Tensor:
                 if name is None
                 else TritonModelException("Tensor name cannot be an empty string.")
             )
-        if array.dtype not in _CARRIED and array.dtype.kind not in "SUO":
+        if array.dtype not in _CARRIED and array.dtype.kind not in "SO":
             raise TritonModelException("NumPy dtype is not supported.")
         self._name = as_text(name)
         self._datatype = datatypes.datatype_of(array.dtype)

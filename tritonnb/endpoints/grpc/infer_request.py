@@ -12,13 +12,20 @@ import numpy as np
 
 from tritonnb.core.datatypes import BY_NAME, BYTES, DataType, encode_bytes
 from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
-from tritonnb.core.messages import SEQUENCE_END, SEQUENCE_START, InferRequest, Respond, Tensor, UndecodedTensor
+from tritonnb.core.messages import (
+    LONGEST_CORRELATION_ID,
+    SEQUENCE_END,
+    SEQUENCE_START,
+    InferRequest,
+    Respond,
+    Tensor,
+    UndecodedTensor,
+)
 from tritonnb.endpoints.tensors import AnswerFormat, OutputFormat, binary_tensor, check_overflow
 from tritonnb.model_config.schema import INVALID, ModelSpec
 from tritonnb.runtime.shared_memory import SharedMemory
 
 EMPTY_FINAL = "triton_enable_empty_final_response"
-_LONGEST_ID = 128
 
 #: Typed contents: the field, the datatypes that it serves, and the one that complaints name.
 _FIELDS = (
@@ -204,8 +211,8 @@ def _correlation_id(value: Any, kind: str | None) -> int | str:
     found = _expect("sequence_id", value, kind, "int64_param", "string_param")
     if isinstance(found, int):
         return found % 2**64
-    if len(found.encode()) > _LONGEST_ID:
-        raise UnsupportedError(f"string correlation ID cannot be longer than {_LONGEST_ID} characters")
+    if len(found.encode()) > LONGEST_CORRELATION_ID:
+        raise UnsupportedError(f"string correlation ID cannot be longer than {LONGEST_CORRELATION_ID} characters")
     return str(found)
 
 

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from tritonnb.core.datatypes import BY_NAME, BYTES, DataType
 from tritonnb.core.errors import InternalError, InvalidArgumentError, UnsupportedError
 from tritonnb.core.messages import (
+    LONGEST_CORRELATION_ID,
     SEQUENCE_END,
     SEQUENCE_START,
     InferRequest,
@@ -28,7 +29,6 @@ from tritonnb.model_config.schema import INVALID, ModelSpec
 from tritonnb.runtime.shared_memory import Part, SharedMemory
 
 T = TypeVar("T")
-_LONGEST_ID = 128
 _MAX_INT64 = 2**63 - 1
 _CHOICES = ("'data'", "'binary_data_size'", "'shared_memory_region'")
 
@@ -263,8 +263,8 @@ def _correlation_id(value: Any) -> int | str:
     if type(value) is int and 0 <= value < 2**64:
         return value
     text = members.string(value)
-    if len(text.encode("utf-8", "surrogateescape")) > _LONGEST_ID:
-        raise UnsupportedError(f"string correlation ID cannot be longer than {_LONGEST_ID} characters")
+    if len(text.encode("utf-8", "surrogateescape")) > LONGEST_CORRELATION_ID:
+        raise UnsupportedError(f"string correlation ID cannot be longer than {LONGEST_CORRELATION_ID} characters")
     return text
 
 
