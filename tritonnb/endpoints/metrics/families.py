@@ -17,7 +17,7 @@ from typing import Any
 from prometheus_client import Metric
 from prometheus_client.registry import Collector
 
-from tritonnb.core.errors import TritonError
+from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.endpoints.metrics.cache import cache_families, cached_model_families
 from tritonnb.endpoints.metrics.custom import custom_families
 from tritonnb.endpoints.metrics.exposition import number_text
@@ -79,6 +79,11 @@ class MetricsOptions:
     summary_latencies: bool = False
     histogram_latencies: bool = False
     quantiles: tuple[float, ...] = (0.5, 0.9, 0.95, 0.99, 0.999)
+
+    def __post_init__(self) -> None:
+        for each in self.quantiles:
+            if not 0 <= each <= 1:
+                raise InvalidArgumentError(f"a quantile of the metrics is a number from 0 to 1, got {each}")
 
 
 class Families(Collector):
