@@ -28,15 +28,20 @@ class BackgroundServer:
     ----------
     options : EngineOptions
     listen : ListenOptions
+    replaces : BackgroundServer, optional
+        Stopped first; it goes on if this one cannot start.
     """
 
-    def __init__(self, options: EngineOptions, listen: ListenOptions) -> None:
+    def __init__(self, options: EngineOptions, listen: ListenOptions, replaces: BackgroundServer | None = None) -> None:
         self._background = BackgroundLoop()
         self._engine = Engine(options)
         self._submitter = Submitter(self._engine, self._background.loop)
         self._endpoints = Endpoints()
         self._finalizer = weakref.finalize(self, _stop, self._background, self._engine, self._endpoints)
         try:
+            if replaces is not None:
+                self.run(_rehearse(self._engine, listen.besides(replaces.endpoints)))
+                replaces.stop()
             self.run(_start(self._engine, self._endpoints, listen))
         except BaseException:
             self.stop()
@@ -89,6 +94,16 @@ class BackgroundServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await asyncio.get_running_loop().run_in_executor(None, self.stop)
+
+
+async def _rehearse(engine: Engine, options: ListenOptions) -> None:
+    """Listen for a moment: what would fail, fails before another server is stopped for it."""
+    engine.require_repositories()
+    endpoints = Endpoints()
+    try:
+        await endpoints.start(engine, options)
+    finally:
+        await endpoints.stop(0)
 
 
 async def _start(engine: Engine, endpoints: Endpoints, options: ListenOptions) -> None:

@@ -74,6 +74,8 @@ class Server(BackgroundServer):
     backend_config : mapping of str to mapping of str to str, optional
         Settings by backend; those of ``""`` are for all.
     strict_readiness : bool, optional
+    replaces : Server, optional
+        Stopped before this one starts, which may have its ports; it goes on if this one cannot start.
     **engine_options
         Others of `EngineOptions`: ``cache_config``, ``rate_limit``, ``trace``, ``log``, …
 
@@ -97,6 +99,7 @@ class Server(BackgroundServer):
         metrics_port: int | None = None,
         metrics_host: str = "",
         metrics: MetricsOptions | None = None,
+        replaces: Server | None = None,
         **engine_options: Any,
     ) -> None:
         for unknown in engine_options.keys() - _ENGINE_OPTIONS:
@@ -116,6 +119,7 @@ class Server(BackgroundServer):
                 metrics_host,
                 metrics or MetricsOptions(),
             ),
+            replaces,
         )
 
     # --- using it -----------------------------------------------------------------------------

@@ -18,8 +18,8 @@ def serve(model_repository: StrPath | Sequence[StrPath] = (), *, port: int | Non
     """Start an inference server in this process.
 
     Running the same cell again replaces the server of the same repositories; its port is free again
-    before the new one starts. From then on, cells that keep Python busy let the server's threads in
-    more often (``sys.setswitchinterval``).
+    before the new one starts. Where the new one cannot start, the old one goes on. From the first on, cells
+    that keep Python busy let the server's threads in more often (``sys.setswitchinterval``).
 
     Parameters
     ----------
@@ -44,11 +44,7 @@ def serve(model_repository: StrPath | Sequence[StrPath] = (), *, port: int | Non
     """
     repositories = paths_of(model_repository)
     key = tuple(str(each.resolve()) for each in repositories)
-    previous = _running.pop(key, None)
-    if previous is not None:
-        previous.stop()
-    server = Server(repositories, port=port, **options)
-    _running[key] = server
+    server = _running[key] = Server(repositories, port=port, replaces=_running.get(key), **options)
     share_interpreter()
     if port is None and server.url and server.port != listening.DEFAULT_PORT:
         print(f"port {listening.DEFAULT_PORT} is taken: serving on {server.url}")

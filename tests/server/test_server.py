@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ import tritonclient.http as httpclient
 import tritonnb as tnb
 from tests.server.conftest import EXAMPLES, python_model
 from tritonnb.array_requests import make_request
-from tritonnb.core.errors import InvalidArgumentError, NotFoundError, UnavailableError
+from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
 from tritonnb.inference import infer
 from tritonnb.server import Server
 from tritonnb.telemetry.log_settings import LogHandler, LogSettings
@@ -241,6 +242,44 @@ def test_serving_the_same_repository_again_replaces_the_server(write_model: Call
         assert second["m"](X=[[3.0]])["Y"].tolist() == [[3.0]]
     finally:
         second.stop()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"port": 65_536},
+        {"grpc_port": -1},
+        {"model_control_mode": "sometimes"},
+        {"no_such_option": 1},
+        {"grpc": tnb.GrpcOptions(transport="pigeon")},
+    ],
+    ids=lambda wrong: next(iter(wrong)),
+)
+def test_what_cannot_be_started_ends_nothing(write_model: Callable[..., Path], wrong: dict[str, Any]):
+    repository = write_model("m", python_model("x"))
+    server = tnb.serve(repository, port=0, grpc_port=0)
+    with pytest.raises((TritonError, TypeError)):
+        tnb.serve(repository, **{"port": server.port, "grpc_port": server.grpc_port, **wrong})
+    assert server["m"](X=[[3.0]])["Y"].tolist() == [[3.0]]
+    again = tnb.serve(repository, port=server.port, grpc_port=server.grpc_port)
+    assert not server.alive
+    again.stop()
+
+
+def test_nor_does_a_taken_port_or_a_repository_that_has_gone(write_model: Callable[..., Path]):
+    repository = write_model("m", python_model("x"))
+    server = tnb.serve(repository, port=0)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(UnavailableError, match="in use"):
+            tnb.serve(repository, port=0, metrics_port=taken.getsockname()[1])
+    assert server["m"](X=[[3.0]])["Y"].tolist() == [[3.0]]
+    repository.rename(repository.with_name("elsewhere"))
+    with pytest.raises(InvalidArgumentError, match="not a directory"):
+        tnb.serve(repository, port=0)
+    assert server["m"](X=[[3.0]])["Y"].tolist() == [[3.0]]
+    server.stop()
 
 
 def test_a_server_that_nobody_holds_stops(write_model: Callable[..., Path]):

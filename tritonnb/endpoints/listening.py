@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
@@ -73,6 +73,16 @@ class ListenOptions:
     def __post_init__(self) -> None:
         for name, kind in (("http", HttpOptions), ("grpc", GrpcOptions), ("metrics", MetricsOptions)):
             require_options(name, getattr(self, name), kind)
+
+    def besides(self, others: Endpoints) -> ListenOptions:
+        """The same, but on any free port instead of those of a server that still runs."""
+        taken = {each.port for each in (others.http, others.grpc, others.metrics) if each is not None}
+
+        def free(port: int | None) -> int | None:
+            return 0 if port in taken else port
+
+        http = 0 if self.port is None else free(self.port)
+        return replace(self, port=http, grpc_port=free(self.grpc_port), metrics_port=free(self.metrics_port))
 
 
 class Endpoints:

@@ -100,7 +100,7 @@ class Engine:
         """
         self._calls.start()
         try:
-            self._require_repositories()
+            self.require_repositories()
         except InvalidArgumentError as error:
             if self.options.exit_on_error is not False:
                 raise
@@ -120,6 +120,12 @@ class Engine:
         self._started = True
         if self.options.model_control_mode == "poll" and self.options.repository_poll_secs:
             self._polling = asyncio.get_running_loop().create_task(self._keep_polling())
+
+    def require_repositories(self) -> None:
+        """Raise InvalidArgumentError if a model repository is no directory."""
+        for repository in self.options.model_repositories:
+            if not repository.is_dir():
+                raise InvalidArgumentError(f"model repository '{repository}' is not a directory")
 
     async def poll(self) -> None:
         """Follow what has changed in the model repositories, once."""
@@ -360,11 +366,6 @@ class Engine:
                 await self.poll()
             except Exception:  # a repository that is away for a while is no reason to stop looking
                 logger.exception("polling the model repositories failed")
-
-    def _require_repositories(self) -> None:
-        for repository in self.options.model_repositories:
-            if not repository.is_dir():
-                raise InvalidArgumentError(f"model repository '{repository}' is not a directory")
 
     def _refuse_when_stopping(self) -> None:
         if self._stopping:
