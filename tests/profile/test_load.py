@@ -186,14 +186,21 @@ def test_an_interrupt_while_waiting_stops_the_traffic_and_keeps_the_results(serv
         frames = [frame.f_code for frame, _ in traceback.walk_stack(sys._current_frames()[waiting])]
         return frames[0] is threading.Condition.wait.__code__ and Load.wait.__code__ in frames
 
-    def interrupt_who_sleeps() -> None:
-        while not asleep():
-            pass
-        _thread.interrupt_main()  # wakes nobody, as a signal does that came just before the sleep
+    interrupted = threading.Event()
 
-    threading.Thread(target=interrupt_who_sleeps).start()
+    def interrupt_who_sleeps() -> None:
+        # Python drops an interrupt that falls into a finalizer, which the collector may run at any time: then once more.
+        while not interrupted.is_set():
+            if asleep():
+                _thread.interrupt_main()  # wakes nobody, as a signal does that came just before the sleep
+                interrupted.wait(20)
+
+    interrupter = threading.Thread(target=interrupt_who_sleeps)
+    interrupter.start()
     with pytest.raises(KeyboardInterrupt):
         load.wait()
+    interrupted.set()
+    interrupter.join()
     assert load.wait(60).requests == load.sent > 0
     assert server["held"](X=[[1, 2]])
 
