@@ -189,7 +189,7 @@ def test_an_interrupt_while_waiting_stops_the_traffic_and_keeps_the_results(serv
     interrupted = threading.Event()
 
     def interrupt_who_sleeps() -> None:
-        # Python drops an interrupt that falls into a finalizer, which the collector may run at any time: then once more.
+        # Python drops an interrupt that falls into a finalizer, which may run at any time: then once more.
         while not interrupted.is_set():
             if asleep():
                 _thread.interrupt_main()  # wakes nobody, as a signal does that came just before the sleep
