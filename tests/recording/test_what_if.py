@@ -95,9 +95,9 @@ def test_arrivals_are_those_that_were_simulated():
 def test_the_first_difference_is_called_out(rec):
     changed = rec.what_if(max_queue_delay_microseconds=0)
     assert changed.difference() == (
-        "batch 1 differs. Before: at 16.7 ms 3 requests, 8 rows: preferred batch size reached (preferred: 8); "
+        "batch 1 differs. Before: at 16.7 ms 3 requests, 8 rows: max_batch_size 8 reached; "
         "instance 0 idle for 16.7 ms. After: at 0.0 ms 1 request, 4 rows: max_queue_delay is 0, so whatever waited "
-        "was sent; instance 0 just became free."
+        "was sent; instance 0 idle from the start."
     )
     assert rec.what_if().difference() == "the batches are the same"
 

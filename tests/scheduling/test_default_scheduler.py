@@ -15,7 +15,7 @@ def test_the_reason_of_a_batch_of_one_tells_how_long_both_had_waited() -> None:
     scheduler.enqueue(Request("a", 3), 4 * MS)
     (waited,) = scheduler.instance_idle(0, 6 * MS)
     assert explain(waited.reason) == (
-        "1 request, 3 rows: executed alone, without a batcher; had waited 2.0 ms; instance 0 just became free"
+        "1 request, 3 rows: executed alone, without a batcher; had waited 2.0 ms; instance 0 idle from the start"
     )
     scheduler.instance_idle(1, 10 * MS)
     (idled,) = scheduler.enqueue(Request("b"), 15 * MS)

@@ -196,7 +196,7 @@ class History(RuleBasedStateMachine):
         assert batcher.queue_depth() == len(self.waiting)
         assert self.delivered == self.placed[: len(self.delivered)], "preserve_ordering"
         wake = batcher.next_wake_ns
-        if batcher.instances.idle and batcher.queue.size and batcher._may_form():
+        if batcher.instances.idle and batcher.queue.size and batcher._slot_available() and not batcher._blocked:
             assert wake is not None
             if batcher.queue.pending:
                 assert wake <= batcher.queue.pending_oldest_ns + batcher.settings.max_queue_delay_ns

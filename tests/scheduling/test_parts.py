@@ -17,7 +17,7 @@ from tritonnb.scheduling.default_scheduler import DefaultScheduler
 from tritonnb.scheduling.direct import DirectSettings
 from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
 from tritonnb.scheduling.from_config import make_scheduler, reconfigure_scheduler
-from tritonnb.scheduling.instances import Instances
+from tritonnb.scheduling.instances import Instances, Taken
 from tritonnb.scheduling.oldest import OldestSettings
 from tritonnb.scheduling.policy import DynamicBatcherSettings, QueuePolicy, QueueSettings, TimeoutAction
 from tritonnb.scheduling.response_order import ResponseOrder
@@ -137,7 +137,7 @@ def test_the_longest_idle_instance_is_taken_first_and_a_removed_one_never() -> N
     assert not instances.release(2, 8)
     assert not instances.release(9, 8)
     instances.replace({0, 1})
-    assert instances.take() == (0, 6)
+    assert instances.take() == Taken(0, 6, has_run=False)
 
 
 def test_a_configuration_without_a_batcher_gives_the_default_scheduler() -> None:
@@ -208,7 +208,10 @@ def test_sequence_batching_becomes_settings_direct_unless_told_otherwise() -> No
     assert isinstance(oldest, SequenceBatcher)
     assert direct.settings == SequenceBatcherSettings("m", DirectSettings(4), 5_000, hold_until=4, backlog_hold_until=2)
     assert oldest.settings == SequenceBatcherSettings(
-        "m", OldestSettings(7, DynamicBatcherSettings(1, (), hold_until=4)), 1_000_000_000, iterative=True
+        "m",
+        OldestSettings(7, DynamicBatcherSettings(1, (), hold_until=4, instance_bound=True)),
+        1_000_000_000,
+        iterative=True,
     )
 
 
@@ -225,7 +228,8 @@ def test_delays_of_sequences_are_configured_in_microseconds() -> None:
     assert isinstance(direct, SequenceBatcher)
     assert isinstance(oldest, SequenceBatcher)
     assert direct.settings.strategy == DirectSettings(8, 7_000, 0.5)
-    assert oldest.settings.strategy == OldestSettings(8, DynamicBatcherSettings(8, (4,), 7_000, preserve_ordering=True))
+    batcher = DynamicBatcherSettings(8, (4,), 7_000, preserve_ordering=True, instance_bound=True)
+    assert oldest.settings.strategy == OldestSettings(8, batcher)
 
 
 @pytest.mark.parametrize("batching", ["", "dynamic_batching { }"])

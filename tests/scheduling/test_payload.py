@@ -73,17 +73,26 @@ def test_a_payload_that_ended_for_other_inputs_stays_so_when_their_request_has_g
     assert [who for who, _ in play.batches] == ["B", "a", "b"]
 
 
-def test_a_payload_that_did_not_fit_into_the_one_before_goes_on_growing() -> None:
+def test_a_payload_that_did_not_fit_into_the_one_before_grows_no_more() -> None:
     settings = replace(EIGHT, max_queue_delay_ns=300 * MS)
-    line = [Arrival("B", 0, 8, run=1500), Arrival("a", 50, 6, run=600), Arrival("b", 100, 3), Arrival("x", 1950)]
+    line = [Arrival("B", 0, 8, run=1500), Arrival("a", 50, 6, run=600), Arrival("b", 100, 3), Arrival("x", 1950, 5)]
     play = Play(DynamicBatcher(settings, 1), line)
-    assert play.batches == [("B", 0), ("a", 1500), ("b x", 2100)]
+    assert play.batches == [("B", 0), ("a", 1500), ("b", 2100), ("x", 2250)]
 
 
-def test_a_payload_in_line_that_has_no_preferred_size_takes_every_arrival() -> None:
-    settings = replace(EIGHT, preferred_batch_sizes=(4,), max_queue_delay_ns=300 * MS)
-    line = [Arrival("B", 0, 8, run=600), Arrival("a", 50), Arrival("b", 360), Arrival("c", 370)]
-    assert Play(DynamicBatcher(settings, 1), line).batches == [("B", 0), ("a b c", 600)]
+@pytest.mark.parametrize(
+    ("later", "expected"),
+    [
+        ([Arrival("b", 360), Arrival("c", 370)], [("a", 600), ("b c", 660)]),
+        ([Arrival("b", 360), Arrival("c", 370, 3)], [("a b c", 600)]),
+    ],
+)
+def test_a_payload_in_line_takes_later_arrivals_once_they_reach_the_next_preferred_size(
+    later: list[Arrival], expected: list[tuple[str, float]]
+) -> None:
+    settings = replace(EIGHT, preferred_batch_sizes=(4, 8), max_queue_delay_ns=300 * MS)
+    line = [Arrival("B", 0, 8, run=600), Arrival("a", 50), *later]
+    assert Play(DynamicBatcher(settings, 1), line).batches == [("B", 0), *expected]
 
 
 def test_a_payload_in_line_that_has_a_preferred_size_waits_for_enough_to_reach_the_next() -> None:

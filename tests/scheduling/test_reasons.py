@@ -34,7 +34,7 @@ SENTENCES = {
     "different_inputs": "the next request's inputs may not share this batch",
     "delay_exceeded": "the oldest had waited 5.0 ms >= max_queue_delay 5.0 ms; preferred 4 not reached",
     "no_delay": "max_queue_delay is 0, so whatever waited was sent",
-    "grown": "no preferred size reached (4, 8), so it took arrivals while all instances were busy",
+    "grown": "no preferred size reached (4, 8), so it took what came while it waited for an instance",
     "no_slot_wait": (
         "3 slots ready; no wait for others, as max_queue_delay is 5.0 ms and minimum_slot_utilization 0.75"
     ),
@@ -47,8 +47,7 @@ STEPS = {
 
 
 def test_the_rules_are_a_closed_set_with_a_meaning_each() -> None:
-    names = {value for name, value in vars(reasons).items() if name.isupper() and isinstance(value, str)}
-    assert names == set(RULES)
+    assert set(reasons._CAUSES) == set(RULES)
     assert all(RULES.values())
 
 
@@ -75,7 +74,28 @@ def test_a_refusal_is_explained_with_its_numbers(rule: str) -> None:
         ({"ready_ns": 12_000_000, "idle_ns": 0}, "ready for 12.0 ms before instance 1 was free"),
         ({"merged": 1, "idle_ns": 0}, "joined by 1 later batch; instance 1 just became free"),
         ({"idle_ns": 42_000}, "instance 1 idle for 42.0 µs"),
+        ({"idle_ns": 0, "has_run": False}, "instance 1 idle from the start"),
+        (
+            {"idle_ns": 0, "woken_by": "poll"},
+            "formed when the batcher looked again after 500 ms; instance 1 just became free",
+        ),
+        (
+            {"ready_ns": 12_000_000, "woken_by": "instance"},
+            "formed when an instance took the batch before it; ready for 12.0 ms before instance 1 was free",
+        ),
+        (
+            {"ready_ns": 12_000_000, "missed": 2},
+            "ready for 12.0 ms before instance 1 was free; 2 requests that came meanwhile were not added, "
+            "because the batcher looked again only when instance 1 took this batch",
+        ),
     ],
 )
 def test_how_the_batch_met_its_instance(facts: dict[str, int], ending: str) -> None:
     assert explain(Reason("no_delay", {**BATCH, **facts})).endswith(f"; {ending}")
+
+
+def test_without_preferred_sizes_the_maximum_is_the_size_that_is_reached() -> None:
+    alone = {**BATCH, "preferred": (8,)}
+    assert "max_batch_size 8 reached;" in explain(Reason("preferred_size", alone))
+    assert "max_batch_size 8 reached;" in explain(Reason("full", alone))
+    assert "max_batch_size 8 not reached;" in explain(Reason("delay_exceeded", alone))

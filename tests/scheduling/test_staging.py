@@ -87,14 +87,15 @@ def test_other_inputs_end_a_staged_batch():
     assert time.batches_of() == ["a"]
 
 
-def test_with_a_delay_it_is_staged_when_the_delay_is_over_and_takes_in_what_comes_then():
+@pytest.mark.parametrize(("later", "expected"), [(1, "a"), (2, "a b0")])
+def test_with_a_delay_it_is_staged_when_that_runs_out_and_takes_enough_for_a_preferred_size(later: int, expected: str):
     time = batcher(max_queue_delay_ns=5 * MS, preferred=(2, 4))
     arrive(time, "a")
-    arrive(time, "b", at=7)
+    arrive(time, *[f"b{index}" for index in range(later)], at=7)
     time.run(int(4 * MS))
     assert time.waiting == []
     time.grant(8)
-    assert time.batches_of() == ["a b"]
+    assert time.batches_of() == [expected]
 
 
 def test_batches_whose_delay_has_passed_are_not_merged():

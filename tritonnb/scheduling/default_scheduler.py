@@ -125,14 +125,13 @@ class DefaultScheduler:
     def _advance(self, now: int) -> list[Decision]:
         decisions: list[Decision] = []
         while self._waiting and self.instances.idle:
-            instance, idle_since = self.instances.take()
+            taken = self.instances.take()
             request = self._waiting.popleft()
             facts = {
                 "requests": 1,
                 "rows": request.batch_size,
                 "waited_ns": now - request.queued_ns,
-                "instance": instance,
-                "idle_ns": now - idle_since,
+                **taken.facts(now),
             }
-            decisions.append(Execute(instance, [request], request.batch_size, Reason(ONE_REQUEST, facts)))
+            decisions.append(Execute(taken.instance, [request], request.batch_size, Reason(ONE_REQUEST, facts)))
         return decisions

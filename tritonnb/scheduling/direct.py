@@ -68,6 +68,7 @@ class DirectStrategy:
         self._instance = instance
         self._table = table
         self._idle_since: int | None = None
+        self._has_run = False
         self._top = -1  # no slot above this one has an owner
 
     @property
@@ -174,8 +175,10 @@ class DirectStrategy:
             "minimum_slot_utilization": settings.minimum_slot_utilization,
             "instance": self._instance,
             "idle_ns": now - self._idle_since,
+            "has_run": self._has_run,
         }
         self._idle_since = None
+        self._has_run = True
         slots = tuple(range(len(batch)))
         decisions.append(Execute(self._instance, batch, len(batch), Reason(rule, facts), slots))
 

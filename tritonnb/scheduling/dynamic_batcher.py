@@ -1,18 +1,37 @@
 """The dynamic batcher: requests that wait are combined into batches.
 
-Three places, from left to right: the *queue* holds requests; a *batch-formation pass* walks along it and
-moves a prefix into a *payload*; payloads wait in line for instances, and an idle instance takes
-the first. While all instances are busy up to two payloads an instance are prepared ahead
-(prefetching), and the last of them grows until it is full. Where a queue policy or priorities
-apply nothing is prepared ahead, since a request in a payload can no longer expire, be overtaken, or be
-cancelled. With a rate limiter a payload is *staged* first: it has its instance, and goes on growing until
-it may run.
+Theory of operation
+-------------------
+Requests pass through three places: the *queue* holds them; a *pass* scans the queue and moves a prefix of it into
+the *current payload*; payloads wait *in line* for instances, and an idle instance takes the first. The current
+payload can grow until an instance takes it, also while it waits in line.
 
-A pass asks, in this order: is a preferred size reached, or about to be overshot? can the batch not grow
-any more? has the oldest request waited for ``max_queue_delay``? Otherwise it waits for more.
+Triton's batcher is a thread that sleeps between passes, so *when* a pass is made decides what a batch holds. This
+class makes a pass exactly when that thread would:
 
-Implements ``ModelDynamicBatching`` of *model_config.proto* as Triton 2.51 behaves, with one
-intended difference: there is no poll. Expiry and freed instances take effect at once.
+============================  ============================================================================
+a request arrives             if a payload may be formed and either enough rows wait for the next preferred
+                              size (none are needed until a pass has set that number for the current
+                              payload), or shapes must be equal, or the last pass was blocked by other inputs
+the delay runs out            of the oldest request that the last pass left pending
+an instance takes a payload   if that was the current one, the next payload begins empty
+an execution ends
+500 ms pass                   since the batcher fell asleep with an empty queue, if requests have arrived
+                              that were too few to wake it
+============================  ============================================================================
+
+A consequence: a payload whose delay ran out waits in line with what it has. Later arrivals do not wake the batcher,
+since they are fewer than the next preferred size; they form the next payload when an instance takes this one.
+
+What a pass decides is in `tritonnb.scheduling.batch_pass`.
+
+While all instances are busy, up to two payloads per instance are formed ahead (prefetching). With a queue policy
+or priorities none is, since a request in a payload can no longer expire, be overtaken or be cancelled. With a rate
+limiter a payload is *staged* first: it has its instance, and can grow until it may run.
+
+Implements ``ModelDynamicBatching`` of *model_config.proto* as Triton 2.51 behaves (core r24.10,
+*dynamic_batch_scheduler.cc*, *instance_queue.cc*, *payload.cc*). Where Triton's thread only stalls, this one does
+not: expiry, cancellation and freed instances take effect at once (``docs/deviations.md``).
 """
 
 from __future__ import annotations
@@ -23,14 +42,18 @@ from typing import Any
 
 from tritonnb.core.errors import CancelledError, InvalidArgumentError, UnavailableError
 from tritonnb.scheduling import reasons
+from tritonnb.scheduling.batch_pass import BLOCKED, SEND, WAIT, decide
 from tritonnb.scheduling.decisions import CANNOT_RESCHEDULE, STOPPING, Decision, Execute, Reason, Refuse, Stage
-from tritonnb.scheduling.instances import Instances
-from tritonnb.scheduling.payload import Payload
+from tritonnb.scheduling.instances import Instances, Taken
+from tritonnb.scheduling.payload import BY_ARRIVAL, BY_DELAY, BY_INSTANCE, BY_POLL, Payload
 from tritonnb.scheduling.policy import DynamicBatcherSettings
 from tritonnb.scheduling.queue import PriorityQueue
 from tritonnb.scheduling.response_order import ResponseOrder
 
-PAYLOADS_AHEAD = 2  # for each instance
+#: Payloads that may be formed ahead for each instance.
+PAYLOADS_AHEAD = 2
+#: How long the batcher sleeps when its queue is empty and no arrival wakes it.
+POLL_NS = 500_000_000
 
 
 class DynamicBatcher:
@@ -48,7 +71,7 @@ class DynamicBatcher:
     queue : PriorityQueue
         Accepted requests that are in no payload.
     payloads : deque of Payload
-        Those that wait for an instance, first to go first.
+        The line: payloads that wait for an instance, first to go first.
     instances : Instances
     settings : DynamicBatcherSettings
     stopping : bool
@@ -62,32 +85,44 @@ class DynamicBatcher:
         self.queue = PriorityQueue(settings.queue)
         self.payloads: deque[Payload] = deque()
         self.instances = Instances(instance_count)
-        self._staged: dict[int, tuple[Payload, int]] = {}  # by instance, with since when that was idle
+        self._staged: dict[int, tuple[Payload, Taken]] = {}  # by instance
         self._order = ResponseOrder()
         self._hold_until = settings.hold_until
         self.stopping = False
+        #: The payload that the next pass adds to; None if that begins an empty one.
+        self._current: Payload | None = None
+        #: Rows in the queue from which on an arrival wakes the batcher.
+        self._rows_to_wake = 0
+        #: Other inputs were in the way of the last pass: each stimulus makes a pass until the payload is taken.
+        self._blocked = False
+        #: When the batcher wakes by itself: the delay of the oldest pending request runs out, or the poll.
+        self._pass_due_ns: int | None = None
+        #: When the batcher last fell asleep with an empty queue.
+        self._asleep_since_ns = 0
+        #: Why the pass under way is made, for the reason of the batch.
+        self._woken_by = BY_ARRIVAL
         self._apply(settings)
 
     def _apply(self, settings: DynamicBatcherSettings) -> None:
         self.settings = settings
-        self._preferred = frozenset(settings.preferred_batch_sizes)
-        self._largest_preferred = max(settings.preferred_batch_sizes, default=0)
         self._prefetching = settings.queue.supports_prefetching
+        self._unlimited = settings.rate_limited or settings.instance_bound
         self._expiring = settings.queue.has_timeouts
         # Without delay and with max_batch_size as the only preferred size, payloads come out the same
-        # whether they are formed at every arrival or when somebody looks.
+        # whether they are formed at every arrival or just before an instance takes them.
         only_full = settings.preferred_batch_sizes == (settings.max_batch_size,)
-        self._forms_late = self._prefetching and not settings.max_queue_delay_ns and only_full
-        self._look_again()
-
-    def _look_again(self) -> None:
-        """Forget the pending batch and what it waits for: it was chosen for another payload."""
-        self.queue.restore()
+        self._forms_lazily = self._prefetching and not settings.max_queue_delay_ns and only_full
+        self._begin_payload()
         formed = self._formed()
-        last = formed[-1] if formed else None
-        self._growing: Payload | None = last if last and not last.full else None
-        self._enough_rows = 0  # rows in the queue that call for the next pass
-        self._pass_due_ns: int | None = None
+        if formed and not formed[-1].full:
+            self._current = formed[-1]
+        self._pass_due_ns = None
+
+    def _begin_payload(self) -> None:
+        self.queue.restore()  # what was pending for the last payload is looked at again
+        self._current = None
+        self._rows_to_wake = 0
+        self._blocked = False
 
     # Stimuli
 
@@ -110,11 +145,13 @@ class DynamicBatcher:
     def submit(self, request: Any, now: int) -> Sequence[Decision]:
         """Like `enqueue`, for a request that another scheduler has admitted already."""
         self.queue.add(request, now)
-        if self._may_leave_for_later():
+        if self._forms_later():
             return ()
         refused = self._expire(now)
-        if self.settings.enforce_equal_shape or self.queue.rows >= self._enough_rows:
+        if self.queue.rows >= self._rows_to_wake or self.settings.enforce_equal_shape or self._blocked:
             return refused + self._advance(now)
+        if self._pass_due_ns is None:
+            self._pass_due_ns = now + POLL_NS - (now - self._asleep_since_ns) % POLL_NS
         self._plan_wake()
         return refused
 
@@ -127,13 +164,14 @@ class DynamicBatcher:
     def begin(self, instance: int, now: int) -> Sequence[Decision]:
         """The payload that was staged for an instance may run, as large as it has become."""
         decisions = self._expire(now) + self.prepare(now)
-        payload, idle_since = self._staged[instance]
+        payload, taken = self._staged[instance]
         if self.settings.preserve_ordering:
             self._place(payload)
         del self._staged[instance]
-        if self._growing is payload:
-            self._look_again()
-        return [*decisions, payload.execute(instance, idle_since, now, self.settings), *self._advance(now)]
+        if self._current is payload:
+            self._begin_payload()
+        execute = payload.execute(taken, now, self.settings, self.queue.size)
+        return [*decisions, execute, *self._advance(now, BY_INSTANCE)]
 
     def released(self, request: Any, now: int) -> Sequence[Decision]:
         """A request has had its final response: nothing depends on it here."""
@@ -152,16 +190,23 @@ class DynamicBatcher:
     def cancel(self, request: Any, now: int) -> Sequence[Decision]:
         """A request that is not yet in a payload leaves the queue; any other runs on."""
         refused = self._expire(now) + self.prepare(now)
+        pending = len(self.queue.pending)
         if not self.queue.remove(request):
             return refused
         self._hold_less(1)
-        return [*refused, _cancelled(request, now - request.queued_ns), *self._advance(now)]
+        refused.append(_cancelled(request, now - request.queued_ns))
+        if len(self.queue.pending) < pending:
+            self._rows_to_wake = 0  # those that are left may fit together
+        elif not self._blocked:
+            self._plan_wake()
+            return refused
+        return refused + self._advance(now)
 
     def wake(self, now: int) -> Sequence[Decision]:
         """A request may have expired, or the pending batch waited long enough."""
         refused = self._expire(now)
         if self._pass_due_ns is not None and now >= self._pass_due_ns:
-            return refused + self._advance(now)
+            return refused + self._advance(now, BY_DELAY if self.queue.pending else BY_POLL)
         return refused
 
     def stop(self) -> None:
@@ -203,7 +248,7 @@ class DynamicBatcher:
 
     def prepare(self, now: int) -> list[Decision]:
         """Form the payloads that arrivals would have formed, had that not been left for later."""
-        return self._advance(now) if self._may_leave_for_later() else []
+        return self._advance(now) if self._forms_later() else []
 
     # Questions
 
@@ -229,7 +274,7 @@ class DynamicBatcher:
         expiry = self.queue.next_expiry() if self._expiring else None
         if expiry is None or now < expiry:
             return []
-        self._enough_rows, self._pass_due_ns = 0, now  # those who are left may fit together
+        self._rows_to_wake, self._pass_due_ns = 0, now  # those that are left may fit together
         refused = self.queue.expire(now)
         self._hold_less(len(refused))
         return list(refused)
@@ -239,129 +284,87 @@ class DynamicBatcher:
         if self._hold_until:
             self._hold_until -= left
 
-    def _may_leave_for_later(self) -> bool:
-        return self._forms_late and not self.instances.idle
+    def _forms_later(self) -> bool:
+        return self._forms_lazily and not self.instances.idle
 
-    def _may_form(self) -> bool:
+    def _slot_available(self) -> bool:
         if self._hold_until:
             if self.queue.size < self._hold_until:
                 return False
             self._hold_until = 0
         if self._prefetching:
-            return self.settings.rate_limited or len(self.payloads) < PAYLOADS_AHEAD * len(self.instances.members)
+            return self._unlimited or len(self.payloads) < PAYLOADS_AHEAD * len(self.instances.members)
         return len(self.payloads) < len(self.instances.idle)
 
-    def _advance(self, now: int) -> list[Decision]:
-        """Form payloads and hand them to instances until nothing more can be done at this time."""
+    def _advance(self, now: int, woken_by: str = BY_ARRIVAL) -> list[Decision]:
+        """Form payloads and hand them to instances until the batcher sleeps again or waits for an instance."""
         decisions: list[Decision] = []
+        self._woken_by = woken_by
         while True:
             while self.payloads and self.instances.idle:
                 decisions.append(self._stage() if self.settings.rate_limited else self._execute(now))
-            if not (self.queue.size and self._may_form() and self._form(now)):
+            if not self.queue.size:
+                self._pass_due_ns, self._asleep_since_ns = None, now
                 break
-        if not self.queue.size:
-            self._enough_rows, self._pass_due_ns = 0, None
+            if not (self._slot_available() and self._form(now)):
+                break
         self._plan_wake()
         return decisions
 
     def _plan_wake(self) -> None:
         wake = self.queue.next_expiry() if self._expiring else None
-        if self._pass_due_ns is not None and (wake is None or self._pass_due_ns < wake) and self._may_form():
+        if self._pass_due_ns is not None and (wake is None or self._pass_due_ns < wake) and self._slot_available():
             wake = self._pass_due_ns
         self.next_wake_ns = wake
 
     def _form(self, now: int) -> bool:
-        """One batch-formation pass; True if it moved requests into a payload or found it full."""
-        settings, queue, payload = self.settings, self.queue, self._growing
-        delay = settings.max_queue_delay_ns
-        best, rule, ends, next_rows, overshot = self._walk(payload, now)
-        count = len(queue.pending)
-        base = payload.rows if payload else 0
-        rows = base + queue.pending_rows
-        age = now - queue.pending_oldest_ns
-        exceeded = 0 < delay <= age
-        full = True
-        if best and not exceeded:
-            count, full = best, overshot or not delay
-        elif payload is not None and not count:
-            payload.full = True  # the next request needs another payload
-            payload.closed = payload.closed or ends == reasons.DIFFERENT_INPUTS
-            self._growing = None
-            return True
-        elif rows >= self._largest_preferred:
-            rule = reasons.FULL
-        elif ends:
-            rule = reasons.DELAY_EXCEEDED if exceeded else ends
-        elif exceeded or not delay:
-            rule, full = reasons.DELAY_EXCEEDED if exceeded else reasons.NO_DELAY, False
-        elif base and base not in self._preferred:
-            rule, full = reasons.GROWN, False
-        else:
-            self._enough_rows = min(size for size in settings.preferred_batch_sizes if size > rows) - base
-            self._pass_due_ns = queue.pending_oldest_ns + delay
+        """Make one pass and act on it; True if another can follow at once."""
+        queue, payload = self.queue, self._current
+        decided = decide(queue, payload, self.settings, now)
+        if decided.rows_to_wake >= 0:
+            self._rows_to_wake = decided.rows_to_wake
+        if decided.action == WAIT:
+            self._pass_due_ns = queue.pending_oldest_ns + self.settings.max_queue_delay_ns
             return False
-
-        if payload is None:
-            payload = Payload(queue.pending_oldest_ns)
-            self.payloads.append(payload)
-        payload.add(queue.withdraw(count), now)
-        payload.full = full
-        payload.closed = payload.closed or ends == reasons.DIFFERENT_INPUTS
-        payload.rule, payload.waited_ns, payload.next_rows = rule, age, next_rows
-        self._growing = None if full else payload
+        if decided.action == SEND:
+            if payload is None:
+                payload = self._current = Payload(queue.pending_oldest_ns)
+                self.payloads.append(payload)
+            payload.add(queue.withdraw(decided.count), now)
+            payload.rule, payload.waited_ns = decided.rule, decided.waited_ns
+            payload.next_rows, payload.woken_by = decided.scan.next_rows, self._woken_by
+            payload.closed = payload.closed or decided.scan.blocked_by == reasons.DIFFERENT_INPUTS
+        assert payload is not None
+        if decided.action == BLOCKED:
+            payload.closed = self._blocked = True
+            self._pass_due_ns = None
+            return False
+        if decided.full:
+            payload.full = True
+            self._begin_payload()
         return True
-
-    def _walk(self, payload: Payload | None, now: int) -> tuple[int, str, str, int, bool]:
-        """Take into the pending batch what can join the payload.
-
-        Returns how many of the pending requests make the best batch (0 if no number of them stands out) and
-        by which rule; why nothing more can join, if so; the size of the first request beyond every preferred
-        size; and whether such a one was met before any preferred size was.
-        """
-        queue, largest, delay = self.queue, self._largest_preferred, self.settings.max_queue_delay_ns
-        rows = queue.pending_rows + (payload.rows if payload else 0)
-        best, rule, next_rows, overshot = 0, "", 0, False
-        while (candidate := queue.candidate()) is not None:
-            total = rows + candidate.batch_size
-            if rows:
-                too_large = total > self.settings.max_batch_size
-                if total > largest:
-                    next_rows = next_rows or candidate.batch_size
-                    if not best:
-                        overshot = True
-                        best = len(queue.pending)
-                        rule = reasons.DOES_NOT_FIT if too_large else reasons.OVERSHOOTS_PREFERRED
-                    # A larger preferred size is out of reach; go on only if ages or other inputs could still matter.
-                    young = self._prefetching and now - queue.pending_oldest_ns < delay
-                    if best and (not delay or (young and candidate.batch_key is None)):
-                        break
-                if too_large:
-                    return best, rule, reasons.DOES_NOT_FIT, next_rows, overshot
-                if candidate.batch_key != (payload or queue).batch_key:
-                    return best, rule, reasons.DIFFERENT_INPUTS, next_rows, overshot
-            queue.take()
-            rows = total
-            if rows in self._preferred:
-                best, rule = len(queue.pending), reasons.PREFERRED_SIZE
-        return best, rule, "", next_rows, overshot
 
     def _execute(self, now: int) -> Execute:
         """The first payload goes to the instance that has been idle longest."""
-        instance, idle_since = self.instances.take()
+        taken = self.instances.take()
         payload = self.payloads.popleft()
         merged = payload.merge(self.payloads, self.settings, now)
-        if self._growing and not self.payloads:
-            self._look_again()
+        current = self._current
+        missed = self.queue.size
+        if current and (current.full or not self.payloads):
+            self._begin_payload()
+        if payload.formed_ns != now:
+            self._woken_by = BY_INSTANCE
         if self.settings.preserve_ordering:
             for request in payload.requests:
                 self._order.placed(request)
-        return payload.execute(instance, idle_since, now, self.settings, merged)
+        return payload.execute(taken, now, self.settings, missed, merged)
 
     def _stage(self) -> Stage:
         """The first payload is to run on the instance that has been idle longest."""
-        instance, idle_since = self.instances.take()
-        self._staged[instance] = self.payloads.popleft(), idle_since
-        return Stage(instance)
+        taken = self.instances.take()
+        self._staged[taken.instance] = self.payloads.popleft(), taken
+        return Stage(taken.instance)
 
     def _place(self, last: Payload) -> None:
         """Those formed before it answer before it, also where the rate limiter lets it run first."""
@@ -376,12 +379,12 @@ class DynamicBatcher:
         self.queue.validate()
         assert not (self.payloads and self.instances.idle)
         formed = self._formed()
-        assert self._growing is None or (self._growing is formed[-1] and not self._growing.full)
+        assert self._current is None or (self._current is formed[-1] and not self._current.full)
         for payload in formed:
             assert payload.rows == sum(request.batch_size for request in payload.requests)
             assert payload.rows <= self.settings.max_batch_size or len(payload.requests) == 1
             assert {request.batch_key for request in payload.requests} == {payload.batch_key}
-        if self.queue.size and not self._may_leave_for_later() and self._may_form():
+        if self.queue.size and not self._forms_later() and not self._blocked and self._slot_available():
             assert self._pass_due_ns is not None
             assert self.next_wake_ns is not None
             assert self.next_wake_ns <= self._pass_due_ns

@@ -120,6 +120,7 @@ def sequence_batcher_settings(
             enforce_equal_shape=_enforces_equal_shape(config),
             hold_until=hold_until,
             rate_limited=rate_limited,
+            instance_bound=True,
         )
         strategy = OldestSettings(oldest.max_candidate_sequences or max_batch_size, batcher)
         hold_until = 0

@@ -3,6 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import final
+
+
+@final
+@dataclass(slots=True)
+class Taken:
+    """An instance that is given a batch.
+
+    Attributes
+    ----------
+    instance : int
+    idle_since_ns : int
+    has_run : bool
+        It became idle by ending an execution, and not by being created.
+    """
+
+    instance: int
+    idle_since_ns: int
+    has_run: bool
+
+    def facts(self, now: int) -> dict[str, int]:
+        """What the reason of a batch that starts ``now`` says about its instance."""
+        return {"instance": self.instance, "idle_ns": now - self.idle_since_ns, "has_run": self.has_run}
 
 
 class Instances:
@@ -20,12 +44,13 @@ class Instances:
         With a rate limiter: of the idle instances the one for which this is lowest is taken.
     """
 
-    __slots__ = ("_idle", "members", "turn")
+    __slots__ = ("_idle", "_started", "members", "turn")
 
     def __init__(self, count: int) -> None:
         self.members = set(range(count))
         self.turn: Callable[[int], int] | None = None
         self._idle: dict[int, int] = {}
+        self._started: set[int] = set()  # those that have been given a batch
 
     @property
     def idle(self) -> Collection[int]:
@@ -39,10 +64,12 @@ class Instances:
         self._idle[instance] = now
         return True
 
-    def take(self) -> tuple[int, int]:
-        """The instance whose turn it is, now busy, and since when it was idle (ns)."""
+    def take(self) -> Taken:
+        """The instance whose turn it is is busy from now on."""
         instance = next(iter(self._idle)) if self.turn is None else min(self._idle, key=self.turn)
-        return instance, self._idle.pop(instance)
+        taken = Taken(instance, self._idle.pop(instance), instance in self._started)
+        self._started.add(instance)
+        return taken
 
     def replace(self, members: Collection[int]) -> None:
         """From now on these are the instances; a removed one gets no more work.
@@ -51,3 +78,4 @@ class Instances:
         """
         self.members = set(members)
         self._idle = {each: since for each, since in self._idle.items() if each in self.members}
+        self._started &= self.members

@@ -7,7 +7,11 @@ from collections.abc import Hashable
 from typing import Any
 
 from tritonnb.scheduling.decisions import Execute, Reason
+from tritonnb.scheduling.instances import Taken
 from tritonnb.scheduling.policy import DynamicBatcherSettings
+
+#: What made the batcher look at its queue: see `tritonnb.scheduling.dynamic_batcher`.
+BY_ARRIVAL, BY_DELAY, BY_INSTANCE, BY_POLL = "arrival", "delay", "instance", "poll"
 
 
 class Payload:
@@ -30,11 +34,13 @@ class Payload:
     waited_ns, next_rows : int
         What that rule looked at: how long its oldest request had waited by then, and the size of the
         first request that was one too many, 0 if there was none.
+    woken_by : str
+        What made the batcher look at its queue then, such as `BY_ARRIVAL`.
     """
 
     __slots__ = (
         *("requests", "rows", "oldest_ns", "formed_ns"),
-        *("full", "closed", "rule", "waited_ns", "next_rows"),
+        *("full", "closed", "rule", "waited_ns", "next_rows", "woken_by"),
     )
 
     def __init__(self, oldest_ns: int) -> None:
@@ -47,6 +53,7 @@ class Payload:
         self.rule = ""
         self.waited_ns = 0
         self.next_rows = 0
+        self.woken_by = ""
 
     @property
     def batch_key(self) -> Hashable:
@@ -61,7 +68,11 @@ class Payload:
         self.formed_ns = now
 
     def merge(self, followers: deque[Payload], settings: DynamicBatcherSettings, now: int) -> int:
-        """Late merging: those first in line whose delay has passed meanwhile join this one; returns how many did."""
+        """Late merging: those next in line whose delay has run out join this one; returns how many did.
+
+        The first that does not fit grows no more, though it stays in line: Triton marks it as executing before it
+        compares sizes and inputs.
+        """
         delay, merged = settings.max_queue_delay_ns, 0
         while (
             delay
@@ -69,9 +80,10 @@ class Payload:
             and not self.closed
             and not (follower := followers[0]).closed
             and now - follower.oldest_ns > delay
-            and self.rows + follower.rows <= settings.max_batch_size
-            and self.batch_key == follower.batch_key
         ):
+            follower.full = True
+            if self.rows + follower.rows > settings.max_batch_size or self.batch_key != follower.batch_key:
+                break
             self.requests += follower.requests
             self.rows += follower.rows
             followers.popleft()
@@ -79,9 +91,12 @@ class Payload:
         return merged
 
     def execute(
-        self, instance: int, idle_since: int, now: int, settings: DynamicBatcherSettings, merged: int = 0
+        self, taken: Taken, now: int, settings: DynamicBatcherSettings, missed: int, merged: int = 0
     ) -> Execute:
-        """Run on an instance that was idle since ``idle_since`` (ns); ``merged`` others joined this one."""
+        """Run on the instance that was taken.
+
+        ``missed`` requests are in the queue at this time, and ``merged`` payloads have joined this one.
+        """
         facts = {
             "requests": len(self.requests),
             "rows": self.rows,
@@ -90,9 +105,10 @@ class Payload:
             "preferred": settings.preferred_batch_sizes,
             "max_batch_size": settings.max_batch_size,
             "next_rows": self.next_rows,
-            "instance": instance,
-            "idle_ns": now - idle_since,
+            **taken.facts(now),
             "ready_ns": now - self.formed_ns,
             "merged": merged,
+            "woken_by": self.woken_by,
+            "missed": 0 if self.full else missed,
         }
-        return Execute(instance, self.requests, self.rows, Reason(self.rule, facts))
+        return Execute(taken.instance, self.requests, self.rows, Reason(self.rule, facts))

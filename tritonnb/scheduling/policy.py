@@ -119,7 +119,10 @@ class DynamicBatcherSettings:
     hold_until : int
         Nothing is batched before this many requests wait (``TRITONSERVER_DELAY_SCHEDULER``).
     rate_limited : bool
-        Payloads are staged, any number of them is prepared ahead, and none is merged with another.
+        Payloads are staged, any number of them is formed ahead, and none is merged with another.
+    instance_bound : bool
+        The batcher of one instance (strategy oldest): any number of payloads is formed ahead, since Triton
+        compares the limit with the length of the queue that all instances of the model share.
     """
 
     max_batch_size: int
@@ -130,3 +133,4 @@ class DynamicBatcherSettings:
     enforce_equal_shape: bool = False
     hold_until: int = 0
     rate_limited: bool = False
+    instance_bound: bool = False

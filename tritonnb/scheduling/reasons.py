@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tritonnb.scheduling.decisions import Reason
+from tritonnb.scheduling.payload import BY_INSTANCE, BY_POLL
 
 # Executions
 ONE_REQUEST = "one_request"
@@ -41,7 +42,7 @@ RULES: Mapping[str, str] = {
     DIFFERENT_INPUTS: "the next request's inputs may not share the batch",
     DELAY_EXCEEDED: "the oldest request has waited for max_queue_delay",
     NO_DELAY: "max_queue_delay is 0: whatever waits is sent",
-    GROWN: "a batch that waits for an instance without having a preferred size takes every arrival",
+    GROWN: "a batch that waits for an instance without having a preferred size takes what has come",
     NO_SLOT_WAIT: "max_queue_delay or minimum_slot_utilization is 0: ready slots do not wait for others",
     SLOT_UTILIZATION: "enough slots are ready for minimum_slot_utilization",
     INPUTS_READY: "every tensor that the step reads is there",
@@ -97,20 +98,38 @@ def _batch(facts: Facts) -> str:
 
 
 def _dispatch(facts: Facts) -> str:
-    """How the batch met its instance."""
-    merged, ready, idle = facts.get("merged", 0), facts.get("ready_ns", 0), facts["idle_ns"]
-    words = f"; joined by {counted(merged, 'later batch', 'later batches')}" if merged else ""
+    """When the batch was formed, and how it met its instance."""
+    merged, ready, idle, missed = (facts.get(name, 0) for name in ("merged", "ready_ns", "idle_ns", "missed"))
+    words = _FORMED.get(facts.get("woken_by", ""), "") if facts.get("delay_ns") else ""
+    words += f"; joined by {counted(merged, 'later batch', 'later batches')}" if merged else ""
+    instance = f"instance {facts['instance']}"
+    if ready and missed:
+        came = counted(missed, "request that came meanwhile was", "requests that came meanwhile were")
+        return (
+            f"{words}; ready for {_ms(ready)} before {instance} was free; {came} not added, "
+            f"because the batcher looked again only when {instance} took this batch"
+        )
     if ready:
-        return f"{words}; ready for {_ms(ready)} before instance {facts['instance']} was free"
+        return f"{words}; ready for {_ms(ready)} before {instance} was free"
     if idle:
-        return f"{words}; instance {facts['instance']} idle for {_ms(idle)}"
-    return f"{words}; instance {facts['instance']} just became free"
+        return f"{words}; {instance} idle for {_ms(idle)}"
+    return f"{words}; {instance} {'just became free' if facts.get('has_run', True) else 'idle from the start'}"
+
+
+#: How passes that no arrival and no delay caused are described.
+_FORMED = {
+    BY_INSTANCE: "; formed when an instance took the batch before it",
+    BY_POLL: "; formed when the batcher looked again after 500 ms",
+}
 
 
 def _delay_exceeded(facts: Facts) -> str:
     words = f"the oldest had waited {_ms(facts['waited_ns'])} >= max_queue_delay {_ms(facts['delay_ns'])}"
     unreached = [size for size in facts.get("preferred", ()) if size > facts["rows"]]
-    return f"{words}; preferred {unreached[0]} not reached" if unreached else words
+    if not unreached:
+        return words
+    limit = "max_batch_size" if unreached[0] == facts.get("max_batch_size") else "preferred"
+    return f"{words}; {limit} {unreached[0]} not reached"
 
 
 def _next_goes_beyond(limit: str, size: int, facts: Facts) -> str:
@@ -121,17 +140,26 @@ def _sizes(facts: Facts) -> str:
     return ", ".join(map(str, facts["preferred"]))
 
 
+def _size_reached(which: str, facts: Facts) -> str:
+    """A model without preferred sizes has ``max_batch_size`` as its only one."""
+    if tuple(facts["preferred"]) == (facts["max_batch_size"],):
+        return f"max_batch_size {facts['max_batch_size']} reached"
+    return which
+
+
 _CAUSES: Mapping[str, Callable[[Facts], str]] = {
     ONE_REQUEST: lambda facts: f"executed alone, without a batcher; had waited {_ms(facts['waited_ns'])}",
-    PREFERRED_SIZE: lambda facts: f"preferred batch size reached (preferred: {_sizes(facts)})",
-    FULL: lambda facts: f"largest preferred batch size {max(facts['preferred'], default=1)} reached",
+    PREFERRED_SIZE: lambda facts: _size_reached(f"preferred batch size reached (preferred: {_sizes(facts)})", facts),
+    FULL: lambda facts: _size_reached(
+        f"largest preferred batch size {max(facts['preferred'])} reached", facts
+    ),
     OVERSHOOTS_PREFERRED: lambda facts: _next_goes_beyond("preferred", max(facts["preferred"]), facts),
     DOES_NOT_FIT: lambda facts: _next_goes_beyond("max_batch_size", facts["max_batch_size"], facts),
     DIFFERENT_INPUTS: lambda facts: "the next request's inputs may not share this batch",
     DELAY_EXCEEDED: _delay_exceeded,
     NO_DELAY: lambda facts: "max_queue_delay is 0, so whatever waited was sent",
     GROWN: lambda facts: (
-        f"no preferred size reached ({_sizes(facts)}), so it took arrivals while all instances were busy"
+        f"no preferred size reached ({_sizes(facts)}), so it took what came while it waited for an instance"
     ),
     NO_SLOT_WAIT: lambda facts: (
         f"{counted(facts['ready'], 'slot')} ready; no wait for others, as max_queue_delay is "

@@ -1,0 +1,1 @@
+"""Random traffic on a live server, compared with the simulator: see ``python -m tools.differential --help``."""

@@ -1,0 +1,37 @@
+"""The model that a comparison runs: it sleeps, answers with its input, and logs which requests were in a batch.
+
+It runs on Triton and on tritonnb unchanged. The log is a line of JSON for each batch, in a file of the model's
+directory for each instance.
+"""
+
+import json
+import os
+import time
+
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    """Sleeps ``EXECUTION_MS`` and ``ROW_MS`` for each row, as the configuration's parameters say."""
+
+    def initialize(self, args):
+        """Open the log of this instance."""
+        parameters = json.loads(args["model_config"])["parameters"]
+        self.base_s, self.row_s = (float(parameters[key]["string_value"]) / 1e3 for key in ("EXECUTION_MS", "ROW_MS"))
+        path = os.path.join(args["model_repository"], f"batches.{args['model_instance_name']}.jsonl")
+        self.log = open(path, "a", buffering=1)  # noqa: SIM115
+
+    def execute(self, requests):
+        """Run one batch."""
+        inputs = [pb_utils.get_input_tensor_by_name(request, "X").as_numpy() for request in requests]
+        planned_s = self.base_s + self.row_s * sum(len(array) for array in inputs)
+        started = time.monotonic()
+        time.sleep(planned_s)
+        late_ms = (time.monotonic() - started - planned_s) * 1e3
+        members = [request.request_id() for request in requests]
+        self.log.write(json.dumps({"late_ms": late_ms, "requests": members}) + "\n")
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", array)]) for array in inputs]
+
+    def finalize(self):
+        """Close the log."""
+        self.log.close()
