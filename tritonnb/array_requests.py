@@ -20,6 +20,7 @@ from tritonnb.core.messages import (
     Tensor,
     nobody,
 )
+from tritonnb.core.ownership import copy_of, read_only
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
 
 
@@ -57,6 +58,7 @@ REQUEST_OPTIONS: Mapping[str, tuple[Callable[[object], bool], str]] = {
     "sequence_id": (_is_sequence_id, f"{_COUNT}, or a text of at most {LONGEST_CORRELATION_ID} bytes"),
     "sequence_start": (lambda value: isinstance(value, (bool, np.bool_)), "True or False"),
     "sequence_end": (lambda value: isinstance(value, (bool, np.bool_)), "True or False"),
+    "copy": (lambda value: isinstance(value, (bool, np.bool_)), "True or False"),
 }
 
 
@@ -88,8 +90,11 @@ def make_request(
     sequence_id: int | str = 0,
     sequence_start: bool = False,
     sequence_end: bool = False,
+    copy: bool = True,
 ) -> InferRequest:
-    """A request from NumPy arrays or nested lists.
+    """A request from NumPy arrays or nested lists, which may change as soon as it is made.
+
+    With ``copy=False`` it reads the arrays themselves until it is answered, and models get them read-only.
 
     Raises
     ------
@@ -104,8 +109,8 @@ def make_request(
                 f"unexpected inference input '{name}' for model '{spec.name}': "
                 f"it has {', '.join(map(repr, spec.inputs))}"
             )
-        tensors[name] = Tensor(name, wanted.datatype, _from_numpy(spec.name, wanted, value))
-    return InferRequest(
+        tensors[name] = Tensor(name, wanted.datatype, _from_numpy(spec.name, wanted, value, copy))
+    request = InferRequest(
         spec.name,
         tensors,
         nobody,
@@ -118,12 +123,14 @@ def make_request(
         correlation_id=sequence_id,
         flags=SEQUENCE_START * sequence_start | SEQUENCE_END * sequence_end,
     )
+    request.read_only_inputs = not copy
+    return request
 
 
-def _from_numpy(model: str, wanted: TensorSpec, value: npt.ArrayLike) -> npt.NDArray[Any]:
+def _from_numpy(model: str, wanted: TensorSpec, value: npt.ArrayLike, copy: bool) -> npt.NDArray[Any]:
     datatype = wanted.datatype
     if isinstance(value, np.ndarray) and value.dtype == datatype.numpy and datatype is not BYTES:
-        return value
+        return copy_of(value) if copy else _lent(value)
     if datatype is BYTES:
         return as_bytes_array(value)
     what = f"input '{wanted.name}' of model '{model}' is {datatype.name}"
@@ -139,10 +146,15 @@ def _from_numpy(model: str, wanted: TensorSpec, value: npt.ArrayLike) -> npt.NDA
     if datatype is BF16:
         return float32_to_bf16(array)
     if array.dtype == datatype.numpy:
-        return array
+        return copy_of(array) if copy else _lent(array)
     what += f" (NumPy {datatype.numpy}), got "
     if isinstance(value, np.ndarray):
         raise InvalidArgumentError(
             f"{what}an array of {array.dtype}: convert it, such as with .astype('{datatype.numpy}')"
         )
     raise InvalidArgumentError(f"{what}{array.dtype} in a {type(value).__name__}: convert it to {datatype.numpy}")
+
+
+def _lent(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The array without a copy, if it is in C order as those from the wire are."""
+    return read_only(np.asarray(array, order="C"))

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from tritonnb.core.datatypes import BF16, bf16_to_float32
 from tritonnb.core.errors import InternalError, TritonError, UnavailableError
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
+from tritonnb.core.ownership import own
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.loop import STOPPED
 
@@ -174,4 +175,4 @@ async def infer_async(submitter: Submitter, request: InferRequest) -> list[Outpu
 
 
 def _to_numpy(tensor: Tensor) -> npt.NDArray[Any]:
-    return bf16_to_float32(tensor.array) if tensor.datatype is BF16 else tensor.array
+    return bf16_to_float32(tensor.array) if tensor.datatype is BF16 else own(tensor.array)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
@@ -10,7 +10,7 @@ import numpy.typing as npt
 from tritonnb import inference
 from tritonnb.array_requests import REQUEST_OPTIONS, checked_options, make_request
 from tritonnb.config_handle import ConfigHandle
-from tritonnb.core.errors import InvalidArgumentError, NotFoundError, UnavailableError
+from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
 from tritonnb.inference import Outputs
 from tritonnb.runtime.loop import STOPPED
 from tritonnb.runtime.served import Served
@@ -66,28 +66,53 @@ class ModelHandle:
         **options
             More inputs by name, and: ``id`` (str), ``outputs`` (names to compute; default all),
             ``parameters`` (dict), ``priority`` (int), ``timeout_us`` (int, microseconds),
-            ``sequence_id`` (int or str), ``sequence_start``, ``sequence_end`` (bool). A tensor that
-            has one of these names goes into ``inputs``.
+            ``sequence_id`` (int or str), ``sequence_start``, ``sequence_end`` (bool), ``copy`` (bool).
+            A tensor that has one of these names goes into ``inputs``.
 
         Returns
         -------
         dict of str to numpy.ndarray
-            The outputs by name.
+            The outputs by name; they may be written to.
 
         Raises
         ------
         TritonError
             As Triton would answer.
+
+        Notes
+        -----
+        As over the wire, arrays are copied: when the call is made, the request takes a copy of its
+        inputs, and the answer shares no memory with inputs, with other answers, or with the model.
+
+        With ``copy=False`` the request reads C-ordered arrays of the input's datatype where they are, which
+        saves the copy of large ones. The caller must not change them until the answer has come, nor after
+        a cancelled call until the model is done with it. A Python model or a function gets them read-only
+        and fails if it writes to them; everything else is copied as usual.
         """
         return self._single(inference.infer(self._server.submitter, self._request(inputs, options)))
 
-    async def infer_async(self, inputs: Mapping[str, npt.ArrayLike] | None = None, /, **options: Any) -> Outputs:
-        """Like `infer`, for any running event loop."""
-        request = self._request(inputs, options)
+    def infer_async(
+        self, inputs: Mapping[str, npt.ArrayLike] | None = None, /, **options: Any
+    ) -> Coroutine[Any, Any, Outputs]:
+        """Like `infer`, for any running event loop.
+
+        Returns
+        -------
+        coroutine
+            Submits the request when it is awaited or becomes a task, and gives the outputs. The inputs have been
+            copied by the call itself, so the arrays may change at once; with ``copy=False``, when it is done.
+        """
+        try:
+            request = self._request(inputs, options)
+        except TritonError as error:
+            return _raise(error)
+        return self._infer_async(request)
+
+    async def _infer_async(self, request: InferRequest) -> Outputs:
         return self._single(await inference.infer_async(self._server.submitter, request))
 
     def infer_all(self, inputs: Mapping[str, npt.ArrayLike] | None = None, /, **options: Any) -> list[Outputs]:
-        """Like `infer`, giving every response of a decoupled model."""
+        """Like `infer`, ``copy=False`` included, giving every response of a decoupled model."""
         return inference.infer(self._server.submitter, self._request(inputs, options))
 
     @property
@@ -227,3 +252,7 @@ class ModelHandle:
             *tensors,
             f"{stats['inference_count']} rows in {stats['execution_count']} executions",
         ]
+
+
+async def _raise(error: TritonError) -> Outputs:
+    raise error

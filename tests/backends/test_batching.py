@@ -39,11 +39,22 @@ def test_a_request_without_the_input_fails_alone_and_the_rows_stay_where_they_ar
     assert execution.responses[2].outputs[0].array.tolist() == [[4]]
 
 
-def test_outputs_are_views_of_the_batch():
+def test_every_request_gets_a_copy_of_its_rows_of_the_batch():
     execution = execution_of(request(X=rows(1)), request(X=rows(2)))
     batch = rows(10, 20)
     scatter(execution, {"OUT": (OUT, batch)}, batching=True)
-    assert all(np.shares_memory(answer.outputs[0].array, batch) for answer in execution.responses)
+    batch[:] = 0  # the model writes its buffer again
+    assert [answer.outputs[0].array.tolist() for answer in execution.responses] == [[[10]], [[20]]]
+
+
+def test_an_input_that_is_read_only_is_copied_for_a_model_that_writes_to_it():
+    private, shared = rows(1), rows(2)
+    shared.flags.writeable = False
+    assert gather(execution_of(request(X=private)), "X", writeable=True) is private
+    assert gather(execution_of(request(X=shared)), "X") is shared
+    copy = gather(execution_of(request(X=shared)), "X", writeable=True)
+    assert copy.flags.writeable
+    assert not np.shares_memory(copy, shared)
 
 
 def test_too_few_rows_fail_those_who_lack_them():

@@ -1,8 +1,8 @@
 """Gathering the inputs of a batch into one array, and scattering the outputs over its requests.
 
 The helpers that Triton gives its C++ backends (*backend_input_collector.h*,
-*backend_output_responder.h*), on NumPy arrays. A batch of one request is never copied, and outputs
-are views of the batch's output.
+*backend_output_responder.h*), on NumPy arrays. A batch of one request is copied only for a model that
+writes to its inputs, and every request is answered with a copy of its rows of the batch's output (`Execution.respond`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy.typing as npt
 from tritonnb.backends.contract import Execution
 from tritonnb.core.errors import InvalidArgumentError, TritonError, UnsupportedError
 from tritonnb.core.messages import InferRequest, Tensor
+from tritonnb.core.ownership import own
 from tritonnb.model_config.schema import TensorSpec, resolve_reshape
 
 Array = npt.NDArray[Any]
@@ -34,23 +35,35 @@ def input_of(request: InferRequest, name: str) -> Array | None:
     return None if tensor is None else tensor.array
 
 
-def gather(execution: Execution, name: str, ragged: bool = False) -> Array | None:
+def gather(execution: Execution, name: str, ragged: bool = False, writeable: bool = False) -> Array | None:
     """One input of all requests, one below the other; if it is ragged, one long vector of all elements.
 
     A request that lacks the input while others have it is answered with an error, and its rows
     are zeros, so that the rows of the others stay where they are.
 
+    Parameters
+    ----------
+    execution : Execution
+    name : str
+    ragged : bool, optional
+    writeable : bool, optional
+        Whether the model may write to the array. What the request shares is copied then, unless its
+        caller asked for read-only inputs.
+
     Returns
     -------
     numpy.ndarray or None
-        None if no request has the input. The array may be a client's own: it is not to be written.
+        None if no request has the input.
     """
     requests = execution.requests
     if ragged:
         vectors = [array.ravel() for each in requests if (array := input_of(each, name)) is not None]
         return np.concatenate(vectors) if vectors else None
     if len(requests) == 1:
-        return input_of(requests[0], name)
+        array = input_of(requests[0], name)
+        if array is None or not writeable or requests[0].read_only_inputs:
+            return array
+        return own(array)
     parts = [input_of(request, name) for request in requests]
     present = next((each for each in parts if each is not None), None)
     if present is None:

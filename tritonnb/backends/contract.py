@@ -18,7 +18,9 @@ Rules:
   request leaves its neighbours alone.
 * An exception out of ``execute`` becomes the answer to every request not answered yet.
 * Decoupled models answer through a `ResponseSender`, zero or more times, also after ``execute``.
-* The inputs are read-only; the list of requests is valid only during ``execute``.
+* Inputs that are writeable belong to the request, which nobody else sees; others may not be written to
+  (`tritonnb.core.ownership`). The list of requests is valid only during ``execute``.
+* A response is copied when it is given: its arrays may be views of inputs, or memory that the model uses again.
 """
 
 from __future__ import annotations
@@ -169,6 +171,7 @@ class ResponseSender:
         if self.closed:
             raise InternalError("Unable to send response. Response sender has been closed.")
         self.closed = response.final
+        response = response.copy()
         if self._request.step is not None and not response.final:
             self._request.step.wait_to_respond()
         self._deliver(self._request, response)
@@ -236,11 +239,11 @@ class Execution:
         requested = self.requests[index].requested_outputs
         if requested is not None:
             outputs = [each for each in outputs if each.name in requested]
-        self._answer(index, InferResponse(outputs, parameters=parameters))
+        self.answer(index, InferResponse(outputs, parameters=parameters))
 
     def fail(self, index: int, error: TritonError) -> None:
         """Answer request number ``index`` of the batch with an error."""
-        self._answer(index, InferResponse(error=error))
+        self.answer(index, InferResponse(error=error))
 
     def reschedule(self, index: int) -> None:
         """Have request number ``index`` executed again instead of answered (iterative sequences).
@@ -255,9 +258,14 @@ class Execution:
             self.senders[index] = ResponseSender(self.requests[index], self._deliver)
         return self.senders[index]
 
-    def _answer(self, index: int, response: InferResponse) -> None:
+    def answer(self, index: int, response: InferResponse) -> None:
+        """Answer request number ``index`` of the batch with a response, whose contents are copied.
+
+        No other request may be given the same object.
+        """
         if self.responses[index] is not None:
             raise InternalError(f"request {index} of the batch was answered twice")
+        response.copy_contents()
         self.responses[index] = response
 
 

@@ -124,7 +124,9 @@ class FunctionInstance(BackendModelInstance):
 
     def execute(self, execution: Execution) -> None:
         """Gather the batch, call the function, scatter what it gives."""
-        arrays = {name: gather(execution, name, each.ragged) for name, each in self._spec.inputs.items()}
+        arrays = {
+            name: gather(execution, name, each.ragged, writeable=True) for name, each in self._spec.inputs.items()
+        }
         execution.compute_started()
         result = self._function(**{name: array for name, array in arrays.items() if array is not None})
         execution.compute_ended()

@@ -164,8 +164,6 @@ class TorchInstance(BackendModelInstance):
         """Load the module and decide how tensors go in and out."""
         config = self._model.context.config
         self._module = self._model.module(self._device)
-        # Such a module may answer with memory that its next execution writes.
-        self._has_memory = any(True for _ in self._module.buffers())
         self._arguments = arguments_by_tensor(config, self._module)
         self._positions = result_positions(config)
         controls = (each.name for each in config.sequence_batching.control_input)
@@ -250,8 +248,7 @@ class TorchInstance(BackendModelInstance):
         tensors = {name: each for name, each in values.items() if isinstance(each, torch.Tensor)}
         if self._stream is None:
             own = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
-            arrays = {name: (each.clone() if self._has_memory else each).numpy() for name, each in own.items()}
-            return arrays | lists
+            return {name: tensor.numpy() for name, tensor in own.items()} | lists
         copies = {name: torch.empty(each.shape, dtype=each.dtype, pin_memory=True) for name, each in tensors.items()}
         for name, tensor in tensors.items():
             copies[name].copy_(tensor, non_blocking=True)

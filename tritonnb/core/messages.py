@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from tritonnb.core.datatypes import DataType
 from tritonnb.core.errors import TritonError, without_frames
+from tritonnb.core.ownership import copy_of, read_only
 
 # TRITONSERVER_RequestFlag in tritonserver.h
 SEQUENCE_START = 1
@@ -47,6 +48,10 @@ class Tensor:
     def shape(self) -> tuple[int, ...]:
         """Batch dimension included."""
         return self.array.shape
+
+    def copy(self) -> Tensor:
+        """The same contents in memory of its own."""
+        return Tensor(self.name, self.datatype, copy_of(self.array))
 
     def __repr__(self) -> str:
         return f"Tensor({self.name!r}, {self.datatype.name}, {list(self.array.shape)})"
@@ -100,6 +105,18 @@ class InferResponse:
         self.final = final
         self.parameters = parameters
         self.empty = empty
+
+    def copy(self) -> InferResponse:
+        """The same response, with contents of its own."""
+        copy = InferResponse(self.outputs, self.error, self.final, self.parameters, self.empty)
+        copy.copy_contents()
+        return copy
+
+    def copy_contents(self) -> None:
+        """Replace outputs and parameters, which a model may still use, by copies."""
+        self.outputs = [each.copy() for each in self.outputs]
+        if self.parameters:
+            self.parameters = dict(self.parameters)
 
     def __repr__(self) -> str:
         what = f"error={self.error!r}" if self.error else f"outputs={self.outputs!r}"
@@ -171,6 +188,8 @@ class InferRequest:
         A padding row of the sequence batcher's direct strategy: no client waits for it.
     checked : bool
         It fits its model's configuration.
+    read_only_inputs : bool
+        Models get the inputs as they are, also those that are read-only (``copy=False``).
     accepted_by : object or None
         The served model whose scheduler has the request; it knows how to cancel it.
     states : object or None
@@ -197,6 +216,7 @@ class InferRequest:
         "parameters",
         "priority",
         "queued_ns",
+        "read_only_inputs",
         "received_ns",
         "requested_outputs",
         "respond",
@@ -242,6 +262,7 @@ class InferRequest:
         self.cancelled = False
         self.is_null = False
         self.checked = False
+        self.read_only_inputs = False
         self.accepted_by: Any = None
         self.states: Any = None
         self.step: EnsembleStepRequest | None = None
@@ -277,6 +298,11 @@ class InferRequest:
 
 def nobody(request: InferRequest, response: InferResponse) -> None:
     """A ``respond`` for requests that nobody waits for."""
+
+
+def shared(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors that several requests or executions read, and no model may write to."""
+    return {name: Tensor(name, each.datatype, read_only(each.array)) for name, each in tensors.items()}
 
 
 def shape_text(shape: Sequence[int]) -> str:

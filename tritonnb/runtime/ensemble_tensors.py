@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import SEQUENCE_END, SEQUENCE_START, InferRequest, ParameterValue, Tensor
+from tritonnb.core.ownership import read_only
 
 _IDS = 2**64
 
@@ -88,8 +89,8 @@ class EnsembleTensor:
     def renamed(self, name: str, dims: tuple[int, ...], batching: bool) -> Tensor:
         """The tensor as a model takes it.
 
-        Between a model that batches and one that does not, a batch of one comes or goes. The contents are
-        not to be written: other steps may read them too.
+        Between a model that batches and one that does not, a batch of one comes or goes. The array is
+        read-only: other steps may read it too.
 
         Parameters
         ----------
@@ -99,10 +100,7 @@ class EnsembleTensor:
         batching : bool
             Whether the model batches.
         """
-        array = self.tensor.array
-        if array.flags.writeable:
-            array = array.view()
-            array.flags.writeable = False
+        array = read_only(self.tensor.array)
         if batching != (self.batch_size > 0):
             fits = _fits(array.shape, dims)
             if batching and fits:

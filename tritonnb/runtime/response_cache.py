@@ -69,7 +69,7 @@ class ResponseCache:
         else:
             self.counts.hits += 1
             self._answers.move_to_end(key)
-        answer = None if found is None else _copy(found[0])
+        answer = None if found is None else found[0].copy()
         self.counts.lookup_ns += time.monotonic_ns() - began
         return answer
 
@@ -88,7 +88,7 @@ class ResponseCache:
             _, (_, freed) = self._answers.popitem(last=False)
             self.used -= freed
             self.counts.evictions += 1
-        self._answers[key] = (_copy(response), size)
+        self._answers[key] = (response.copy(), size)
         self.used += size
         self.counts.insertion_ns += time.monotonic_ns() - began
         return True
@@ -130,8 +130,3 @@ def _size(array: npt.NDArray[Any]) -> int:
     if array.dtype.kind == "O":
         return sum(len(each) + 4 for each in array.ravel())
     return int(array.nbytes)
-
-
-def _copy(response: InferResponse) -> InferResponse:
-    outputs = [Tensor(each.name, each.datatype, each.array.copy()) for each in response.outputs]
-    return InferResponse(outputs, parameters=response.parameters)

@@ -18,7 +18,8 @@ from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.core.datatypes import BY_NUMBER, BYTES, DataType
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.messages import SEQUENCE_END, SEQUENCE_START, InferRequest, Tensor, nobody, zeros
+from tritonnb.core.messages import SEQUENCE_END, SEQUENCE_START, InferRequest, Tensor, nobody, shared, zeros
+from tritonnb.core.ownership import read_only
 from tritonnb.model_config.schema import INVALID
 from tritonnb.runtime.data_files import read_array
 from tritonnb.scheduling.decisions import Execute
@@ -62,7 +63,7 @@ class States:
 
 
 class _State:
-    """One ``state { }`` of the configuration and the array a new sequence begins with."""
+    """One ``state { }`` of the configuration and the tensor that a new sequence begins with."""
 
     __slots__ = ("datatype", "initial", "input_name", "output_name", "same_buffer")
 
@@ -75,13 +76,11 @@ class _State:
         dims = [1 if each < 0 else each for each in (initial.dims if initial else config.dims)]
         shape = (1, *dims) if batching else tuple(dims)
         if initial is not None and initial.WhichOneof("state_data") == "data_file":
-            self.initial = read_array(directory / "initial_state" / initial.data_file, self.datatype, shape)
+            array = read_array(directory / "initial_state" / initial.data_file, self.datatype, shape)
         else:
             # Triton leaves a state without initial_state uninitialised; ours is zero.
-            self.initial = zeros(self.datatype, shape)
-
-    def fresh(self) -> Tensor:
-        return Tensor(self.input_name, self.datatype, self.initial.copy())
+            array = zeros(self.datatype, shape)
+        self.initial = Tensor(self.input_name, self.datatype, read_only(array))
 
 
 class SequenceInputs:
@@ -94,6 +93,7 @@ class SequenceInputs:
     def __init__(self, config: Any, directory: Path) -> None:
         batching = config.max_batch_size > 0
         self._controls = _Controls(config.sequence_batching, (1, 1) if batching else (1,))
+        self._runs_again = config.sequence_batching.iterative_sequence
         self._states = [_State(each, batching, directory) for each in config.sequence_batching.state]
         self._by_output = {each.output_name: each for each in self._states}
         self._slots: dict[tuple[int, int], States] = {}
@@ -109,7 +109,8 @@ class SequenceInputs:
                     padding = self._controls.padded(reference.inputs)
                 request = _null_request(reference, padding)
             else:
-                request.inputs = {**request.inputs, **self._controls.tensors(request)}
+                inputs = shared(request.inputs) if self._runs_again else request.inputs
+                request.inputs = {**inputs, **self._controls.tensors(request)}
             if self._states:
                 slot = decision.slots[position] if decision.slots else 0
                 request.states = self._attach((decision.instance, slot), request)
@@ -122,7 +123,7 @@ class SequenceInputs:
             request.states = self._fresh(scratch=True)
 
     def _fresh(self, scratch: bool) -> States:
-        return States({each.input_name: each.fresh() for each in self._states}, self._by_output, scratch)
+        return States({each.input_name: each.initial for each in self._states}, self._by_output, scratch)
 
     def _attach(self, slot: tuple[int, int], request: InferRequest) -> States:
         if request.is_null:
@@ -157,7 +158,7 @@ class _Controls:
     def padded(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         """The tensors of a null request beside one with these inputs, which may have controls already."""
         null = {name: Tensor(name, each.datatype, zeros(each.datatype, each.shape)) for name, each in inputs.items()}
-        return {**null, **self._by_flags(0), **self._by_id("")}
+        return {**shared(null), **self._by_flags(0), **self._by_id("")}
 
     def _flag_tensors(self, flags: int) -> dict[str, Tensor]:
         return {false.name: true if flags & flag else false for flag, false, true in self._flags}

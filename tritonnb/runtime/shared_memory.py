@@ -46,8 +46,8 @@ class SystemPart:
         return len(self.memory)
 
     def read(self) -> memoryview:
-        """The bytes themselves."""
-        return self.memory
+        """The bytes themselves, read-only: a model that writes to its inputs leaves the client's memory alone."""
+        return self.memory.toreadonly()
 
     def write(self, contents: bytes | memoryview) -> None:
         """Overwrite the first bytes."""

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from tritonnb.backends.contract import Execution, ModelContext
 from tritonnb.core.datatypes import BY_NUMBER, BYTES, DataType
 from tritonnb.core.errors import InvalidArgumentError, TritonError
-from tritonnb.core.messages import InferRequest, InferResponse, Tensor, UndecodedTensor, nobody, zeros
+from tritonnb.core.messages import InferRequest, InferResponse, Tensor, UndecodedTensor, nobody, shared, zeros
 from tritonnb.model_config.model_files import check_warmup_sample
 from tritonnb.model_config.schema import INVALID, ModelSpec
 from tritonnb.runtime.data_files import read_array
@@ -141,6 +141,8 @@ def _request(context: ModelContext, spec: ModelSpec, validator: RequestValidator
     request = InferRequest(context.name, known, nobody, model_version=context.version)
     validator.check(request)
     request.inputs.update({name: each for name, each in tensors.items() if name not in known})
+    # Every run of the sample has these inputs.
+    request.inputs = shared(request.inputs)
     return request
 
 

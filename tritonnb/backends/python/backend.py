@@ -34,6 +34,7 @@ from tritonnb.backends.python.response import InferenceResponse, to_core
 from tritonnb.backends.python.tensor import to_core_tensor
 from tritonnb.core.errors import InternalError, InvalidArgumentError, UnsupportedError, without_frames
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
+from tritonnb.core.ownership import copy_of, read_only
 from tritonnb.model_config.diff import replaced
 from tritonnb.model_config.json_config import parse_json
 from tritonnb.model_config.normalized import config_to_dict, config_to_json
@@ -254,7 +255,7 @@ class PythonInstance(BackendModelInstance):
             if self._states and not response.has_error():
                 self._publish_states(request, response)
             wanted = request.requested_outputs if request.requested_outputs is not None else self._outputs
-            execution.responses[index] = self._configure(to_core(response, wanted))
+            execution.answer(index, self._configure(to_core(response, wanted)))
 
     def _returned(self, sender: ResponseSender) -> None:
         assert isinstance(sender, OneResponseSender)
@@ -277,7 +278,7 @@ class PythonInstance(BackendModelInstance):
     def _publish_states(self, request: InferRequest, response: InferenceResponse) -> None:
         for tensor in response.output_tensors():
             if tensor.name() in self._states and request.states is not None:
-                request.states.update(tensor.name(), to_core_tensor(tensor).array)
+                request.states.update(tensor.name(), read_only(copy_of(to_core_tensor(tensor).array)))
 
     def _arguments(self) -> dict[str, str]:
         context, spec = self._context, self._spec

@@ -56,7 +56,7 @@ class Call:
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[InferenceResponse]]] = []
         self._request = InferRequest(
             request.model_name,
-            dict(request.inputs),
+            {name: tensor.copy() for name, tensor in request.inputs.items()},
             self._responded,
             model_version=request.model_version,
             id=request.id,

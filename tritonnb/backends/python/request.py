@@ -81,7 +81,7 @@ class InferenceRequest:
 
     _host: ClassVar[Host | None] = None
 
-    __slots__ = ("_cause", "_outputs", "_request", "_sender", "release_flags")
+    __slots__ = ("_cause", "_outputs", "_request", "_sender", "_tensors", "release_flags")
 
     def __init__(
         self,
@@ -131,6 +131,7 @@ class InferenceRequest:
             correlation_id=correlation_id,
             flags=_integer("flags", flags, _FLAGS),
         )
+        self._tensors = {each.name(): each for each in inputs}
         self._cause = None if trace is None else trace.cause
         self._sender: Callable[[], ResponseSender] | None = None
         self.release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
@@ -142,6 +143,7 @@ class InferenceRequest:
         """A request that the model is given; ``outputs`` are those that the client wants."""
         received = cls.__new__(cls)
         received._request = request
+        received._tensors = {}
         received._outputs = tuple(outputs)
         received._sender = sender
         received._cause = None
@@ -189,17 +191,23 @@ class InferenceRequest:
         given = self._request.inputs
         if isinstance(given, GivenInputs):
             return list(given.tensors)
-        tensors = [Tensor.received(each) for each in given.values()]
-        if self._request.states is not None:
-            tensors += [Tensor.received(each) for each in self._request.states.inputs.values()]
-        return tensors
+        states = () if self._request.states is None else self._request.states.inputs
+        found = [self.input(name) for name in (*given, *states)]
+        return [tensor for tensor in found if tensor is not None]
 
     def input(self, name: str) -> Tensor | None:
-        """One input, or None."""
-        tensor = self._request.inputs.get(name)
-        if tensor is None and self._request.states is not None:
-            tensor = self._request.states.inputs.get(name)
-        return None if tensor is None else Tensor.received(tensor)
+        """One input, or None; what a model writes to it is there when it asks for it again."""
+        found = self._tensors.get(name)
+        if found is not None:
+            return found
+        request = self._request
+        tensor = request.inputs.get(name)
+        if tensor is None and request.states is not None:
+            tensor = request.states.inputs.get(name)
+        if tensor is None:
+            return None
+        received = self._tensors[name] = Tensor.received(tensor, request.read_only_inputs)
+        return received
 
     def requested_output_names(self) -> set[str]:
         """The outputs that are wanted."""

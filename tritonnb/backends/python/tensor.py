@@ -13,6 +13,7 @@ import numpy.typing as npt
 from tritonnb.backends.python.error import TritonModelException
 from tritonnb.core import datatypes
 from tritonnb.core.messages import Tensor as CoreTensor
+from tritonnb.core.ownership import own
 
 #: Dtypes of tensors, beside strings; other byte orders are not among them.
 _CARRIED = frozenset(each.numpy for each in datatypes.DATATYPES)
@@ -35,7 +36,7 @@ class Tensor:
         Strings are ``bytes`` or objects, as on Triton; an array of ``str`` (``<U…``) is refused there, too.
     """
 
-    __slots__ = ("_array", "_datatype", "_name")
+    __slots__ = ("_array", "_datatype", "_name", "_shared")
 
     def __init__(self, name: str | bytes, array: npt.ArrayLike) -> None:
         if not isinstance(array, np.ndarray):
@@ -51,15 +52,21 @@ class Tensor:
         self._name = as_text(name)
         self._datatype = datatypes.datatype_of(array.dtype)
         self._array = array if array.flags.c_contiguous else np.ascontiguousarray(array)
+        self._shared = False
 
     @classmethod
-    def received(cls, tensor: CoreTensor) -> Tensor:
-        """A tensor of the server as the model's, whose name and dtype need no check."""
+    def received(cls, tensor: CoreTensor, read_only: bool = False) -> Tensor:
+        """A tensor of the server as the model's, whose name and dtype need no check.
+
+        The model may write to it, unless it is to stay read-only.
+        """
         received = cls.__new__(cls)
         array = tensor.array
+        flags = array.flags
         received._name = tensor.name
         received._datatype = tensor.datatype
-        received._array = array if array.flags.c_contiguous else np.ascontiguousarray(array)
+        received._array = array if flags.c_contiguous else np.ascontiguousarray(array)
+        received._shared = not (flags.writeable or read_only)
         return received
 
     @staticmethod
@@ -96,12 +103,16 @@ class Tensor:
         return list(self._array.shape)
 
     def as_numpy(self) -> npt.NDArray[Any]:
-        """The values; strings are ``bytes`` in an object array. The array may be written to."""
+        """The values; strings are ``bytes`` in an object array.
+
+        The array of an input may be written to, as on Triton: it is the model's own. If the caller asked for
+        ``copy=False``, it is read-only.
+        """
         if self._datatype is datatypes.BF16:
             raise TritonModelException(
                 "Tensor dtype is BF16 and cannot be converted to NumPy. Use to_dlpack() and from_dlpack() instead."
             )
-        return self._writeable()
+        return self._own() if self._shared else self._array
 
     def triton_dtype(self) -> int:
         """The number of the datatype in ``inference.DataType``."""
@@ -121,16 +132,15 @@ class Tensor:
     def __dlpack_device__(self) -> Any:
         return self._array.__dlpack_device__()
 
-    def _writeable(self) -> npt.NDArray[Any]:
-        if not self._array.flags.writeable:
-            self._array = self._array.copy()
+    def _own(self) -> npt.NDArray[Any]:
+        self._array, self._shared = own(self._array), False
         return self._array
 
     def _exported(self) -> Any:
         """The values for DLPack; while they are in use, so is the tensor."""
         if self._datatype is datatypes.BYTES:
             raise TritonModelException("DLPack does not have support for string tensors.")
-        held = np.asarray(_Held(self, self._writeable()))
+        held = np.asarray(_Held(self, self._own()))
         if self._datatype is not datatypes.BF16:
             return held
         import torch
