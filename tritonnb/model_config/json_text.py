@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -50,6 +51,27 @@ def read_json(text: str) -> Any:
     if reader.peek():
         raise reader.error("Parsing terminated before end of input.")
     return value
+
+
+def json_value(value: Any, path: str = "") -> Any:
+    """A value of Python as `read_json` would give it: dicts, lists, tuples, and numbers and arrays of NumPy.
+
+    Raises
+    ------
+    ValueError
+        If JSON has no such value; the text says where it is.
+    """
+    if isinstance(value, JsonObject):
+        return value
+    if isinstance(value, Mapping):
+        return JsonObject([(str(name), json_value(member, f"{path}.{name}")) for name, member in value.items()])
+    if isinstance(value, list | tuple | range):
+        return [json_value(element, f"{path}[{index}]") for index, element in enumerate(value)]
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if hasattr(value, "tolist"):  # a scalar or an array of NumPy
+        return json_value(value.tolist(), path)
+    raise ValueError(f"got {value!r} in '{path.lstrip('.')}'")
 
 
 class _Reader:
