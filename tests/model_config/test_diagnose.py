@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.model_config.diagnose import Problem, diagnose
+from tritonnb.core.problems import Problem
+from tritonnb.model_config.diagnose import diagnose
 from tritonnb.model_config.validate import validate
 
 BASE = """\

@@ -82,8 +82,9 @@ class TritonError(Exception):
         self.explain(problems)
 
     def explain(self, problems: Iterable[Problem]) -> None:
-        """Attach what is wrong with a configuration; what is attached already stays."""
-        self.problems = self.problems or tuple(problems)
+        """Attach what is wrong with a configuration, unless it is known already where that is."""
+        if not any(problem.line for problem in self.problems):
+            self.problems = tuple(problems) or self.problems
         self.hint = self.hint or next((problem.hint for problem in self.problems if problem.hint), "")
 
     def __str__(self) -> str:
@@ -140,6 +141,11 @@ class CancelledError(TritonError):
     """The request was cancelled before it ran."""
 
     default_status = Status.CANCELLED
+
+
+def message_of(error: BaseException) -> str:
+    """The text of an error for Triton's log and for clients: without a hint."""
+    return error.message if isinstance(error, TritonError) else str(error)
 
 
 def without_frames(error: E) -> E:

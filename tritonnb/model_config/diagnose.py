@@ -22,7 +22,12 @@ from tritonnb.model_config.suggest import fix_for, fix_for_syntax, hint_for_rule
 from tritonnb.model_config.tokens import ConfigSyntaxError, tokens_before
 
 #: The parser looks at the token behind the one that these are about.
-_ABOUT_THE_TOKEN_BEFORE = ("has no field named", "Unknown enumeration value", "is specified multiple times", "is specified along")
+_ABOUT_THE_TOKEN_BEFORE = (
+    "has no field named",
+    "Unknown enumeration value",
+    "is specified multiple times",
+    "is specified along",
+)
 
 #: What a complaint of the validator is about; groups of the pattern fill in the path.
 _PLACES: tuple[tuple[str, str], ...] = (
@@ -78,7 +83,7 @@ def diagnose(text: str, check: Callable[[Any], Any]) -> Diagnosis:
     try:
         checked = check(parsed.config)
     except TritonError as error:
-        return Diagnosis([problem_of(error, text, parsed)], parsed)
+        return Diagnosis([problem_of(error.message, text, parsed, error.hint)], parsed)
     return Diagnosis([], parsed, checked)
 
 
@@ -88,13 +93,15 @@ def read_text(text: str) -> ParsedConfig:
     Raises
     ------
     ConfigSyntaxError
+        With line, column, and the words that Triton logs.
 
     Examples
     --------
-    >>> read_text("max_batchsize: 8")
-    Traceback (most recent call last):
-    ...
-    tritonnb.model_config.tokens.ConfigSyntaxError: 1:14: Message type "inference.ModelConfig" has no field named "max_batchsize"; did you mean 'max_batch_size'?
+    >>> try:
+    ...     read_text("max_batchsize: 8")
+    ... except ConfigSyntaxError as error:
+    ...     print(error.hint, error.problems[0].fix.text)
+    did you mean 'max_batch_size'? max_batch_size: 8
     """
     try:
         return parse_text(text)
@@ -129,18 +136,17 @@ class Explained:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, TritonError) and not error.problems:
+        if isinstance(error, TritonError):
             text = text_format.MessageToString(self._config) if self._text is None else self._text
-            problem = problem_of(error, text, parse_text(text))
+            problem = problem_of(error.message, text, parse_text(text), error.hint)
             error.explain([problem if self._text is not None else dataclasses.replace(problem, line=0, column=0)])
 
 
-def problem_of(error: TritonError, text: str, parsed: ParsedConfig) -> Problem:
+def problem_of(message: str, text: str, parsed: ParsedConfig, hint: str = "") -> Problem:
     """What a configuration was refused for, at its place in the text."""
-    line, column = place_of(error.message, parsed.config, parsed.positions)
-    fix = fix_for(text, parsed.config, error.message)
-    hint = hint_for_rule(error.message) if fix is None else fix.hint
-    return Problem(error.message, line, column, fix, error.hint or hint)
+    line, column = place_of(message, parsed.config, parsed.positions)
+    fix = fix_for(text, parsed.config, message)
+    return Problem(message, line, column, fix, hint or (hint_for_rule(message) if fix is None else fix.hint))
 
 
 def place_of(message: str, config: Any, positions: Mapping[str, Position]) -> Position:

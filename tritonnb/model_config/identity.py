@@ -82,9 +82,7 @@ def similar_backend(name: str, installed: Iterable[str]) -> str:
     'pytorch'
     """
     backend_of = {backend: backend for backend in installed}
-    backend_of |= {
-        platform: backend for platform, backend in _BACKEND_OF_PLATFORM.items() if backend in backend_of
-    }
+    backend_of |= {platform: backend for platform, backend in _BACKEND_OF_PLATFORM.items() if backend in backend_of}
     return backend_of.get(similar_name(name.lower(), backend_of), "")
 
 

@@ -20,6 +20,7 @@ from google.protobuf.message import Message
 from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.problems import Problem
 from tritonnb.core.similar import hint_of_similar
 from tritonnb.model_config.expected import expected_value, hint_for, shown_value
 from tritonnb.model_config.fields import is_map
@@ -59,9 +60,9 @@ def parse_json(text: str) -> pb.ModelConfig:
         writer.message(config, value, "")
     else:
         writer.complaint = ": Root element must be a message."
-        writer.hint = "expected a JSON object, {...}"
+        writer.problem = Problem(writer.complaint, hint="give a JSON object, {...}")
     if writer.complaint:
-        raise InvalidArgumentError(COMPLAINT + writer.complaint, hint=writer.hint)
+        raise InvalidArgumentError(COMPLAINT + writer.complaint, problems=[writer.problem])
     return config
 
 
@@ -96,7 +97,7 @@ def set_fields(message: Message, fields: Mapping[str, Any], path: str = "") -> N
         raise InvalidArgumentError(f"a configuration expected strings, numbers, lists and dicts, {error}") from None
     writer.message(message, value, path)
     if writer.complaint:
-        raise InvalidArgumentError(writer.mistake, hint=writer.hint)
+        raise InvalidArgumentError(writer.problem.message, problems=[writer.problem])
 
 
 class _Unfit(Exception):
@@ -114,14 +115,13 @@ class _Writer:
     ----------
     complaint : str
         In the words of the C++ library; empty if there is none.
-    mistake : str
+    problem : Problem
         The same for Python code.
-    hint : str
-        The remedy, if there is one to suggest.
     """
 
     def __init__(self) -> None:
-        self.complaint = self.mistake = self.hint = ""
+        self.complaint = ""
+        self.problem = Problem("")
 
     def message(self, message: Any, value: JsonObject, path: str) -> None:
         fields = {name: each for each in message.DESCRIPTOR.fields for name in (each.json_name, each.name)}
@@ -261,7 +261,7 @@ class _Writer:
         self._complain(complaint, _mistake(path, expected, value), hint)
 
     def _complain(self, complaint: str, mistake: str, hint: str = "") -> None:
-        self.complaint, self.mistake, self.hint = complaint, mistake, hint
+        self.complaint, self.problem = complaint, Problem(mistake, hint=hint)
 
 
 def _scalar(field: Any, value: Any) -> Any:

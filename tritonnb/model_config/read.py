@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from google.protobuf import text_format
+from google.protobuf import json_format, text_format
 from google.protobuf.message import Message
 from tritonclient.grpc import model_config_pb2 as pb
 
@@ -82,6 +82,19 @@ def config_text(config: AnyConfig, *, check: Callable[[pb.ModelConfig], object] 
     return written if text is None else text
 
 
+def config_json(config: AnyConfig) -> str:
+    """A configuration in any of its forms as JSON, as the load API takes it; JSON stays as it is.
+
+    Raises
+    ------
+    InvalidArgumentError
+        As `read_config`.
+    """
+    if isinstance(config, str) and config.lstrip().startswith("{") and not _is_wrapped(config):
+        return config
+    return str(json_format.MessageToJson(read_config(config, name="")))
+
+
 def _read(
     config: AnyConfig, name: str, check: Callable[[pb.ModelConfig], object] | None
 ) -> tuple[pb.ModelConfig, str | None]:
@@ -110,6 +123,14 @@ def _text_of(config: str | bytes | os.PathLike[str]) -> str:
         return path.read_text("utf-8")
     except OSError as error:
         raise InvalidArgumentError(f"the configuration '{path}' cannot be read: {error.strerror}") from None
+
+
+def _is_wrapped(text: str) -> bool:
+    try:
+        value = read_json(text)
+    except JsonSyntaxError:
+        return False
+    return isinstance(value, JsonObject) and [name for name, _ in value.members] == [_WRAPPER]
 
 
 def _parsed_json(text: str) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -243,11 +243,11 @@ _MENDERS: tuple[tuple[str, Callable[[Any, re.Match[str]], str]], ...] = (
 _HINTS: tuple[tuple[str, str], ...] = (
     (
         r"^model (?:input|output) '[^']*' must specify 'data_type'",
-        f"add data_type, one of {', '.join(name for name in pb.DataType.keys() if name != 'TYPE_INVALID')}",
+        f"add data_type, one of {', '.join(sorted(_enum_values('data_type') - {'TYPE_INVALID'}))}",
     ),
     (
         r"^Invalid model name: Could not determine backend",
-        "add backend, such as backend: \"python\", or put the model's file, such as model.py, into the folder of its "
+        'add backend, such as backend: "python", or put the model\'s file, such as model.py, into the folder of its '
         "version",
     ),
 )

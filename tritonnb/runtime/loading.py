@@ -19,7 +19,8 @@ from typing import Any, TypeVar
 
 from tritonnb.backends.contract import Backend, BackendModel, InstanceSpec, ModelContext
 from tritonnb.backends.registry import BackendRegistry
-from tritonnb.core.errors import InternalError, NotFoundError, TritonError
+from tritonnb.core.errors import InternalError, NotFoundError, TritonError, message_of
+from tritonnb.model_config.diagnose import Explained
 from tritonnb.model_config.identity import ENSEMBLE, check_runtime
 from tritonnb.model_config.load import finish_config, with_instances
 from tritonnb.model_config.model_files import check_initial_states
@@ -61,6 +62,8 @@ class ModelSource:
         Keeps a directory that exists only for this source.
     is_config_given : bool
         False where there is no *config.pbtxt*, so that the backend must tell everything.
+    config_text : str or None
+        The text of the *config.pbtxt*, if the configuration comes from one.
     """
 
     name: str
@@ -70,6 +73,7 @@ class ModelSource:
     backend: Backend | None = None
     holder: object = None
     is_config_given: bool = True
+    config_text: str | None = None
 
 
 class ModelLoader:
@@ -88,9 +92,9 @@ class ModelLoader:
         Raises
         ------
         TritonError
-            Whatever was wrong; nothing is left behind.
+            Whatever was wrong, with the problem of the configuration if it is one; nothing is left behind.
         """
-        with _AsTritonError():
+        with Explained(source.config, source.config_text), _AsTritonError():
             return await self._create(source, version)
 
     async def _create(self, source: ModelSource, version: int) -> Served:
@@ -148,7 +152,7 @@ class ModelLoader:
                 if isinstance(outcome, Instance):
                     instances.append(outcome)
                 else:
-                    logger.error("ERROR: Failed to create instance: %s", outcome)
+                    logger.error("ERROR: Failed to create instance: %s", message_of(outcome))
                     errors.append(outcome)
         return errors
 
@@ -210,7 +214,11 @@ class ModelLoader:
         with _AsTritonError():
             completed = backend.auto_complete(context) if self._options.auto_complete_config else None
         if completed is None and not source.is_config_given:
-            raise NotFoundError(f"model configuration is not provided for model '{source.name}'")
+            raise NotFoundError(
+                f"model configuration is not provided for model '{source.name}'",
+                hint=f"write {source.directory / 'config.pbtxt'} with the inputs and outputs, which backend "
+                f"'{source.config.backend}' cannot tell from the model's file",
+            )
         return backend, context, config if completed is None else completed
 
     def _create_backend_model(self, source: ModelSource, version: int) -> tuple[ModelContext, BackendModel]:
