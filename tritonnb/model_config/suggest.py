@@ -102,8 +102,9 @@ def _end_of_field(text: str, name: Token) -> int:
         elif closing and token.text == closing[-1]:
             closing.pop()
         end = token.end
-        if not closing and token.text not in (":", "-"):
-            following = tokens[number + 1] if number + 1 < len(tokens) else None
+        following = tokens[number + 1] if number + 1 < len(tokens) else None
+        continues = token.kind is Kind.STRING and following is not None and following.kind is Kind.STRING
+        if not closing and token.text not in (":", "-") and not continues:
             return following.end if following is not None and following.text in (",", ";") else end
     return end
 
