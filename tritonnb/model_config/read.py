@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from google.protobuf import json_format, text_format
 from google.protobuf.message import Message
@@ -18,7 +18,7 @@ from tritonnb.model_config.json_text import JsonObject, JsonSyntaxError, read_js
 from tritonnb.model_config.normalize import without_defaults
 
 #: A message, *config.pbtxt* as text, JSON as text, the path of a file with one of them, or a dict as JSON has it.
-AnyConfig = Message | str | bytes | os.PathLike[str] | Mapping[str, Any]
+AnyConfig: TypeAlias = Message | str | bytes | os.PathLike[str] | Mapping[str, Any]
 
 _FORMS = "a ModelConfig, the text of a config.pbtxt, JSON, a dict, or the path of a file"
 #: What clients wrap a configuration in: the gRPC response of the config endpoint.
@@ -99,7 +99,7 @@ def _read(
     config: AnyConfig, name: str, check: Callable[[pb.ModelConfig], object] | None
 ) -> tuple[pb.ModelConfig, str | None]:
     """A configuration, and its text where it was that of a *config.pbtxt*."""
-    text = _text_of(config) if isinstance(config, str | bytes | os.PathLike) else None
+    text: str | None = _text_of(config) if isinstance(config, str | bytes | os.PathLike) else None
     if text is not None and text.lstrip().startswith("{"):
         config, text = _parsed_json(text), None
     if text is not None:
