@@ -14,6 +14,7 @@ from tritonnb.model_config.json_config import set_fields
 from tritonnb.model_config.normalized import config_to_dict
 from tritonnb.model_config.parse import ConfigSyntaxError, parse_text
 from tritonnb.model_config.read import read_config
+from tritonnb.runtime.load_log import raised_here
 
 if TYPE_CHECKING:
     from tritonnb.server import Server
@@ -95,7 +96,7 @@ class ConfigHandle:
             `text`.
         """
         config = _copy(self._message)
-        with Explained(config, self.text):
+        with Explained(config, self.text), raised_here():
             done: str = self._server.run(self._server.engine.apply(self._name, config))
         return done
 

@@ -27,6 +27,7 @@ from tritonnb.endpoints.metrics.families import MetricsOptions
 from tritonnb.model_config.read import AnyConfig, config_json
 from tritonnb.model_handle import ModelHandle
 from tritonnb.recording.recording import Recording
+from tritonnb.runtime.load_log import raised_here
 from tritonnb.runtime.loading import ModelSource
 from tritonnb.runtime.options import EngineOptions
 
@@ -162,7 +163,9 @@ class Server(BackgroundServer):
             As Triton's load API, with a hint; what served before goes on serving.
         """
         _require_name(name)
-        self.run(self.engine.load(name, None if config is None else {"config": config_json(config)}, anew=anew))
+        parameters = None if config is None else {"config": config_json(config)}
+        with raised_here():
+            self.run(self.engine.load(name, parameters, anew=anew))
         return self[name]
 
     def model(self, function: Function | None = None, **fields: Any) -> Any:

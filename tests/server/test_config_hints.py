@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -186,3 +188,27 @@ def test_the_log_has_the_hint_on_a_line_of_its_own(server: Server, tmp_path: Pat
         f"Poll failed for model directory 'm': failed to read text proto from {tmp_path}/m/config.pbtxt",
         "model 'm': did you mean 'TYPE_FP32'?",
     ]
+
+
+@pytest.mark.parametrize(("right", "wrong"), [("TYPE_FP32", "FP32"), ('"python"', '"pyton"')])
+def test_what_is_raised_is_not_printed_too_unless_logging_is_set_up(tmp_path: Path, right: str, wrong: str):
+    shutil.copytree(EXAMPLES / "add_sub" / "1", tmp_path / "m" / "1")
+    (tmp_path / "m" / "config.pbtxt").write_text(TEXT.replace(right, wrong, 1))
+    script = f"""
+import sys, logging
+import tritonnb as tnb
+
+with tnb.Server({str(tmp_path)!r}, port=0, model_control_mode="explicit") as server:
+    for step in range(2):
+        try:
+            server.load("m")
+        except tnb.TritonError:
+            print(step, file=sys.stderr)
+        logging.basicConfig(format="log: %(message)s", level=logging.ERROR)
+"""
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    lines = run.stderr.splitlines()
+    assert lines[0] == "0"
+    assert lines[-1] == "1"
+    assert len(lines) > 2
+    assert all(line.startswith("log: ") for line in lines[1:-1])

@@ -13,6 +13,7 @@ import time
 
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.events import ModelStateChanged
+from tritonnb.runtime.load_log import log_load_error
 from tritonnb.runtime.loading import ModelLoader, ModelSource
 from tritonnb.runtime.model_table import Model, ModelTable, State, Version
 from tritonnb.runtime.served import Served
@@ -86,7 +87,7 @@ class ModelLifecycle:
                 model.versions[version] = Version(State.UNAVAILABLE, text)
                 self._changed(name, version, State.UNAVAILABLE, text)
             if error is not None:
-                logger.error("failed to load '%s' version %d: %s", name, version, text)
+                log_load_error(logger, "failed to load '%s' version %d: %s", name, version, text)
                 pieces.append(f"version {version} is at UNAVAILABLE state: {text};")
         model.failure = "".join(pieces)
         causes = [error for error in failed.values() if isinstance(error, TritonError)]

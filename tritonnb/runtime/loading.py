@@ -29,6 +29,7 @@ from tritonnb.runtime.devices import cuda_devices
 from tritonnb.runtime.facilities import Facilities
 from tritonnb.runtime.instance import Instance
 from tritonnb.runtime.instance_pool import instance_specs
+from tritonnb.runtime.load_log import log_load_error
 from tritonnb.runtime.loop import in_thread
 from tritonnb.runtime.options import EngineOptions
 from tritonnb.runtime.served import Served
@@ -152,7 +153,7 @@ class ModelLoader:
                 if isinstance(outcome, Instance):
                     instances.append(outcome)
                 else:
-                    logger.error("ERROR: Failed to create instance: %s", message_of(outcome))
+                    log_load_error(logger, "ERROR: Failed to create instance: %s", message_of(outcome))
                     errors.append(outcome)
         return errors
 

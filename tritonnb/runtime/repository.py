@@ -24,6 +24,7 @@ from tritonnb.runtime import in_place
 from tritonnb.runtime.facilities import Facilities
 from tritonnb.runtime.finishing import finish
 from tritonnb.runtime.lifecycle import ModelLifecycle
+from tritonnb.runtime.load_log import log_load_error
 from tritonnb.runtime.loading import ModelLoader, ModelSource
 from tritonnb.runtime.model_directories import ModelDirectories
 from tritonnb.runtime.model_table import Model, ModelTable
@@ -137,7 +138,7 @@ class ModelRepository:
             source = await self.loader.in_thread(self.directories.read, name, override, files)
         except ConfigError as error:
             for line in error.log_lines:
-                logger.error(line)
+                log_load_error(logger, "%s", line)
             model.poll_failure = error.cause
             raise
         model.poll_failure = ""
@@ -231,13 +232,13 @@ class ModelRepository:
 
     def _refuse_ensemble(self, model: Model, name: str, error: TritonError) -> None:
         model.is_valid, model.failure = False, error.message
-        logger.error("%s: %s", error.status.label, error.message)
+        log_load_error(logger, "%s: %s", error.status.label, error.message)
         raise InvalidArgumentError(f"load failed for model '{name}': {error.message}\n") from error
 
     def _require_versions(self, model: Model, source: ModelSource) -> None:
         if not source.versions:
             model.failure = f"at least one version must be available under the version policy of model '{source.name}'"
-            logger.error("failed to load model '%s': %s", source.name, model.failure)
+            log_load_error(logger, "failed to load model '%s': %s", source.name, model.failure)
             raise InvalidArgumentError(
                 f"load failed for model '{source.name}': {model.failure}\n",
                 hint=expected_versions(source.config, source.directory),
