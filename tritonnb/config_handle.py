@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
-from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.similar import did_you_mean
+from tritonnb.model_config.diagnose import Explained
+from tritonnb.model_config.json_config import set_fields
 from tritonnb.model_config.normalized import config_to_dict
 from tritonnb.model_config.parse import ConfigSyntaxError, parse_text
+from tritonnb.model_config.read import read_config
+from tritonnb.runtime.load_log import raised_here
 
 if TYPE_CHECKING:
     from tritonnb.server import Server
@@ -48,20 +51,18 @@ class ConfigHandle:
             object.__setattr__(self, field, value)
             return
         self._must_have(field)
-        for message in (_copy(self._message), self._message):  # what fails half-way changes nothing
-            try:
-                _assign(message, field, value)
-            except (TypeError, ValueError) as error:
-                raise InvalidArgumentError(f"field '{field}' cannot be {value!r}: {error}") from None
+        changed = _copy(self._message)  # what fails half-way changes nothing
+        _assign(changed, field, value)
+        self._message.CopyFrom(changed)
 
     @property
     def text(self) -> str:
-        """The configuration as *config.pbtxt*."""
+        """The configuration as *config.pbtxt*; set it to any form that `simulate` takes."""
         return _to_text(self._message)
 
     @text.setter
     def text(self, text: str) -> None:
-        self._message.CopyFrom(parse_text(text).config)
+        self._message.CopyFrom(read_config(text, name=""))
 
     def to_dict(self) -> dict[str, Any]:
         """The configuration as the config endpoint shows it, defaults included."""
@@ -91,9 +92,12 @@ class ConfigHandle:
         Raises
         ------
         TritonError
-            If the configuration is refused; the model goes on as it was.
+            If the configuration is refused; the model goes on as it was. The error's `problems` have the lines of
+            `text`.
         """
-        done: str = self._server.run(self._server.engine.apply(self._name, _copy(self._message)))
+        config = _copy(self._message)
+        with Explained(config, self.text), raised_here():
+            done: str = self._server.run(self._server.engine.apply(self._name, config))
         return done
 
     def __repr__(self) -> str:
@@ -115,15 +119,9 @@ class ConfigHandle:
 
 
 def _assign(message: pb.ModelConfig, field: str, value: Any) -> None:
-    current = getattr(message, field)
-    if hasattr(current, "CopyFrom"):
-        current.CopyFrom(value)
-    elif hasattr(current, "extend"):
-        values = list(value)
-        del current[:]
-        current.extend(values)
-    else:
-        setattr(message, field, value)
+    """Set a field to a value as JSON has it, or to messages, as they are read from another configuration."""
+    message.ClearField(field)
+    set_fields(message, {field: value})
 
 
 def _copy(message: pb.ModelConfig) -> pb.ModelConfig:

@@ -234,8 +234,15 @@ class ModelHandle:
         if not self._server.alive:
             return f"model '{self.name}' ({STOPPED})"
         versions = self._server.call(self._server.engine.ready_versions, self.name)
-        state = f"version {', '.join(map(str, versions))}, READY" if versions else "not ready"
+        state = f"version {', '.join(map(str, versions))}, READY" if versions else f"not ready: {self._reason()}"
         return f"model '{self.name}' ({state})"
+
+    def _reason(self) -> str:
+        """Why the model is not ready: why it could not be loaded, or the states of its versions."""
+        if failure := self._server.call(self._server.engine.failure, self.name):
+            return failure.rstrip(";\n")
+        rows = [row for row in self._server.index() if row["name"] == self.name]
+        return ", ".join(row.get("reason") or row.get("state", "not loaded") for row in rows) or "not found"
 
     def _lines(self) -> list[str]:
         if not self._server.alive or not self.ready:

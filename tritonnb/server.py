@@ -24,8 +24,10 @@ from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.http.endpoint import HttpOptions
 from tritonnb.endpoints.listening import ListenOptions
 from tritonnb.endpoints.metrics.families import MetricsOptions
+from tritonnb.model_config.read import AnyConfig, config_json
 from tritonnb.model_handle import ModelHandle
 from tritonnb.recording.recording import Recording
+from tritonnb.runtime.load_log import raised_here
 from tritonnb.runtime.loading import ModelSource
 from tritonnb.runtime.options import EngineOptions
 
@@ -144,29 +146,26 @@ class Server(BackgroundServer):
         """Names of the models that are ready."""
         return iter(dict.fromkeys(each.name for each in self.call(self.engine.models)))
 
-    def load(self, name: str, config: str | None = None, *, anew: bool = False) -> ModelHandle:
+    def load(self, name: str, config: AnyConfig | None = None, *, anew: bool = False) -> ModelHandle:
         """Load a model from the repository, or load it anew if its files have changed.
 
         Parameters
         ----------
         name : str
-        config : str, optional
-            Configuration as JSON text instead of the file's.
+        config : str, dict, ModelConfig or path, optional
+            A configuration instead of the file's, in any form that `simulate` takes.
         anew : bool, optional
             Load it also if nothing has changed.
 
         Raises
         ------
         TritonError
-            As Triton's load API; what served before goes on serving.
+            As Triton's load API, with a hint; what served before goes on serving.
         """
         _require_name(name)
-        if not isinstance(config, str | None):
-            raise InvalidArgumentError(
-                f"the configuration of model '{name}' is given as JSON text, got {type(config).__name__}: "
-                "json.dumps(...) makes text of it"
-            )
-        self.run(self.engine.load(name, None if config is None else {"config": config}, anew=anew))
+        parameters = None if config is None else {"config": config_json(config)}
+        with raised_here():
+            self.run(self.engine.load(name, parameters, anew=anew))
         return self[name]
 
     def model(self, function: Function | None = None, **fields: Any) -> Any:

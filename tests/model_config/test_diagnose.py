@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.model_config.diagnose import Problem, diagnose
+from tritonnb.core.problems import Problem
+from tritonnb.model_config.diagnose import diagnose
 from tritonnb.model_config.validate import validate
 
 BASE = """\
@@ -91,3 +92,27 @@ def test_a_complaint_about_nothing_in_the_text_has_no_line():
 
     (found,) = diagnose(BASE, refuse).problems
     assert (found.line, found.fix) == (0, None)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "hint"),
+    [
+        ("dynamic_batching {", "max_batch_size: -8\ndynamic_batching {", "remove the second max_batch_size"),
+        ('backend: "python"\n', 'backend: "python"\nbackend: "x" "y";\n', "remove the second backend"),
+        (
+            "dynamic_batching {",
+            "sequence_batching { direct { } # strategy\n}\ndynamic_batching {",
+            "remove dynamic_batching",
+        ),
+        ("dims: [ 4 ]", "dims: [ 4, ]", "remove the comma before ]"),
+        ("TYPE_FP32", '"TYPE_FP32"', "did you mean 'TYPE_FP32'?"),
+    ],
+)
+def test_what_is_too_much_is_removed(right: str, wrong: str, hint: str):
+    found = problem(BASE.replace(right, wrong, 1))
+    assert found.hint == hint
+    assert found.fix is not None
+    mended = diagnose(found.fix.text, validate)
+    assert mended.problems == []
+    if hint != "remove dynamic_batching":
+        assert "".join(found.fix.text.split()) == "".join(BASE.split())

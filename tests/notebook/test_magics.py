@@ -132,3 +132,11 @@ def test_a_python_model_stays_inside_of_its_repository(shell: InteractiveShell, 
 def test_a_wrong_line_gets_the_usage(shell: InteractiveShell, line: str, complaint: str):
     with pytest.raises(UsageError, match=complaint):
         shell.run_line_magic("tritonnb", line)
+
+
+def test_what_fails_to_load_is_shown_with_its_line_and_fix(shell: InteractiveShell, config: str):
+    with pytest.raises(UsageError) as error:
+        shell.run_cell_magic("config", "add_sub", config.replace('"python"', '"pyton"'))
+    line = next(line for line in config.splitlines() if line.startswith("backend")).replace("python", "pyton")
+    assert str(error.value).splitlines()[1:] == [f"  {line}", "  ^", "fix: pyton → python"]
+    assert error.value.__suppress_context__

@@ -25,7 +25,7 @@ from tritonnb.backends.contract import (
 )
 from tritonnb.core.datatypes import BYTES, as_bytes_array
 from tritonnb.core.errors import InternalError, InvalidArgumentError
-from tritonnb.model_config.fields import set_fields
+from tritonnb.model_config.json_config import set_fields
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
 
 #: The name of a function's only output.

@@ -14,8 +14,7 @@ from pathlib import Path
 from tritonnb.backends.contract import Backend
 from tritonnb.backends.python.backend import PythonBackend
 from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
-
-GROUP = "tritonnb.backends"
+from tritonnb.model_config.identity import BACKEND_GROUP
 
 #: The extra to install where a backend's library is missing.
 _EXTRAS = {"onnxruntime": "onnxruntime", "pytorch": "torch"}
@@ -63,13 +62,13 @@ class BackendRegistry:
 
     def _find(self, name: str) -> Backend:
         file = self._directory / name / "model.py" if self._directory is not None else None
-        if file is not None and file.is_file() and not entry_points(group=GROUP, name=name):
+        if file is not None and file.is_file() and not entry_points(group=BACKEND_GROUP, name=name):
             return PythonBackend(file)
         return _find(name)
 
 
 def _find(name: str) -> Backend:
-    found = entry_points(group=GROUP, name=name)
+    found = entry_points(group=BACKEND_GROUP, name=name)
     if not found:
         raise InvalidArgumentError(
             f"unable to find backend library for backend '{name}', try specifying runtime on the model configuration."

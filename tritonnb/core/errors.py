@@ -7,9 +7,15 @@ gRPC statuses follow from it, so an error raised anywhere reaches a client as Tr
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from typing import ClassVar, TypeVar
 
+from tritonnb.core.problems import Problem
+
 E = TypeVar("E", bound=BaseException)
+
+#: What a message may end with; it is replaced where a hint follows.
+_END = ".; \n"
 
 
 class Status(enum.Enum):
@@ -49,18 +55,44 @@ class TritonError(Exception):
         The text a client sees, in Triton's words where Triton has words for it.
     status : Status, optional
         Defaults to the status of the class (``INTERNAL`` for this one).
+    hint : str, optional
+        The remedy. It ends the text that Python code sees (``str(error)``) and is not sent to clients.
+    problems : iterable of Problem, optional
+        What is wrong with a configuration, where, and the fix. Without ``hint``, the first hint among them is it.
+
+    Examples
+    --------
+    >>> error = InvalidArgumentError("Expected identifier.", hint="did you mean 'KIND_CPU'?")
+    >>> print(error.message)
+    Expected identifier.
+    >>> print(error)
+    Expected identifier; did you mean 'KIND_CPU'?
     """
 
     default_status: ClassVar[Status] = Status.INTERNAL
 
-    def __init__(self, message: str, status: Status | None = None) -> None:
+    def __init__(
+        self, message: str, status: Status | None = None, *, hint: str = "", problems: Iterable[Problem] = ()
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.status = status or self.default_status
+        self.hint = hint
+        self.problems: tuple[Problem, ...] = ()
+        self.explain(problems)
+
+    def explain(self, problems: Iterable[Problem]) -> None:
+        """Attach what is wrong with a configuration, unless it is known already where that is."""
+        if not any(problem.line for problem in self.problems):
+            self.problems = tuple(problems) or self.problems
+        self.hint = self.hint or next((problem.hint for problem in self.problems if problem.hint), "")
+
+    def __str__(self) -> str:
+        return f"{self.message.rstrip(_END)}; {self.hint}" if self.hint else self.message
 
     def again(self) -> TritonError:
         """A new error of this text and status, to be raised where this one is kept (see `without_frames`)."""
-        return TritonError(self.message, self.status)
+        return TritonError(self.message, self.status, hint=self.hint, problems=self.problems)
 
 
 class UnknownError(TritonError):
@@ -109,6 +141,11 @@ class CancelledError(TritonError):
     """The request was cancelled before it ran."""
 
     default_status = Status.CANCELLED
+
+
+def message_of(error: BaseException) -> str:
+    """The text of an error for Triton's log and for clients: without a hint."""
+    return error.message if isinstance(error, TritonError) else str(error)
 
 
 def without_frames(error: E) -> E:

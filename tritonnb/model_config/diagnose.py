@@ -1,4 +1,4 @@
-"""What is wrong with the text of a *config.pbtxt*, where, and what would mend it.
+"""What is wrong with a configuration, where, and the fix.
 
 The complaints are Triton's. Those of the parser come with a position; for those of the validator the
 place is looked up among the fields that the text has.
@@ -6,18 +6,28 @@ place is looked up among the fields that the text has.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any
 
+from google.protobuf import text_format
+
 from tritonnb.core.errors import TritonError
+from tritonnb.core.problems import Problem
 from tritonnb.model_config.parse import ParsedConfig, Position, parse_text
-from tritonnb.model_config.suggest import Fix, fix_for, fix_for_syntax
+from tritonnb.model_config.suggest import fix_for, fix_for_syntax, hint_for_rule
 from tritonnb.model_config.tokens import ConfigSyntaxError, tokens_before
 
 #: The parser looks at the token behind the one that these are about.
-_ABOUT_THE_TOKEN_BEFORE = ("has no field named", "Unknown enumeration value", "is specified multiple times")
+_ABOUT_THE_TOKEN_BEFORE = (
+    "has no field named",
+    "Unknown enumeration value",
+    "is specified multiple times",
+    "is specified along",
+)
 
 #: What a complaint of the validator is about; groups of the pattern fill in the path.
 _PLACES: tuple[tuple[str, str], ...] = (
@@ -37,26 +47,6 @@ _PLACES: tuple[tuple[str, str], ...] = (
     (r"backend", "backend"),
     (r"version policy", "version_policy"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One thing that is wrong.
-
-    Attributes
-    ----------
-    message : str
-        In Triton's words.
-    line, column : int
-        From 1; ``line`` is 0 where the text has no place for it.
-    fix : Fix or None
-        What would mend it.
-    """
-
-    message: str
-    line: int = 0
-    column: int = 0
-    fix: Fix | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,24 +77,76 @@ def diagnose(text: str, check: Callable[[Any], Any]) -> Diagnosis:
         Takes an ``inference.ModelConfig``; raises `TritonError` for what a server would refuse.
     """
     try:
-        parsed = parse_text(text)
+        parsed = read_text(text)
     except ConfigSyntaxError as error:
-        line, column = error.line, error.column
-        if any(each in error.detail for each in _ABOUT_THE_TOKEN_BEFORE):
-            *_, before = tokens_before(text, line, column)
-            line, column = before.line, before.column
-        return Diagnosis([Problem(str(error), line, column, fix_for_syntax(text, error))])
+        return Diagnosis(list(error.problems))
     try:
         checked = check(parsed.config)
     except TritonError as error:
-        return Diagnosis([problem_of(error.message, text, parsed)], parsed)
+        return Diagnosis([problem_of(error.message, text, parsed, error.hint)], parsed)
     return Diagnosis([], parsed, checked)
 
 
-def problem_of(message: str, text: str, parsed: ParsedConfig) -> Problem:
-    """A complaint about a configuration, at its place in the text."""
+def read_text(text: str) -> ParsedConfig:
+    """Parse the text of a *config.pbtxt*; an error carries its problem with place and fix.
+
+    Raises
+    ------
+    ConfigSyntaxError
+        With line, column, and the words that Triton logs.
+
+    Examples
+    --------
+    >>> try:
+    ...     read_text("max_batchsize: 8")
+    ... except ConfigSyntaxError as error:
+    ...     print(error.hint, error.problems[0].fix.text)
+    did you mean 'max_batch_size'? max_batch_size: 8
+    """
+    try:
+        return parse_text(text)
+    except ConfigSyntaxError as error:
+        line, column = error.line, error.column
+        if any(words in error.detail for words in _ABOUT_THE_TOKEN_BEFORE):
+            *_, before = tokens_before(text, line, column)
+            line, column = before.line, before.column
+        fix = fix_for_syntax(text, error)
+        error.explain([Problem(error.message, line, column, fix, "" if fix is None else fix.hint)])
+        raise
+
+
+class Explained:
+    """A context in which a refused configuration gets its problem attached to the error.
+
+    Parameters
+    ----------
+    config : inference.ModelConfig
+        As it was written.
+    text : str, optional
+        The text that it was read from. Without it the problem has no line.
+    """
+
+    def __init__(self, config: Any, text: str | None = None) -> None:
+        self._config = config
+        self._text = text
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, TritonError):
+            text = text_format.MessageToString(self._config) if self._text is None else self._text
+            problem = problem_of(error.message, text, parse_text(text), error.hint)
+            error.explain([problem if self._text is not None else dataclasses.replace(problem, line=0, column=0)])
+
+
+def problem_of(message: str, text: str, parsed: ParsedConfig, hint: str = "") -> Problem:
+    """What a configuration was refused for, at its place in the text."""
     line, column = place_of(message, parsed.config, parsed.positions)
-    return Problem(message, line, column, fix_for(text, parsed.config, message))
+    fix = fix_for(text, parsed.config, message)
+    return Problem(message, line, column, fix, hint or (hint_for_rule(message) if fix is None else fix.hint))
 
 
 def place_of(message: str, config: Any, positions: Mapping[str, Position]) -> Position:

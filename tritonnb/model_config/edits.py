@@ -14,7 +14,7 @@ from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.similar import did_you_mean
-from tritonnb.model_config.fields import set_fields
+from tritonnb.model_config.json_config import set_fields
 from tritonnb.model_config.normalize import without_defaults
 
 _CHOICES = ("dynamic_batching", "sequence_batching")
@@ -56,7 +56,8 @@ def edited(config: pb.ModelConfig, fields: Mapping[str, Any]) -> pb.ModelConfig:
         innermost = places[0][1]
         for message, depth in places:
             if depth == innermost:
-                _set(message, name, value)
+                message.ClearField(name)
+                set_fields(message, {name: value})
     return changed
 
 
@@ -77,11 +78,3 @@ def _places(config: pb.ModelConfig) -> Iterator[tuple[Message, int]]:
         config.instance_group.add(count=1)
     for group in config.instance_group:
         yield group, 4
-
-
-def _set(message: Message, name: str, value: Any) -> None:
-    message.ClearField(name)
-    try:
-        set_fields(message, {name: value})
-    except InvalidArgumentError as error:
-        raise InvalidArgumentError(f"field '{name}' cannot be {value!r}: {error}") from None

@@ -1,37 +1,12 @@
-"""The fields of a configuration: which there are, and setting them as keyword arguments and dicts give them."""
+"""The fields of a configuration: which there are."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
-from google.protobuf import json_format
 from google.protobuf.descriptor import Descriptor
-from google.protobuf.message import Message
 from tritonclient.grpc import model_config_pb2 as pb
-
-from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.similar import did_you_mean
-
-_UNKNOWN = re.compile(r'Message type "(?P<message>[^"]+)" has no field named "(?P<field>[^"]+)"')
-
-
-def set_fields(message: Message, fields: Mapping[str, Any]) -> None:
-    """Set fields of a message, as JSON would have them.
-
-    Raises
-    ------
-    InvalidArgumentError
-        If there is no such field, or a value does not fit.
-    """
-    try:
-        json_format.ParseDict(dict(fields), message)
-    except json_format.ParseError as error:
-        text = str(error).splitlines()[0]  # those below list every field there is, in the case that Triton does not use
-        if found := _UNKNOWN.search(text):
-            text = found[0] + did_you_mean(found["field"], fields_of(found["message"]))
-        raise InvalidArgumentError(text) from None
 
 
 def fields_of(message: str) -> list[str]:

@@ -6,13 +6,17 @@ version directory; then platform and backend must agree.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.similar import similar_name
 
 ENSEMBLE = "ensemble"
+#: The group of entry points that backends are found in.
+BACKEND_GROUP = "tritonnb.backends"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,21 @@ def fill_in_identity(config: Any, directory: Path, name: str) -> None:
             )
         config.backend = backend
         config.default_model_filename = f"model.{backend}"
+
+
+def similar_backend(name: str, installed: Iterable[str]) -> str:
+    """The installed backend that a name was perhaps meant to be; empty where there is none.
+
+    Examples
+    --------
+    >>> similar_backend("torch", ["onnxruntime", "python", "pytorch"])
+    'pytorch'
+    >>> similar_backend("libtorch", ["onnxruntime", "python", "pytorch"])
+    'pytorch'
+    """
+    backend_of = {backend: backend for backend in installed}
+    backend_of |= {platform: backend for platform, backend in _BACKEND_OF_PLATFORM.items() if backend in backend_of}
+    return backend_of.get(similar_name(name.lower(), backend_of), "")
 
 
 def check_identity(config: Any) -> None:

@@ -1,22 +1,30 @@
-"""A configuration given as JSON: the ``config`` parameter of the load API.
+"""A configuration given as JSON: the ``config`` parameter of the load API, dicts and keyword arguments.
 
 Protobuf's JSON mapping as the C++ library of Triton applies it: names in snake_case or camelCase,
 integers also as strings, enum names in any case, a single value for a list of one, ``null`` for
 nothing. Python's own mapping is stricter and words its complaints differently.
+
+The load API complains in the words of the C++ library; Python code gets the path of the field, what was
+expected there and what was given.
 """
 
 from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
 from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.problems import Problem
+from tritonnb.core.similar import hint_of_similar
+from tritonnb.model_config.expected import expected_value, hint_for, shown_value
 from tritonnb.model_config.fields import is_map
-from tritonnb.model_config.json_text import JsonObject, JsonSyntaxError, read_json
+from tritonnb.model_config.json_text import JsonObject, JsonSyntaxError, json_value, read_json
 
 _RANGES = {
     FieldDescriptor.TYPE_INT32: ("TYPE_INT32", -(2**31), 2**31),
@@ -40,7 +48,7 @@ def parse_json(text: str) -> pb.ModelConfig:
     Raises
     ------
     InvalidArgumentError
-        ``Invalid config override: …``, in the words of protobuf's C++ library.
+        ``Invalid config override: …``, in the words of protobuf's C++ library, with a hint.
     """
     try:
         value = read_json(text)
@@ -52,9 +60,44 @@ def parse_json(text: str) -> pb.ModelConfig:
         writer.message(config, value, "")
     else:
         writer.complaint = ": Root element must be a message."
+        writer.problem = Problem(writer.complaint, hint="give a JSON object, {...}")
     if writer.complaint:
-        raise InvalidArgumentError(COMPLAINT + writer.complaint)
+        raise InvalidArgumentError(COMPLAINT + writer.complaint, problems=[writer.problem])
     return config
+
+
+def set_fields(message: Message, fields: Mapping[str, Any], path: str = "") -> None:
+    """Set fields of a message, as JSON would have them; other fields stay.
+
+    Parameters
+    ----------
+    message : Message
+        `inference.ModelConfig` or a part of it.
+    fields : mapping of str to Any
+        Numbers, strings, lists and dicts, also those of NumPy.
+    path : str, optional
+        Where the message is in the configuration, for error texts.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If there is no such field, or a value does not fit: the path of the field, what was expected, what was given.
+
+    Examples
+    --------
+    >>> config = pb.ModelConfig()
+    >>> set_fields(config, {"dynamic_batching": {"max_queue_delay_microseconds": "500"}})
+    >>> config.dynamic_batching.max_queue_delay_microseconds
+    500
+    """
+    writer = _Writer()
+    try:
+        value = json_value(fields)
+    except ValueError as error:
+        raise InvalidArgumentError(f"a configuration expected strings, numbers, lists and dicts, {error}") from None
+    writer.message(message, value, path)
+    if writer.complaint:
+        raise InvalidArgumentError(writer.problem.message, problems=[writer.problem])
 
 
 class _Unfit(Exception):
@@ -66,45 +109,63 @@ class _Unfit(Exception):
 
 
 class _Writer:
-    """Writes JSON into a message; of several complaints the last one stays, as in C++."""
+    """Writes JSON into a message; of several complaints the last one stays, as in C++.
+
+    Attributes
+    ----------
+    complaint : str
+        In the words of the C++ library; empty if there is none.
+    problem : Problem
+        The same for Python code.
+    """
 
     def __init__(self) -> None:
         self.complaint = ""
+        self.problem = Problem("")
 
     def message(self, message: Any, value: JsonObject, path: str) -> None:
         fields = {name: each for each in message.DESCRIPTOR.fields for name in (each.json_name, each.name)}
-        taken: set[str] = set()  # oneofs of which a member was given, whatever its value
+        taken: dict[str, str] = {}  # oneofs of which a member was given, whatever its value
         for name, member in value.members:
             field = fields.get(name)
             if not name:
                 self._nameless(message, member, path)
             elif field is None:
-                self.complaint = f"{_at(path)}{name}: Cannot find field."
+                known = [each.name for each in message.DESCRIPTOR.fields]
+                self._complain(
+                    f"{_at(path)}{name}: Cannot find field.",
+                    f"the configuration has no field '{_below(path, name)}'",
+                    hint_of_similar(name, known),
+                )
             elif member is not None and self._fits(field, name, member, path, taken):
                 if field.containing_oneof is not None:
-                    taken.add(field.containing_oneof.name)
-                self._field(message, field, member, f"{path}.{field.name}" if path else field.name)
+                    taken[field.containing_oneof.name] = name
+                self._field(message, field, member, _below(path, field.name))
 
     def _nameless(self, message: Any, member: Any, path: str) -> None:
         if not path:
-            self.complaint = ": Proto fields must have a name."
+            self._complain(": Proto fields must have a name.", "the configuration has no field ''")
         elif member is not None and not isinstance(member, (JsonObject, list)):
-            self._refuse(member, f"type.googleapis.com/{message.DESCRIPTOR.full_name}", path)
+            self._refuse(member, f"type.googleapis.com/{message.DESCRIPTOR.full_name}", path, "a dict of fields")
 
-    def _fits(self, field: Any, name: str, member: Any, path: str, taken: set[str]) -> bool:
+    def _fits(self, field: Any, name: str, member: Any, path: str, taken: dict[str, str]) -> bool:
         """Whether a value of this shape may be set, and no other member of its oneof was."""
         where = f"({path})" if path else ""
         oneof = field.containing_oneof
+        mistake = _mistake(_below(path, name), expected_value(field), member)
         if oneof is not None and oneof.name in taken:
-            self.complaint = (
-                f"{where}: invalid value oneof field '{oneof.name}' is already set. Cannot set '{name}' for type oneof"
+            self._complain(
+                f"{where}: invalid value oneof field '{oneof.name}' is already set. Cannot set '{name}' for type oneof",
+                f"field '{_below(path, name)}' cannot be set together with '{_below(path, taken[oneof.name])}'",
             )
         elif isinstance(member, list) and is_map(field):
-            self.complaint = f"{where}: invalid value Cannot bind a list to map for field '{name}'. for type Map"
+            self._complain(
+                f"{where}: invalid value Cannot bind a list to map for field '{name}'. for type Map", mistake
+            )
         elif isinstance(member, list) and not field.is_repeated:
-            self.complaint = f"{_at(path)}{name}: Proto field is not repeating, cannot start list."
+            self._complain(f"{_at(path)}{name}: Proto field is not repeating, cannot start list.", mistake)
         elif isinstance(member, JsonObject) and field.message_type is None:
-            self._refuse_object(field, path)
+            self._refuse_object(field, path, mistake)
         else:
             return True
         return False
@@ -132,7 +193,8 @@ class _Writer:
         if field.message_type is not None:
             self._child(container.add(), field, value, path)
         elif isinstance(value, JsonObject):
-            self._refuse_object(field, path.rpartition("[")[0])
+            mistake = _mistake(path, expected_value(field), value)
+            self._refuse_object(field, path.rpartition("[")[0], mistake)
         elif (scalar := self._scalar(field, value, path)) is not None:
             container.append(scalar)
 
@@ -140,32 +202,38 @@ class _Writer:
         if isinstance(value, JsonObject):
             self.message(child, value, path)
         else:
-            self._refuse(value, f"type.googleapis.com/{field.message_type.full_name}", path)
+            type_name = f"type.googleapis.com/{field.message_type.full_name}"
+            self._refuse(value, type_name, path, expected_value(field), hint_for(field, value))
 
     def _map(self, container: Any, field: Any, member: Any, path: str) -> None:
         entry = field.message_type
         key_field, value_field = entry.fields_by_name["key"], entry.fields_by_name["value"]
         if not isinstance(member, JsonObject):
-            self._refuse(member, f"type.googleapis.com/{entry.full_name}", path)
+            self._refuse(member, f"type.googleapis.com/{entry.full_name}", path, expected_value(field))
             return
         seen: set[str] = set()
         for name, value in member.members:
             here = f"{path}[{len(seen)}]"
             if name in seen:
-                self.complaint = f"({path}[{len(seen) - 1}]) {name}: Repeated map key: '{name}' is already set."
+                self._complain(
+                    f"({path}[{len(seen) - 1}]) {name}: Repeated map key: '{name}' is already set.",
+                    f"field '{path}' expected every key once, got '{name}' twice",
+                )
                 continue
             seen.add(name)
             key = self._scalar(key_field, name, f"{here}.key")
             if key is None:
                 continue
             if isinstance(value, list):
-                self._refuse_list_in_map(name, value, f"{here}.value")
+                mistake = _mistake(f"{path}[{name!r}]", expected_value(value_field), value)
+                self._refuse_list_in_map(name, value, f"{here}.value", mistake)
             elif value_field.message_type is not None:
                 container[key].SetInParent()
                 if value is not None:
                     self._child(container[key], value_field, value, f"{here}.value")
             elif isinstance(value, JsonObject):
-                self.complaint = "JSON transcoder produced invalid protobuf output."
+                mistake = _mistake(f"{path}[{name!r}]", expected_value(value_field), value)
+                self._complain("JSON transcoder produced invalid protobuf output.", mistake)
             else:
                 scalar = (
                     value_field.default_value if value is None else self._scalar(value_field, value, f"{here}.value")
@@ -173,24 +241,27 @@ class _Writer:
                 if scalar is not None:
                     container[key] = scalar
 
-    def _refuse_list_in_map(self, name: str, value: list[Any], path: str) -> None:
-        self.complaint = f"({path}): invalid value Cannot have repeated items ('{name}') within a map. for type Map"
-        if value:
-            self.complaint = f"({path}) : Proto fields must have a name."
+    def _refuse_list_in_map(self, name: str, value: list[Any], path: str, mistake: str) -> None:
+        complaint = f"({path}): invalid value Cannot have repeated items ('{name}') within a map. for type Map"
+        self._complain(f"({path}) : Proto fields must have a name." if value else complaint, mistake)
 
     def _scalar(self, field: Any, value: Any, path: str) -> Any:
         try:
             return _scalar(field, value)
         except _Unfit as unfit:
-            self._refuse(value, unfit.type_name, path)
+            self._refuse(value, unfit.type_name, path, expected_value(field), hint_for(field, value))
             return None
 
-    def _refuse_object(self, field: Any, path: str) -> None:
+    def _refuse_object(self, field: Any, path: str, mistake: str) -> None:
         where = f"({path})" if path else ""
-        self.complaint = f"{where}: invalid value Starting an object on a scalar field for type {field.name}"
+        self._complain(f"{where}: invalid value Starting an object on a scalar field for type {field.name}", mistake)
 
-    def _refuse(self, value: Any, type_name: str, path: str) -> None:
-        self.complaint = f"({path}): invalid value {_shown(value)} for type {type_name}"
+    def _refuse(self, value: Any, type_name: str, path: str, expected: str, hint: str = "") -> None:
+        complaint = f"({path}): invalid value {_shown(value)} for type {type_name}"
+        self._complain(complaint, _mistake(path, expected, value), hint)
+
+    def _complain(self, complaint: str, mistake: str, hint: str = "") -> None:
+        self.complaint, self.problem = complaint, Problem(mistake, hint=hint)
 
 
 def _scalar(field: Any, value: Any) -> Any:
@@ -254,6 +325,14 @@ def _enum(value: Any, enum: Any) -> int:
 
 def _flat(elements: list[Any]) -> list[Any]:
     return [leaf for each in elements for leaf in (_flat(each) if isinstance(each, list) else [each])]
+
+
+def _mistake(path: str, expected: str, value: Any) -> str:
+    return f"field '{path}' expected {expected}, got {shown_value(value)}"
+
+
+def _below(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
 
 
 def _at(path: str) -> str:

@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
+
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
 
 T = TypeVar("T")
 
@@ -50,6 +54,27 @@ def read_json(text: str) -> Any:
     if reader.peek():
         raise reader.error("Parsing terminated before end of input.")
     return value
+
+
+def json_value(value: Any, path: str = "") -> Any:
+    """A value of Python as `read_json` would give it: dicts, iterables, messages, numbers and arrays of NumPy.
+
+    Raises
+    ------
+    ValueError
+        If JSON has no such value; the text says where it is.
+    """
+    if value is None or isinstance(value, str | int | float | JsonObject):
+        return value
+    if isinstance(value, Mapping):
+        return JsonObject([(str(name), json_value(member, f"{path}.{name}")) for name, member in value.items()])
+    if isinstance(value, Message):
+        return json_value(MessageToDict(value, preserving_proto_field_name=True), path)
+    if isinstance(value, Iterable) and not hasattr(value, "tolist"):  # such as a repeated field of a message
+        return [json_value(element, f"{path}[{index}]") for index, element in enumerate(value)]
+    if hasattr(value, "tolist"):  # a scalar or an array of NumPy
+        return json_value(value.tolist(), path)
+    raise ValueError(f"got {value!r} in '{path.lstrip('.')}'")
 
 
 class _Reader:

@@ -7,7 +7,7 @@ happens for each version once the backend has completed the configuration.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,13 @@ from typing import Any
 from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.core.errors import InternalError, InvalidArgumentError, Status, TritonError
+from tritonnb.core.problems import Problem
+from tritonnb.model_config.diagnose import Explained, read_text
 from tritonnb.model_config.identity import fill_in_identity
 from tritonnb.model_config.json_config import parse_json
 from tritonnb.model_config.model_files import check_labels
 from tritonnb.model_config.normalize import normalize, normalize_instance_groups
-from tritonnb.model_config.parse import ConfigSyntaxError, parse_text
+from tritonnb.model_config.parse import ConfigSyntaxError
 from tritonnb.model_config.support import check_batch_strategy
 from tritonnb.model_config.tensors import check_tensors
 from tritonnb.model_config.validate import validate
@@ -45,8 +47,16 @@ class ConfigError(TritonError):
 
     default_status = Status.INTERNAL
 
-    def __init__(self, name: str, cause: str, log_lines: list[str] | None = None) -> None:
-        super().__init__(f"{self._client_message(name)}: {cause}")
+    def __init__(
+        self,
+        name: str,
+        cause: str,
+        log_lines: list[str] | None = None,
+        *,
+        hint: str = "",
+        problems: Iterable[Problem] = (),
+    ) -> None:
+        super().__init__(f"{self._client_message(name)}: {cause}", hint=hint, problems=problems)
         self.cause = cause
         self.client_message = self._client_message(name)
         self.log_lines = log_lines or [f"Poll failed for model directory '{name}': {cause}"]
@@ -56,17 +66,17 @@ class ConfigError(TritonError):
         return f"failed to load '{name}', failed to poll from model repository"
 
     @classmethod
-    def not_polled(cls, name: str, ambiguous: bool = False) -> ConfigError:
+    def not_polled(cls, name: str, ambiguous: bool = False, *, hint: str = "") -> ConfigError:
         """The model is in no repository, or in more than one."""
         cause = "not unique across all model repositories" if ambiguous else "model not found in any model repository."
-        return cls(name, cause, [f"failed to poll model '{name}': {cause}"])
+        return cls(name, cause, [f"failed to poll model '{name}': {cause}"], hint=hint)
 
     @classmethod
     def syntax(cls, name: str, path: Path, error: ConfigSyntaxError) -> ConfigError:
         """*config.pbtxt* cannot be parsed."""
-        parsing = f"Error parsing text-format inference.ModelConfig: {error}"
+        parsing = f"Error parsing text-format inference.ModelConfig: {error.message}"
         polling = f"Poll failed for model directory '{name}': failed to read text proto from {path}"
-        return cls(name, f"{path}:{error}", [parsing, polling])
+        return cls(name, f"{path}:{error.message}", [parsing, polling], problems=error.problems)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +89,13 @@ class LoadedConfig:
         Filled in and normalised.
     is_given : bool
         False if there is neither a file nor an override.
+    text : str or None
+        The file's text; None if the configuration comes from an override.
     """
 
     config: pb.ModelConfig
     is_given: bool = True
+    text: str | None = None
 
 
 def load_config(
@@ -114,22 +127,32 @@ def load_config(
         What a configuration is refused for, with its place in the file.
     """
     try:
-        config = _read(directory, name, override, custom_name, auto_complete)
-        _check_agents(config)
-        fill_in_identity(config, directory, name)
-        normalize(config)
-        validate(config)
-        if config.name != name:
-            raise InvalidArgumentError(
-                f"unexpected directory name '{name}' for model '{config.name}', directory name must equal model name"
-            )
-        if not auto_complete:
-            check_tensors(config)
-    except ConfigError:
-        raise
+        text = None if override is not None else _file_text(config_path(directory, custom_name), auto_complete)
+        written = parse_json(override) if override is not None else read_text(text or "").config
+        with Explained(written, text):
+            config = _filled_in(written, directory, name)
+            if not auto_complete:
+                check_tensors(config)
+    except ConfigSyntaxError as error:
+        raise ConfigError.syntax(name, config_path(directory, custom_name), error) from error
     except TritonError as error:
-        raise ConfigError(name, error.message) from error
-    return LoadedConfig(config, override is not None or config_path(directory, custom_name).exists())
+        raise ConfigError(name, error.message, hint=error.hint, problems=error.problems) from error
+    return LoadedConfig(config, override is not None or text is not None, text)
+
+
+def _filled_in(written: pb.ModelConfig, directory: Path, name: str) -> pb.ModelConfig:
+    """What was written with identity and defaults, valid."""
+    config = pb.ModelConfig()
+    config.CopyFrom(written)
+    _check_agents(config)
+    fill_in_identity(config, directory, name)
+    normalize(config)
+    validate(config)
+    if config.name != name:
+        raise InvalidArgumentError(
+            f"unexpected directory name '{name}' for model '{config.name}', directory name must equal model name"
+        )
+    return config
 
 
 def config_path(directory: Path, custom_name: str | None = None) -> Path:
@@ -187,22 +210,16 @@ def finish_config(config: Any, directory: Path) -> pb.ModelConfig:
     return finished
 
 
-def _read(
-    directory: Path, name: str, override: str | None, custom_name: str | None, auto_complete: bool
-) -> pb.ModelConfig:
-    if override is not None:
-        return parse_json(override)
-    path = config_path(directory, custom_name)
+def _file_text(path: Path, auto_complete: bool) -> str | None:
+    """The text of a configuration's file; None where there is none and none is needed."""
     try:
-        return parse_text(path.read_bytes()).config
+        return path.read_bytes().decode("utf-8", "surrogateescape")
     except FileNotFoundError:
         if auto_complete:
-            return pb.ModelConfig()
+            return None
         raise InternalError(f"failed to open text file for read {path}: No such file or directory") from None
     except OSError as error:
         raise InternalError(f"failed to open text file for read {path}: {error.strerror}") from error
-    except ConfigSyntaxError as error:
-        raise ConfigError.syntax(name, path, error) from error
 
 
 def _check_metric_tags(config: Any) -> None:

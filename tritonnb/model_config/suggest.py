@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
+from importlib.metadata import entry_points
 from typing import Any
 
 from google.protobuf.descriptor import EnumDescriptor
 from tritonclient.grpc import model_config_pb2 as pb
 
+from tritonnb.core.problems import Fix
+from tritonnb.core.similar import similar_name
 from tritonnb.model_config.edit import edit_text
+from tritonnb.model_config.expected import similar_constant
 from tritonnb.model_config.fields import MESSAGES, fields_of
-from tritonnb.model_config.tokens import ConfigSyntaxError, Kind, Token, tokens_before
+from tritonnb.model_config.identity import BACKEND_GROUP, similar_backend
+from tritonnb.model_config.tokens import ConfigSyntaxError, Kind, Token, all_tokens, tokens_before
 
-
-@dataclass(frozen=True, slots=True)
-class Fix:
-    """A text that lacks the mistake, and what was done about it."""
-
-    label: str
-    text: str
-
+#: What the load API puts before the cause; of several versions the first one counts.
+_WRAPPING = re.compile(r"^(?:load failed for model '[^']*': )?version \d+ is at UNAVAILABLE state: [A-Z][a-z ]*: ")
+_ARROW = " → "
+_OPENING = {"{": "}", "<": ">", "[": "]"}
 
 # --- syntax -------------------------------------------------------------------------------------------
 
@@ -30,44 +29,98 @@ class Fix:
 def fix_for_syntax(text: str, error: ConfigSyntaxError) -> Fix | None:
     """A fix for what the parser complains about, if there is one to suggest."""
     tokens = list(tokens_before(text, error.line, error.column, including=True))
-    if found := re.match(r'Message type "([^"]+)" has no field named "([^"]+)"', error.detail):
-        return _similar(text, tokens[:-1], found[2], fields_of(found[1]))
-    if found := re.match(r'Unknown enumeration value of "([^"]+)" for field "([^"]+)"', error.detail):
-        return _similar(text, tokens[:-1], found[1], _enum_values(found[2]), prefixed=True)
-    if not tokens:
-        return None
-    token = tokens[-1]
-    if error.detail.startswith("Expected integer, got") and token.kind is Kind.STRING and token.text[1:-1].isdigit():
-        return _replaced(text, token, token.text[1:-1])
-    if error.detail.startswith("Expected string, got") and token.kind is Kind.IDENTIFIER:
-        return _replaced(text, token, f'"{token.text}"')
-    if error.detail.startswith("Expected identifier, got") and token.kind is Kind.STRING:
-        return _replaced(text, token, token.text[1:-1])
-    if error.detail.startswith('Expected ":", found') and tokens[-2:-1]:
-        return _inserted(text, tokens[-2].end, ":")
-    if token.kind is Kind.END and error.detail.startswith(("Expected identifier, got", 'Expected "}"')):
-        opened = sum({"{": 1, "}": -1}.get(each.text, 0) for each in tokens if each.kind is Kind.SYMBOL)
-        return Fix("close what is open with }", text.rstrip("\n") + "\n" + "}" * opened + "\n") if opened > 0 else None
+    return _fix_for_name(text, tokens, error.detail) or (_fix_for_token(text, tokens, error.detail) if tokens else None)
+
+
+def _fix_for_name(text: str, tokens: list[Token], detail: str) -> Fix | None:
+    """A fix where a name is wrong, or where a field is given twice."""
+    if match := re.match(r'Message type "([^"]+)" has no field named "([^"]+)"', detail):
+        return _renamed(text, tokens, match[2], similar_name(match[2], fields_of(match[1])))
+    if match := re.match(r'Unknown enumeration value of "([^"]+)" for field "([^"]+)"', detail):
+        return _renamed(text, tokens, match[1], similar_constant(match[1], _enum_values(match[2])))
+    if match := re.match(r'Non-repeated field "([^"]+)" is specified multiple times', detail):
+        return _removed(text, tokens[-2], f"the second {match[1]}")
+    if match := re.match(r'Field "([^"]+)" is specified along with field "([^"]+)"', detail):
+        return _removed(text, tokens[-2], match[1])
     return None
 
 
-def _similar(text: str, tokens: list[Token], word: str, known: Iterable[str], prefixed: bool = False) -> Fix | None:
-    candidates = list(known)
-    matches = [each for each in candidates if prefixed and each.endswith(f"_{word.upper()}")]
-    matches += difflib.get_close_matches(word, candidates, n=1, cutoff=0.6)
-    mistaken = next((each for each in reversed(tokens) if each.text == word), None)
-    return _replaced(text, mistaken, matches[0]) if matches and mistaken is not None else None
+def _fix_for_token(text: str, tokens: list[Token], detail: str) -> Fix | None:
+    """A fix where the last of these tokens is wrong, or where one is missing before it."""
+    token, before = tokens[-1], tokens[-2] if len(tokens) > 1 else None
+    if detail.startswith("Expected integer, got") and token.kind is Kind.STRING and token.text[1:-1].isdigit():
+        return _replaced(text, token, token.text[1:-1])
+    if detail.startswith("Expected string, got") and token.kind is Kind.IDENTIFIER:
+        return _replaced(text, token, f'"{token.text}"')
+    if detail.startswith(("Expected identifier, got", "Expected integer or identifier")) and token.kind is Kind.STRING:
+        return _replaced(text, token, token.text[1:-1])
+    if detail == 'Expected "{", found "true".':
+        return _replaced(text, token, "{ }")
+    if (match := re.match(r'Expected "([:,])", found', detail)) and before is not None:
+        return _inserted(text, before, match[1])
+    if token.text == "]" and before is not None and before.text == ",":
+        return _fix(text, before.start, before.end, "", "remove the comma before ]")
+    if token.kind is Kind.END and detail.startswith(("Expected identifier, got", 'Expected "}"')):
+        opened = sum({"{": 1, "}": -1}.get(other.text, 0) for other in tokens if other.kind is Kind.SYMBOL)
+        closed = text.rstrip("\n") + "\n" + "}" * opened + "\n"
+        label = f"add the missing {'}' * opened} at the end"
+        return Fix(label, closed, label) if opened > 0 else None
+    return None
+
+
+def _renamed(text: str, tokens: list[Token], word: str, meant: str) -> Fix | None:
+    mistaken = next((token for token in reversed(tokens[:-1]) if token.text == word), None)
+    return _replaced(text, mistaken, meant) if meant and mistaken is not None else None
 
 
 def _replaced(text: str, token: Token, replacement: str) -> Fix:
-    raw = text.encode("utf-8", "surrogateescape")
-    changed = raw[: token.start] + replacement.encode() + raw[token.end :]
-    return Fix(f"{token.text} → {replacement}", changed.decode("utf-8", "surrogateescape"))
+    return _fix(text, token.start, token.end, replacement, f"{token.text}{_ARROW}{replacement}")
 
 
-def _inserted(text: str, at: int, addition: str) -> Fix:
+def _inserted(text: str, after: Token, addition: str) -> Fix:
+    return _fix(text, after.end, after.end, addition, f"insert {addition}", f"insert '{addition}' after '{after.text}'")
+
+
+def _removed(text: str, name: Token, what: str) -> Fix:
+    """Without the field whose name is this token; its line goes with it if nothing else is there."""
+    raw, start, end = text.encode("utf-8", "surrogateescape"), name.start, _end_of_field(text, name)
+    line_start = raw.rfind(b"\n", 0, start) + 1
+    line_end = raw.find(b"\n", end) + 1 or len(raw)
+    if not (raw[line_start:start] + raw[end:line_end]).strip():
+        start, end = line_start, line_end
+    return _fix(text, start, end, "", f"remove {what}")
+
+
+def _end_of_field(text: str, name: Token) -> int:
+    """Where a field ends: behind its value, and behind the separator if there is one."""
+    tokens = [token for token in all_tokens(text) if token.start > name.start]
+    closing: list[str] = []
+    end = name.end
+    for number, token in enumerate(tokens):
+        if token.text in _OPENING:
+            closing.append(_OPENING[token.text])
+        elif closing and token.text == closing[-1]:
+            closing.pop()
+        end = token.end
+        following = tokens[number + 1] if number + 1 < len(tokens) else None
+        continues = token.kind is Kind.STRING and following is not None and following.kind is Kind.STRING
+        if not closing and token.text not in (":", "-") and not continues:
+            return following.end if following is not None and following.text in (",", ";") else end
+    return end
+
+
+def _fix(text: str, start: int, end: int, replacement: str, label: str, hint: str = "") -> Fix:
+    """The bytes from ``start`` to ``end`` replaced."""
     raw = text.encode("utf-8", "surrogateescape")
-    return Fix(f"insert {addition}", (raw[:at] + addition.encode() + raw[at:]).decode("utf-8", "surrogateescape"))
+    changed = raw[:start] + replacement.encode() + raw[end:]
+    return Fix(label, changed.decode("utf-8", "surrogateescape"), hint or _hint_of(label))
+
+
+def _hint_of(label: str) -> str:
+    """What a fix does, as the end of an error's text."""
+    _, arrow, meant = label.partition(_ARROW)
+    quoted = meant if meant.startswith('"') else f"'{meant}'"
+    return f"did you mean {quoted}?" if arrow else label
 
 
 def _enum_values(field: str) -> set[str]:
@@ -83,61 +136,93 @@ def _enum_values(field: str) -> set[str]:
 
 
 def fix_for(text: str, config: Any, message: str) -> Fix | None:
-    """A fix for what the validator complains about, if there is one to suggest."""
+    """A fix for what the validator or a backend complains about, if there is one to suggest."""
+    cause = _WRAPPING.sub("", message)
     for pattern, mend in _MENDERS:
-        if found := re.search(pattern, message):
+        if match := re.search(pattern, cause):
             mended = pb.ModelConfig()
             mended.CopyFrom(config)
-            label = mend(mended, found)
-            return Fix(label, edit_text(text, mended))
+            label = mend(mended, match)
+            if mended != config:
+                return Fix(label, edit_text(text, mended), _hint_of(label))
     return None
 
 
-def _drop_large(config: Any, found: re.Match[str]) -> str:
-    batching = config.dynamic_batching if found[1] == "dynamic" else config.sequence_batching.oldest
+def _drop_large(config: Any, match: re.Match[str]) -> str:
+    batching = config.dynamic_batching if match[1] == "dynamic" else config.sequence_batching.oldest
     sizes = batching.preferred_batch_size
     sizes[:] = [each for each in sizes if 0 < each <= config.max_batch_size]
     return f"keep preferred sizes from 1 to {config.max_batch_size}"
 
 
-def _default_level(config: Any, found: re.Match[str]) -> str:
+def _default_level(config: Any, match: re.Match[str]) -> str:
     level = (config.dynamic_batching.priority_levels + 1) // 2
     config.dynamic_batching.default_priority_level = level
-    return f"default_priority_level: {level}"
+    return f"set default_priority_level: {level}"
 
 
-def _drop_levels(config: Any, found: re.Match[str]) -> str:
+def _drop_levels(config: Any, match: re.Match[str]) -> str:
     policies = config.dynamic_batching.priority_queue_policy
-    for level in [each for each in policies if not 1 <= each <= int(found[1])]:
+    for level in [each for each in policies if not 1 <= each <= int(match[1])]:
         del policies[level]
-    return f"keep the policies of levels 1 to {found[1]}"
+    return f"keep the policies of levels 1 to {match[1]}"
 
 
-def _ordering_off(config: Any, found: re.Match[str]) -> str:
+def _ordering_off(config: Any, match: re.Match[str]) -> str:
     config.dynamic_batching.preserve_ordering = False
-    return "preserve_ordering: false"
+    return "set preserve_ordering: false"
 
 
-def _not_negative(config: Any, found: re.Match[str]) -> str:
+def _not_negative(config: Any, match: re.Match[str]) -> str:
     config.max_batch_size = 0
-    return "max_batch_size: 0"
+    return "set max_batch_size: 0"
 
 
-def _directory_name(config: Any, found: re.Match[str]) -> str:
-    config.name = found[1]
-    return f'name: "{found[1]}"'
+def _directory_name(config: Any, match: re.Match[str]) -> str:
+    config.name = match[1]
+    return f'set name: "{match[1]}"'
 
 
-def _utilization(config: Any, found: re.Match[str]) -> str:
+def _utilization(config: Any, match: re.Match[str]) -> str:
     config.sequence_batching.direct.minimum_slot_utilization = 1.0
-    return "minimum_slot_utilization: 1.0"
+    return "set minimum_slot_utilization: 1.0"
 
 
-def _no_gpus(config: Any, found: re.Match[str]) -> str:
+def _no_gpus(config: Any, match: re.Match[str]) -> str:
     for group in config.instance_group:
         group.ClearField("gpus")
         group.kind = pb.ModelInstanceGroup.KIND_CPU
-    return "run on the CPU: kind: KIND_CPU"
+    return "set kind: KIND_CPU, or KIND_AUTO to use GPUs where there are some"
+
+
+def _backend(config: Any, match: re.Match[str]) -> str:
+    installed = [entry_point.name for entry_point in entry_points(group=BACKEND_GROUP)]
+    similar = similar_backend(match[1], installed)
+    if not similar:
+        return ""
+    if not config.backend:
+        config.platform = ""
+    config.backend = similar
+    return f"{match[1]}{_ARROW}{similar}"
+
+
+def _variable_dims(config: Any, match: re.Match[str]) -> str:
+    for tensor in _tensors(config, match):
+        for dims in (tensor.dims, tensor.reshape.shape) if tensor.HasField("reshape") else (tensor.dims,):
+            dims[:] = [dim if dim >= 1 else -1 for dim in dims]
+        return f"set dims: {list(tensor.dims)}"
+    return ""
+
+
+def _any_dims(config: Any, match: re.Match[str]) -> str:
+    for tensor in _tensors(config, match):
+        tensor.dims.append(-1)
+    return "set dims, without the batch dimension, such as dims: [ -1 ] for one of any size"
+
+
+def _tensors(config: Any, match: re.Match[str]) -> list[Any]:
+    """The input or output that a complaint names."""
+    return [tensor for tensor in getattr(config, match[1]) if tensor.name == match[2]]
 
 
 _MENDERS: tuple[tuple[str, Callable[[Any, re.Match[str]], str]], ...] = (
@@ -148,5 +233,28 @@ _MENDERS: tuple[tuple[str, Callable[[Any, re.Match[str]], str]], ...] = (
     (r"^'max_batch_size' must be non-negative", _not_negative),
     (r"^unexpected directory name '([^']*)'", _directory_name),
     (r"minimum slot utilization must be in range", _utilization),
+    (r"^unable to find backend library for backend '([^']*)'", _backend),
+    (r"^unexpected platform type '([^']+)'", _backend),
+    (r"^model (input|output) '([^']*)' (?:dimension|reshape dimensions) must be integer", _variable_dims),
+    (r"^model (input|output) '([^']*)' must specify 'dims'", _any_dims),
     (r"^instance group .* (?:specifies one or more GPUs|specifies no GPUs|no GPUs are available|gpu id)", _no_gpus),
 )
+
+#: Where no text can be suggested: what is missing.
+_HINTS: tuple[tuple[str, str], ...] = (
+    (
+        r"^model (?:input|output) '[^']*' must specify 'data_type'",
+        f"add data_type, one of {', '.join(sorted(_enum_values('data_type') - {'TYPE_INVALID'}))}",
+    ),
+    (
+        r"^Invalid model name: Could not determine backend",
+        'add backend, such as backend: "python", or put the model\'s file, such as model.py, into the folder of its '
+        "version",
+    ),
+)
+
+
+def hint_for_rule(message: str) -> str:
+    """The remedy for what the validator complains about, where it is no change of the text that could be suggested."""
+    cause = _WRAPPING.sub("", message)
+    return next((hint for pattern, hint in _HINTS if re.search(pattern, cause)), "")

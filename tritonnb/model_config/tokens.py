@@ -217,6 +217,14 @@ def tokens_before(text: str, line: int, column: int, including: bool = False) ->
             yield token
 
 
+def all_tokens(text: str) -> Iterator[Token]:
+    """The tokens of a text, up to what is none."""
+    tokenizer = Tokenizer(text.encode("utf-8", "surrogateescape"))
+    with contextlib.suppress(ConfigSyntaxError):
+        while (token := tokenizer.next()).kind is not Kind.END:
+            yield token
+
+
 def string_value(literal: str) -> bytes:
     """What a string token says, its quotes and escapes resolved."""
     raw = literal[1:-1].encode("utf-8", "surrogateescape")

@@ -28,6 +28,18 @@ def version_directories(directory: Path) -> list[int]:
     return sorted(versions)
 
 
+def expected_versions(config: Any, directory: Path) -> str:
+    """Which folder is missing where ``version_policy`` selects none of those that are there: the hint of an error."""
+    policy = config.version_policy
+    if policy.WhichOneof("policy_choice") == "latest" and policy.latest.num_versions == 0:
+        return "version_policy selects 0 versions: set num_versions to 1 or more"
+    wanted = policy.specific.versions[0] if policy.specific.versions else 1
+    names = sorted(entry.name for entry in directory.iterdir() if entry.is_dir() and entry.name not in _OTHER)
+    file = config.default_model_filename
+    content = f" with the file '{file}'" if file else ""
+    return f"expected the folder '{directory / str(wanted)}'{content}, got the folders {names}"
+
+
 def select_versions(config: Any, present: Sequence[int]) -> list[int]:
     """The versions that ``version_policy`` serves, ascending.
 

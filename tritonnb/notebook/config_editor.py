@@ -294,7 +294,7 @@ class ConfigEditor(KeepsLastState, anywidget.AnyWidget):
             config.text = text
             done = config.apply()
         except TritonError as error:
-            self._failure = text, str(error)
+            self._failure = text, error.message
             self.report = self._report(self.text)
             raise
         finally:

@@ -17,7 +17,8 @@ from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
 from IPython.display import display
 
 from tritonnb.core.errors import TritonError
-from tritonnb.model_config.diagnose import Problem, diagnose
+from tritonnb.core.problems import Problem
+from tritonnb.model_config.diagnose import diagnose, problem_of
 from tritonnb.model_config.write import write_text
 from tritonnb.server import Server
 from tritonnb.serving import serve
@@ -83,14 +84,19 @@ class TritonMagics(Magics):
         options = parser.read(line)
         server = self._server()
         config = server[options.model].config
-        found = diagnose(cell, lambda wanted: server.run(server.engine.check(options.model, wanted)))
-        for problem in found.problems:
+        diagnosis = diagnose(cell, lambda wanted: server.run(server.engine.check(options.model, wanted)))
+        for problem in diagnosis.problems:
             raise UsageError(_excerpt(cell, problem))
         file = server.call(server.engine.config_path, options.model) if options.save else None
         if options.save and file is None:
             raise UsageError(f"model '{options.model}' comes from no repository: there is no file to save to")
         config.text = cell
-        done = config.apply()
+        try:
+            done = config.apply()
+        except TritonError as error:
+            assert diagnosis.parsed is not None  # it has no problems
+            problem = problem_of(error.message.rstrip("\n"), cell, diagnosis.parsed, error.hint)
+            raise UsageError(_excerpt(cell, problem)) from None
         if file is not None:
             write_text(file, cell)
         print(f"{options.model}: {_DONE[done]}{f'; saved to {file}' if file is not None else ''}")
@@ -118,7 +124,7 @@ class TritonMagics(Magics):
         try:
             model = server.load(options.model)
         except TritonError as error:
-            raise UsageError(str(error)) from error
+            raise UsageError(str(error)) from None
         display(model)
 
     @property
@@ -135,8 +141,6 @@ class TritonMagics(Magics):
 
 def _excerpt(text: str, problem: Problem) -> str:
     """A complaint with the line that it is about."""
-    if not problem.line:
-        return problem.message
-    line = text.split("\n")[problem.line - 1]
-    fix = f"\nfix: {problem.fix.label}" if problem.fix is not None else ""
-    return f"{problem.message}\n  {line}\n  {' ' * (problem.column - 1)}^{fix}"
+    remedy = f"fix: {problem.fix.label}" if problem.fix is not None else problem.hint
+    place = [f"  {text.split(chr(10))[problem.line - 1]}", f"  {' ' * (problem.column - 1)}^"] if problem.line else []
+    return "\n".join([problem.message, *place, *([remedy] if remedy else [])])

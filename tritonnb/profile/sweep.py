@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.model_config.diagnose import Explained
 from tritonnb.model_config.edits import edited
 from tritonnb.model_config.validate import validate
 from tritonnb.profile import trial
@@ -158,7 +159,8 @@ def _grid(model: ModelHandle, fields: dict[str, Any]) -> list[tuple[dict[str, An
     running = edited(model.served.config, {})
     grid = [({}, running), *((edits, edited(running, edits)) for edits in combined)]
     for _, config in grid:
-        validate(config)
+        with Explained(config):
+            validate(config)
     return grid
 
 

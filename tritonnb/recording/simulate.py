@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import os
-
-from tritonclient.grpc import model_config_pb2 as pb
-
+from tritonnb.model_config.read import AnyConfig, read_config
+from tritonnb.model_config.validate import check_scheduling
 from tritonnb.recording.recording import Recording
 from tritonnb.simulation.arrivals import Arrivals
-from tritonnb.simulation.run import read_config, run
+from tritonnb.simulation.run import run
 from tritonnb.simulation.service import Service
 
 
-def simulate(
-    config: pb.ModelConfig | str | os.PathLike[str], arrivals: Arrivals, service: Service, *, seed: int = 0
-) -> Recording:
+def simulate(config: AnyConfig, arrivals: Arrivals, service: Service, *, seed: int = 0) -> Recording:
     """Run a workload against a configuration in virtual time.
 
     The scheduler objects are those that serve; only the clock and the instances are imitated.
 
     Parameters
     ----------
-    config : ModelConfig, str or path
-        A configuration, its text, or the path of a *config.pbtxt*. ``instance_group`` gives the
-        number of instances.
+    config : ModelConfig, str, path or dict
+        A configuration as a message, the text of a *config.pbtxt*, JSON or a dict as Triton's config endpoint gives
+        it, or the path of a file. ``instance_group`` gives the number of instances.
     arrivals : iterable of Arrival or of (time in µs, rows), or ClosedLoop
         `Recording.arrivals` gives those of a live server.
     service : Service
@@ -53,6 +49,6 @@ def simulate(
     >>> [batch.size for batch in simulate(config, arrivals, fixed(50)).batches]
     [8, 8]
     """
-    message = read_config(config)
+    message = read_config(config, check=check_scheduling)
     events = run(message, arrivals, service, seed)
     return Recording(events, {message.name: message})

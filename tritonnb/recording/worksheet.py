@@ -15,11 +15,12 @@ from functools import cached_property
 from itertools import pairwise
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.model_config.read import config_text, read_config
+from tritonnb.model_config.validate import check_scheduling
 from tritonnb.recording.batches import Batch
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.simulate import simulate
 from tritonnb.simulation.arrivals import Arrival
-from tritonnb.simulation.run import read_config
 from tritonnb.simulation.service import fixed
 
 #: An answer: batches in order, each as ``"AB"``, ``"A1 B1"`` or a list of names; or all of them as words or lines.
@@ -103,7 +104,7 @@ class Worksheet:
     Attributes
     ----------
     config : str
-        *config.pbtxt*.
+        *config.pbtxt*; given in any form that `simulate` takes, and checked at once.
     arrivals : sequence of Arrival
         In order of time. Requests are called A, B, C, …; those of sequences A1, A2, B1, …
     execution_ms : float
@@ -113,6 +114,9 @@ class Worksheet:
     config: str
     arrivals: Sequence[Arrival]
     execution_ms: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "config", config_text(self.config, check=check_scheduling))
 
     def check(self, answer: Answer) -> Mark:
         """Mark an answer.

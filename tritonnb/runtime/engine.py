@@ -104,7 +104,7 @@ class Engine:
         except InvalidArgumentError as error:
             if self.options.exit_on_error is not False:
                 raise
-            logger.error("error: creating server: %s - %s", error.status.label, error)
+            logger.error("error: creating server: %s - %s", error.status.label, error.message)
             return
         everything = self.options.model_control_mode != "explicit" or "*" in self.options.load_models
         names = self._repository.directories.names() if everything else list(self.options.load_models)

@@ -13,6 +13,7 @@ import time
 
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.events import ModelStateChanged
+from tritonnb.runtime.load_log import log_load_error
 from tritonnb.runtime.loading import ModelLoader, ModelSource
 from tritonnb.runtime.model_table import Model, ModelTable, State, Version
 from tritonnb.runtime.served import Served
@@ -70,7 +71,7 @@ class ModelLifecycle:
             try:
                 return await self._loader.create(source, version)
             except TritonError as error:
-                logger.error("failed to load '%s' version %d, trying again: %s", source.name, version, error)
+                logger.error("failed to load '%s' version %d, trying again: %s", source.name, version, error.message)
         return await self._loader.create(source, version)
 
     def _load_failed(self, model: Model, name: str, source: ModelSource, failed: dict[int, BaseException]) -> None:
@@ -86,10 +87,15 @@ class ModelLifecycle:
                 model.versions[version] = Version(State.UNAVAILABLE, text)
                 self._changed(name, version, State.UNAVAILABLE, text)
             if error is not None:
-                logger.error("failed to load '%s' version %d: %s", name, version, text)
+                log_load_error(logger, "failed to load '%s' version %d: %s", name, version, text)
                 pieces.append(f"version {version} is at UNAVAILABLE state: {text};")
         model.failure = "".join(pieces)
-        raise InvalidArgumentError(f"load failed for model '{name}': {model.failure}\n")
+        causes = [error for error in failed.values() if isinstance(error, TritonError)]
+        raise InvalidArgumentError(
+            f"load failed for model '{name}': {model.failure}\n",
+            hint=next((error.hint for error in causes if error.hint), ""),
+            problems=dict.fromkeys(problem for error in causes for problem in error.problems),
+        )
 
     def _swap(self, model: Model, source: ModelSource, made: dict[int, Served]) -> None:
         replaced = {v: each for v, each in model.versions.items() if each.served is not None}

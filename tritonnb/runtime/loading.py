@@ -19,7 +19,8 @@ from typing import Any, TypeVar
 
 from tritonnb.backends.contract import Backend, BackendModel, InstanceSpec, ModelContext
 from tritonnb.backends.registry import BackendRegistry
-from tritonnb.core.errors import InternalError, NotFoundError, TritonError
+from tritonnb.core.errors import InternalError, NotFoundError, TritonError, message_of
+from tritonnb.model_config.diagnose import Explained
 from tritonnb.model_config.identity import ENSEMBLE, check_runtime
 from tritonnb.model_config.load import finish_config, with_instances
 from tritonnb.model_config.model_files import check_initial_states
@@ -28,6 +29,7 @@ from tritonnb.runtime.devices import cuda_devices
 from tritonnb.runtime.facilities import Facilities
 from tritonnb.runtime.instance import Instance
 from tritonnb.runtime.instance_pool import instance_specs
+from tritonnb.runtime.load_log import log_load_error
 from tritonnb.runtime.loop import in_thread
 from tritonnb.runtime.options import EngineOptions
 from tritonnb.runtime.served import Served
@@ -61,6 +63,8 @@ class ModelSource:
         Keeps a directory that exists only for this source.
     is_config_given : bool
         False where there is no *config.pbtxt*, so that the backend must tell everything.
+    config_text : str or None
+        The text of the *config.pbtxt*, if the configuration comes from one.
     """
 
     name: str
@@ -70,6 +74,7 @@ class ModelSource:
     backend: Backend | None = None
     holder: object = None
     is_config_given: bool = True
+    config_text: str | None = None
 
 
 class ModelLoader:
@@ -88,9 +93,9 @@ class ModelLoader:
         Raises
         ------
         TritonError
-            Whatever was wrong; nothing is left behind.
+            Whatever was wrong, with the problem of the configuration if it is one; nothing is left behind.
         """
-        with _AsTritonError():
+        with Explained(source.config, source.config_text), _AsTritonError():
             return await self._create(source, version)
 
     async def _create(self, source: ModelSource, version: int) -> Served:
@@ -148,7 +153,7 @@ class ModelLoader:
                 if isinstance(outcome, Instance):
                     instances.append(outcome)
                 else:
-                    logger.error("ERROR: Failed to create instance: %s", outcome)
+                    log_load_error(logger, "ERROR: Failed to create instance: %s", message_of(outcome))
                     errors.append(outcome)
         return errors
 
@@ -210,7 +215,11 @@ class ModelLoader:
         with _AsTritonError():
             completed = backend.auto_complete(context) if self._options.auto_complete_config else None
         if completed is None and not source.is_config_given:
-            raise NotFoundError(f"model configuration is not provided for model '{source.name}'")
+            raise NotFoundError(
+                f"model configuration is not provided for model '{source.name}'",
+                hint=f"write {source.directory / 'config.pbtxt'} with the inputs and outputs, which backend "
+                f"'{source.config.backend}' cannot tell from the model's file",
+            )
         return backend, context, config if completed is None else completed
 
     def _create_backend_model(self, source: ModelSource, version: int) -> tuple[ModelContext, BackendModel]:

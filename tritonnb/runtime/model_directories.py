@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from tritonnb.core.errors import InternalError, TritonError
+from tritonnb.core.similar import hint_of_similar
 from tritonnb.model_config.json_config import COMPLAINT, parse_json
 from tritonnb.model_config.load import ConfigError, load_config
 from tritonnb.model_config.versions import select_versions, version_directories
@@ -82,8 +83,17 @@ class ModelDirectories:
         """
         found = self._directories(name)
         if len(found) != 1:
-            raise ConfigError.not_polled(name, ambiguous=bool(found))
+            raise ConfigError.not_polled(name, ambiguous=bool(found), hint=self._hint(name, found))
         return found[0]
+
+    def _hint(self, name: str, found: Sequence[Path]) -> str:
+        """What to do where a model is in no repository, or in several."""
+        if found:
+            return f"keep one of {', '.join(map(str, found))}"
+        if not self._options.model_repositories:
+            return "the server has no model repository"
+        places = ", ".join(map(str, self._options.model_repositories))
+        return hint_of_similar(name, self.counts()) or f"expected the folder '{name}' in {places}"
 
     def step_names(self, name: str) -> list[str]:
         """The models of an ensemble's steps; none where there is no such ensemble."""
@@ -102,7 +112,7 @@ class ModelDirectories:
         try:
             parse_json(override or "{}")
         except TritonError as error:
-            raise ConfigError(name, error.message.removeprefix(COMPLAINT)) from error
+            raise ConfigError(name, error.message.removeprefix(COMPLAINT), hint=error.hint) from error
         holder = tempfile.TemporaryDirectory(prefix="tritonnb-")
         directory = Path(holder.name) / name
         directory.mkdir()
@@ -137,7 +147,15 @@ class ModelDirectories:
             auto_complete=self._options.auto_complete_config,
         )
         versions = tuple(select_versions(loaded.config, version_directories(directory)))
-        return ModelSource(name, directory, loaded.config, versions, holder=holder, is_config_given=loaded.is_given)
+        return ModelSource(
+            name,
+            directory,
+            loaded.config,
+            versions,
+            holder=holder,
+            is_config_given=loaded.is_given,
+            config_text=loaded.text,
+        )
 
 
 def _models_in(repository: Path) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import Any
 from google.protobuf import json_format
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.model_config.diagnose import Explained
 from tritonnb.model_config.diff import effect_of, replaced, with_scheduling_of
 from tritonnb.model_config.load import ConfigError, config_path
 from tritonnb.model_config.normalize import normalize
@@ -64,7 +65,9 @@ class Reconfiguration:
         TritonError
             If the configuration is refused, or there is no such model.
         """
-        return await self._finished(name, await self._wanted(name, config))
+        wanted = await self._wanted(name, config)
+        with Explained(config):
+            return await self._finished(name, wanted)
 
     async def apply(self, name: str, config: Any) -> str:
         """Let a model run under a configuration: in place where only its scheduling changes.
@@ -80,7 +83,8 @@ class Reconfiguration:
             If the configuration is refused; the model goes on as it was.
         """
         wanted = await self._wanted(name, config)
-        finished = await self._finished(name, wanted)
+        with Explained(config):
+            finished = await self._finished(name, wanted)
         is_new = self._source(name) is None
         effect = "loaded" if is_new else effect_of(self._table.get(name).config, finished)
         if effect == "in place":
@@ -103,7 +107,7 @@ class Reconfiguration:
                 directories.read_directory, name, directory, override, holder
             )
         except ConfigError as error:
-            raise InvalidArgumentError(error.cause) from error
+            raise InvalidArgumentError(error.cause, hint=error.hint, problems=error.problems) from error
 
     async def _finished(self, name: str, wanted: ModelSource) -> Any:
         """The configuration that a model would run under, as far as that is known without loading it."""

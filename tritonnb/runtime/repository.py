@@ -19,10 +19,12 @@ from tritonnb.model_config.identity import ENSEMBLE
 from tritonnb.model_config.json_config import parse_json
 from tritonnb.model_config.load import ConfigError
 from tritonnb.model_config.normalize import normalize
+from tritonnb.model_config.versions import expected_versions
 from tritonnb.runtime import in_place
 from tritonnb.runtime.facilities import Facilities
 from tritonnb.runtime.finishing import finish
 from tritonnb.runtime.lifecycle import ModelLifecycle
+from tritonnb.runtime.load_log import log_load_error
 from tritonnb.runtime.loading import ModelLoader, ModelSource
 from tritonnb.runtime.model_directories import ModelDirectories
 from tritonnb.runtime.model_table import Model, ModelTable
@@ -79,6 +81,14 @@ class ModelRepository:
         InvalidArgumentError
             If a version could not be created, or an ensemble's steps are at fault.
         """
+        try:
+            await self._load(name, override, files, anew)
+        except TritonError as error:
+            if error.hint:
+                logger.info("model '%s': %s", name, error.hint)
+            raise
+
+    async def _load(self, name: str, override: str | None, files: Mapping[str, bytes] | None, anew: bool) -> None:
         model = self.table.entry(name)
         model.explicit = True
         if model.source is not None and model.source.backend is not None:
@@ -119,7 +129,7 @@ class ModelRepository:
                 if files != self.table.entry(name).tried:
                     await self.load(name)
             except TritonError as error:
-                logger.error("failed to poll model '%s': %s", name, error)
+                logger.error("failed to poll model '%s': %s", name, error.message)
 
     async def _load_from_files(
         self, model: Model, name: str, override: str | None, files: Mapping[str, bytes] | None
@@ -128,7 +138,7 @@ class ModelRepository:
             source = await self.loader.in_thread(self.directories.read, name, override, files)
         except ConfigError as error:
             for line in error.log_lines:
-                logger.error(line)
+                log_load_error(logger, "%s", line)
             model.poll_failure = error.cause
             raise
         model.poll_failure = ""
@@ -195,7 +205,7 @@ class ModelRepository:
                 model.tried = files
                 await self._load_from_files(model, name, None, None)
         except TritonError as error:
-            logger.error("failed to load '%s' as part of an ensemble: %s", name, error)
+            logger.error("failed to load '%s' as part of an ensemble: %s", name, error.message)
 
     async def _load_versions(self, model: Model, source: ModelSource) -> None:
         async with model.lock:
@@ -222,14 +232,17 @@ class ModelRepository:
 
     def _refuse_ensemble(self, model: Model, name: str, error: TritonError) -> None:
         model.is_valid, model.failure = False, error.message
-        logger.error("%s: %s", error.status.label, error.message)
+        log_load_error(logger, "%s: %s", error.status.label, error.message)
         raise InvalidArgumentError(f"load failed for model '{name}': {error.message}\n") from error
 
     def _require_versions(self, model: Model, source: ModelSource) -> None:
         if not source.versions:
             model.failure = f"at least one version must be available under the version policy of model '{source.name}'"
-            logger.error("failed to load model '%s': %s", source.name, model.failure)
-            raise InvalidArgumentError(f"load failed for model '{source.name}': {model.failure}\n")
+            log_load_error(logger, "failed to load model '%s': %s", source.name, model.failure)
+            raise InvalidArgumentError(
+                f"load failed for model '{source.name}': {model.failure}\n",
+                hint=expected_versions(source.config, source.directory),
+            )
 
     # --- unloading ----------------------------------------------------------------------------
 
@@ -291,7 +304,7 @@ class ModelRepository:
             try:
                 await self._load_versions(model, model.ensemble)
             except TritonError as error:
-                logger.error("ensemble '%s' does not go with '%s' as it is now: %s", name, part, error)
+                logger.error("ensemble '%s' does not go with '%s' as it is now: %s", name, part, error.message)
                 async with model.lock:
                     self._lifecycle.retire_all(name, model)
                 await self._unfollow(name)

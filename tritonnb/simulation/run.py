@@ -13,14 +13,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from operator import attrgetter
-from pathlib import Path
 
 from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.events import BatchExecuted, BatchSent, Event, RequestCancelled, unpack
 from tritonnb.core.messages import SEQUENCE_END, SEQUENCE_START
-from tritonnb.model_config.parse import parse_text
+from tritonnb.model_config.diagnose import Explained
 from tritonnb.model_config.validate import check_scheduling
 from tritonnb.scheduling import decision_events
 from tritonnb.scheduling.decisions import Execute
@@ -84,7 +83,8 @@ def run(config: pb.ModelConfig, arrivals: Arrivals, service: Service, seed: int)
         If an arrival is none, or has more rows than a batch may have; if the configuration breaks a rule of
         its scheduler, or is an ensemble's; or if the service model gives no time.
     """
-    check_scheduling(config)
+    with Explained(config):
+        check_scheduling(config)
     if config.HasField("ensemble_scheduling"):
         raise InvalidArgumentError(f"model '{config.name}' is an ensemble, which runs nothing itself: try its steps")
     if not callable(service):
@@ -101,34 +101,6 @@ def run(config: pb.ModelConfig, arrivals: Arrivals, service: Service, seed: int)
 def instance_count(config: pb.ModelConfig) -> int:
     """How many instances a configuration asks for."""
     return sum(max(1, each.count) * max(1, len(each.gpus)) for each in config.instance_group) or 1
-
-
-def read_config(config: pb.ModelConfig | str | os.PathLike[str]) -> pb.ModelConfig:
-    """A configuration, with a name, from itself, its text, or the path of a *config.pbtxt*.
-
-    Raises
-    ------
-    InvalidArgumentError
-        If it is none of these, or the file cannot be read.
-    """
-    found = pb.ModelConfig()
-    found.CopyFrom(config if isinstance(config, pb.ModelConfig) else parse_text(_text(config)).config)
-    found.name = found.name or "simulated"
-    return found
-
-
-def _text(config: str | os.PathLike[str]) -> str:
-    if not isinstance(config, (str, os.PathLike)):
-        raise InvalidArgumentError(
-            f"a configuration is a ModelConfig, its text or the path of its file, got {config!r}"
-        )
-    path = Path(config)
-    if isinstance(config, str) and (set(config) & set("{}\n") or path.suffix != ".pbtxt"):
-        return config
-    try:
-        return path.read_text("utf-8")
-    except OSError as error:
-        raise InvalidArgumentError(f"the configuration '{path}' cannot be read: {error.strerror}") from None
 
 
 def _service_ns(service: Service, rows: int) -> int:

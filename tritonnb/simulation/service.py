@@ -82,25 +82,42 @@ def measured(stats: Mapping[str, Any]) -> Service:
     Parameters
     ----------
     stats : mapping
-        ``server["name"].stats()``.
+        ``server["name"].stats()``, or what a client of any Triton gets: an entry of ``model_stats`` or the whole
+        answer if it has one entry, over HTTP or over gRPC with ``as_json=True`` (where integers are strings, and
+        zeros are left out).
 
     Raises
     ------
     InvalidArgumentError
-        If nothing was executed, so that no time is known.
+        If nothing was executed, so that no time is known, or it is not the statistics of one model.
+
+    Examples
+    --------
+    >>> parts = {part: {"count": "2", "ns": "6000000"} for part in ("compute_input", "compute_infer", "compute_output")}
+    >>> measured({"model_stats": [{"name": "m", "batch_stats": [{"batch_size": "4", **parts}]}]})(4)
+    9000000
     """
-    if not stats.get("batch_stats"):
+    entry = _entry_of_one_model(stats)
+    if not entry.get("batch_stats"):
         raise InvalidArgumentError("these statistics know of no execution, so no service time is known")
-    return table(
-        {
-            entry["batch_size"]: sum(
-                entry[part]["ns"] / entry[part]["count"]
-                for part in ("compute_input", "compute_infer", "compute_output")
-            )
-            / 1e6
-            for entry in stats["batch_stats"]
-        }
-    )
+    return table({int(batch["batch_size"]): _mean_compute_ms(batch) for batch in entry["batch_stats"]})
+
+
+def _entry_of_one_model(stats: Mapping[str, Any]) -> Mapping[str, Any]:
+    if not isinstance(stats, Mapping):
+        raise InvalidArgumentError(f"statistics expected a dict with 'batch_stats', got {type(stats).__name__}")
+    if "model_stats" not in stats:
+        return stats
+    entries: list[Mapping[str, Any]] = stats["model_stats"]
+    if len(entries) != 1:
+        names = ", ".join(f"'{entry.get('name')}'" for entry in entries) or "none"
+        raise InvalidArgumentError(f"statistics expected one model in 'model_stats', got {names}: give one entry")
+    return entries[0]
+
+
+def _mean_compute_ms(batch: Mapping[str, Any]) -> float:
+    parts = [batch.get(part, {}) for part in ("compute_input", "compute_infer", "compute_output")]
+    return sum(int(part.get("ns", 0)) / max(int(part.get("count", 0)), 1) for part in parts) / 1e6
 
 
 @dataclass(frozen=True)

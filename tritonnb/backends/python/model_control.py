@@ -35,7 +35,7 @@ def load_model(model_name: str | bytes, config: str = "", files: Mapping[str, by
     try:
         _server().load_model(as_text(model_name), parameters)
     except TritonError as error:
-        raise _failed("load model", str(error)) from error
+        raise _failed("load model", error.message) from error
 
 
 def unload_model(model_name: str | bytes, unload_dependents: bool = False) -> None:
@@ -49,7 +49,7 @@ def unload_model(model_name: str | bytes, unload_dependents: bool = False) -> No
     try:
         _server().unload_model(as_text(model_name), unload_dependents)
     except TritonError as error:
-        raise _failed("unload model", str(error)) from error
+        raise _failed("unload model", error.message) from error
 
 
 def is_model_ready(model_name: str | bytes, model_version: str = "") -> bool:
