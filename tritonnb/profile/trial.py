@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from concurrent import futures
 from dataclasses import dataclass, replace
 from threading import Event
 from typing import TYPE_CHECKING, Any
@@ -15,8 +16,9 @@ from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.profile.constraint import Constraint, measure
-from tritonnb.profile.load import Load, load
+from tritonnb.profile.load import load
 from tritonnb.profile.result import LoadResult
+from tritonnb.profile.running_load import Load
 from tritonnb.profile.workload import Clients, OpenLoop
 from tritonnb.recording.recording import Recording
 from tritonnb.simulation.arrivals import Arrivals, ClosedLoop
@@ -175,13 +177,11 @@ def finished(traffic: Load, stopping: Event) -> LoadResult:
     Stopped
         If nobody wants to know any more.
     """
-    while True:
-        try:
-            return traffic.wait(_LOOK_S)
-        except TimeoutError:
-            if stopping.is_set():
-                traffic.stop()
-                raise Stopped from None
+    while not futures.wait([traffic.finished], _LOOK_S).done:
+        if stopping.is_set():
+            traffic.stop()
+            raise Stopped
+    return traffic.finished.result()
 
 
 def apply(model: ModelHandle, config: pb.ModelConfig) -> str:
