@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
+
+from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
 from tritonnb.profile.over_grpc import OverGrpc
@@ -46,7 +48,7 @@ def find_model(
             raise InvalidArgumentError(f"over='process' contradicts '{model}': expected a model of this process")
         return RemoteModel.parse(model, name, over)
     if hasattr(model, "engine"):
-        return _of_server(model, name)
+        return _of_server(cast("Server", model), name)
     if not hasattr(model, "served"):
         raise InvalidArgumentError(
             f"expected a model, as server['NAME'] or http://HOST:PORT/v2/models/NAME, got {type(model).__name__}"
@@ -76,6 +78,11 @@ def remote_model(model: ModelHandle, over: str | None) -> RemoteModel:
     elif not server.url:
         raise UnavailableError("the server has no HTTP endpoint")
     return RemoteModel(over or "http", authority, "", model.name, model.version)
+
+
+def config_of(model: ModelHandle | RemoteModel) -> pb.ModelConfig:
+    """The configuration that the model runs with."""
+    return model.config() if isinstance(model, RemoteModel) else model.served.config
 
 
 def _of_server(server: Server, name: str | None) -> ModelHandle:

@@ -155,7 +155,7 @@ class RemoteModel:
             raise InvalidArgumentError(
                 f"{server} does not say which model is meant: expected {server}/v2/models/NAME; ready there: {listed}"
             )
-        return names[0]
+        return str(names[0])
 
     def _ask(self, path: str, body: dict[str, Any] | None = None) -> Any:
         """The JSON of an HTTP response: of a GET, or of a POST if there is a body."""
