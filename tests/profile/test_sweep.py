@@ -253,6 +253,37 @@ def test_the_best_can_be_exported_and_served_again(tmp_path: Path):
         assert server["add_sub"](INPUT0=x, INPUT1=x)["OUTPUT0"].tolist() == [[2, 4, 6, 8]]
 
 
+@pytest.mark.parametrize(
+    ("traffic", "url", "options"),
+    [
+        ({"clients": 8, "size": 2}, "localhost:8000", "-i http -b 2 --concurrency-range=8 --request-count=400"),
+        (
+            {"rate": 20, "arrivals": "constant"},
+            "grpc://host:8001",
+            "-i grpc -b 1 --request-rate-range=20 --request-distribution=constant --request-count=400",
+        ),
+        ({"arrivals": tnb.ClosedLoop(3, 9, size=2)}, "localhost:8000", "-b 2 --concurrency-range=3 --request-count=9 "),
+        ({"rate": 20, "shapes": {"X": [2]}}, "localhost:8000", "--request-distribution=poisson"),
+        ({"rate": 20, "shapes": {"X": [2]}}, "localhost:8000", "--shape=X:2"),
+    ],
+)
+def test_the_traffic_can_be_sent_by_perf_analyzer(server: Server, traffic: dict, url: str, options: str):
+    command = tnb.sweep(server["held"], count=[1], **traffic, **FLAT).wait().perf_analyzer(url)
+    assert command.startswith(f"perf_analyzer -m held -u {url.removeprefix('grpc://')} ")
+    assert options in command
+
+
+def test_the_rate_that_was_found_is_the_rate_of_perf_analyzer(server: Server):
+    found = tnb.sweep(server["held"], max_batch_size=[4], constraint="p99 < 100 ms", **FLAT).wait()
+    assert f"--request-rate-range={found.best.rate:g} --request-distribution=poisson" in found.perf_analyzer()
+
+
+def test_traffic_without_an_option_of_perf_analyzer_is_named(server: Server):
+    found = tnb.sweep(server["held"], count=[1], arrivals=[(0, 1), (9, 2)], **FLAT).wait()
+    with pytest.raises(tnb.TritonError, match="perf_analyzer expected clients=, or constant or poisson arrivals"):
+        found.perf_analyzer()
+
+
 def test_a_function_has_no_files_to_export(server: Server, tmp_path: Path):
     with pytest.raises(tnb.TritonError, match="'held' is a Python function of this process"):
         tnb.sweep(server["held"], count=[1], clients=1, **FLAT).wait().export(tmp_path)

@@ -167,7 +167,10 @@ def sweep(
     def result(repeated: list[Trial], trials: list[Trial], plan: Plan) -> SweepResult:
         ranked = sorted(trials, key=rank_by(by_rate))
         noise = noise_of(repeated, by_rate)
-        return SweepResult(swept, repeated[0], ranked, bound, by_rate, searching, plan.most, noise, plan.service_times)
+        sent = traffic | {"inputs": inputs, "shapes": shapes}
+        return SweepResult(
+            swept, repeated[0], ranked, bound, by_rate, searching, plan.most, noise, plan.service_times, sent
+        )
 
     restore = partial(trial.apply, swept, running) if live and not isinstance(swept, RemoteModel) else None
     return Sweep(grid, begin, result, restore)

@@ -17,6 +17,7 @@ from tritonnb.model_config.edits import edited
 from tritonnb.profile import trial
 from tritonnb.profile.constraint import Constraint
 from tritonnb.profile.export import export
+from tritonnb.profile.perf_analyzer import perf_analyzer_command
 from tritonnb.profile.remote import RemoteModel
 from tritonnb.profile.trial import Trial
 from tritonnb.simulation.run import instance_count
@@ -52,6 +53,8 @@ class SweepResult:
         measurements. What is better by less is not better.
     service_times : dict of int to float
         Milliseconds by batch size, as measured; empty where a service model was given, and live.
+    traffic : dict
+        What every configuration met, as arguments of `load`.
     """
 
     model: ModelHandle | RemoteModel
@@ -63,6 +66,7 @@ class SweepResult:
     most: float
     noise: float
     service_times: dict[int, float]
+    traffic: dict[str, Any]
 
     @property
     def best(self) -> Trial:
@@ -115,6 +119,22 @@ class SweepResult:
             If the model is not one of this process, whose files are known.
         """
         return export(self._model_of_this_process("export"), self.best.config, repository)
+
+    def perf_analyzer(self, url: str = "localhost:8000") -> str:
+        """The same traffic as a command of Triton's Perf Analyzer, to check what was found on another server.
+
+        Parameters
+        ----------
+        url : str, optional
+            ``HOST:PORT`` of its HTTP endpoint, or ``grpc://HOST:PORT``.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If Perf Analyzer has no option for such traffic.
+        """
+        rate = self.traffic.get("rate") or self.best.rate
+        return perf_analyzer_command(self.model.name, self.traffic, rate, url)
 
     def _model_of_this_process(self, what: str) -> ModelHandle:
         if isinstance(self.model, RemoteModel):
