@@ -30,8 +30,9 @@ from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.http.endpoint import HttpOptions
 from tritonnb.endpoints.metrics.families import MetricsOptions
 from tritonnb.nesting import allow_nested
-from tritonnb.profile.load import Load, load
+from tritonnb.profile.load import load
 from tritonnb.profile.result import LoadResult
+from tritonnb.profile.running_load import Load
 from tritonnb.profile.service_times import service_times
 from tritonnb.profile.sweep import Sweep, sweep
 from tritonnb.profile.sweep_result import SweepResult

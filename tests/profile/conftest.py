@@ -41,7 +41,7 @@ def gate() -> Gate:
 @pytest.fixture
 def server(gate: Gate) -> Iterator[Server]:
     options = {"model_control_mode": "explicit", "load_models": ["accumulate"]}
-    with Server(MODELS, port=0, **options) as server:
+    with Server(MODELS, port=0, grpc_port=0, **options) as server:
 
         @server.model(max_batch_size=8, dynamic_batching={})
         def held(X: tnb.FP32[2]) -> tnb.FP32[2]:

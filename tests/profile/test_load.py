@@ -17,13 +17,14 @@ from matplotlib.figure import Figure
 
 import tritonnb as tnb
 from tests.profile.conftest import MODELS, Gate
-from tritonnb.core.errors import InvalidArgumentError, UnavailableError
-from tritonnb.profile.load import Load
+from tritonnb.profile.over_http import OverHttp
+from tritonnb.profile.remote import RemoteModel
 from tritonnb.profile.result import INTENDED
-from tritonnb.profile.targets import OverHttp, Shot
+from tritonnb.profile.running_load import Load
+from tritonnb.profile.targets import Shot
 from tritonnb.server import Server
 
-WAYS = ["process", "http"]
+WAYS = ["process", "http", "grpc"]
 
 
 @pytest.mark.parametrize("over", WAYS)
@@ -110,7 +111,9 @@ def test_an_ensemble_with_a_stateful_step_gets_sequences_too(tmp_path: Path, mod
     for name, step in (("inner", ("accumulate", -1)), ("outer", ("inner", 1))):
         (tmp_path / name / "1").mkdir(parents=True)
         (tmp_path / name / "config.pbtxt").write_text(ENSEMBLE % step)
-    with Server([tmp_path, MODELS], port=0, model_control_mode="explicit", load_models=["outer"]) as server:
+    with Server(
+        [tmp_path, MODELS], port=0, grpc_port=0, model_control_mode="explicit", load_models=["outer"]
+    ) as server:
         result = tnb.load(server[model], clients=2, requests=40, over=over).wait(60)
     assert result.errors == {}
     assert result.recording is not None
@@ -140,7 +143,7 @@ def test_the_handle_counts_while_it_runs_and_stops_when_told(server: Server, gat
 
 
 def test_traffic_without_an_end_keeps_its_newest_answers(server: Server, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("tritonnb.profile.load._KEPT", 10)
+    monkeypatch.setattr("tritonnb.profile.running_load._KEPT", 10)
     load = tnb.load(server["held"], clients=2)
     while load.answered < 50:
         server.call(int)
@@ -208,7 +211,8 @@ def test_an_interrupt_while_waiting_stops_the_traffic_and_keeps_the_results(serv
 def test_a_wait_may_have_an_end(server: Server, gate: Gate):
     gate.close()
     load = tnb.load(server["held"], rate=500, requests=1)
-    with pytest.raises(TimeoutError):
+    gate.begun.wait(60)
+    with pytest.raises(TimeoutError, match=r"not over after 0 s.*load of 'held', open loop.*1 sent.*1 in flight"):
         load.wait(0)
     gate.open()
     assert load.wait(60).requests == 1
@@ -250,7 +254,7 @@ def test_a_client_that_gives_up_cancels_its_request(server: Server, over: str):
 
 
 def test_a_request_that_is_given_up_before_it_has_left_is_answered(server: Server):
-    target = OverHttp(f"{server.url}/v2/models/held")
+    target = OverHttp(RemoteModel.parse(f"{server.url}/v2/models/held"))
     busy, answers = threading.Event(), SimpleQueue[str]()
     inputs = {"X": np.ones((1, 2), np.float32)}
     shot = Shot(tnb.Arrival(0), inputs, 0, 0, lambda shot, time_ns, error: answers.put(error))
@@ -262,22 +266,40 @@ def test_a_request_that_is_given_up_before_it_has_left_is_answered(server: Serve
     target.close()
 
 
-def test_any_server_of_the_protocol_can_be_loaded_by_url(server: Server):
-    result = tnb.load(f"{server.url}/v2/models/held", clients=2, requests=10).wait(60)
-    assert (result.summary()["requests"], result.recording) == (10, None)
+@pytest.mark.parametrize(
+    "asked", [{"clients": 2, "duration": 0.05}, {"clients": 2, "requests": 9}, {"rate": 500, "requests": 9}]
+)
+@pytest.mark.parametrize("over", WAYS)
+def test_a_server_that_stops_answering_does_not_hold_up_the_load(server: Server, gate: Gate, over: str, asked: dict):
+    gate.close()
+    load = tnb.load(server["held"], over=over, grace=0.2, **asked)
+    result = load.wait(60)
+    assert result.errors == {"no answer within 0.2 s": load.sent}
+    assert load.in_flight == 0
+    assert load.done
 
 
-def test_wrong_urls_are_named(server: Server):
-    with pytest.raises(InvalidArgumentError, match="is no model's URL"):
-        tnb.load(server.url, clients=1)
-    with pytest.raises(InvalidArgumentError, match="unknown model: 'nobody'"):
-        tnb.load(f"{server.url}/v2/models/nobody", clients=1)
-    with pytest.raises(UnavailableError, match="no server answers"):
-        tnb.load("http://127.0.0.1:9/v2/models/m", clients=1)
-    with pytest.raises(InvalidArgumentError, match="over cannot be 'mail'"):
-        tnb.load(server["held"], clients=1, over="mail")
-    with pytest.raises(InvalidArgumentError, match="size must be <= 8 for 'held', got 9"):
-        tnb.load(server["held"], clients=1, size=9)
+def test_sequences_that_are_not_answered_are_given_up_too(server: Server, gate: Gate):
+    @server.model(max_batch_size=4, sequence_batching={})
+    def waits(X: tnb.FP32[1]) -> tnb.FP32[1]:
+        gate.enter()
+        return X
+
+    gate.close()
+    for over in WAYS:
+        result = tnb.load(server["waits"], rate=500, requests=12, over=over, grace=0.2).wait(60)
+        assert result.failed == result.requests == result.sent
+
+
+def test_a_slow_server_that_still_answers_is_waited_for(server: Server):
+    @server.model(max_batch_size=0)
+    def slow(X: tnb.FP32[1]) -> tnb.FP32[1]:
+        threading.Event().wait(0.02)
+        return X
+
+    result = tnb.load(server["slow"], rate=10_000, requests=25, grace=0.3).wait(60)
+    assert result.duration_s > 0.3
+    assert result.failed == 0
 
 
 def test_no_thread_is_left_behind(server: Server):

@@ -51,3 +51,34 @@ def test_batches_carry_what_single_requests_cannot():
 def test_a_recording_of_one_model_is_needed():
     with pytest.raises(tnb.TritonError, match="of one model, and this is of no model"):
         tnb.theory(tnb.Recording())
+
+
+def test_overload_is_the_rate_that_is_offered_not_the_rate_that_is_served():
+    found = tnb.theory(tnb.simulate("max_batch_size: 1", tnb.poisson(300, 5, seed=1), tnb.fixed(10)))
+    assert found.rate == pytest.approx(300, rel=0.05)
+    assert found.throughput == pytest.approx(100, rel=0.01)
+    assert found.load == pytest.approx(3, rel=0.05)
+    assert found.overloaded
+    assert found.little == pytest.approx(found.in_system, rel=1e-6)
+    assert found.verdict().startswith("Overloaded: ")
+    assert "100 requests/s are served" in found.verdict()
+
+
+def test_requests_that_a_full_queue_refuses_are_offered_too():
+    config = "max_batch_size: 1 dynamic_batching { default_queue_policy { max_queue_size: 2 } }"
+    rec = tnb.simulate(config, tnb.poisson(300, 5, seed=1), tnb.fixed(10))
+    assert rec.refused
+    assert tnb.theory(rec).load == pytest.approx(3, rel=0.05)
+
+
+@pytest.mark.parametrize("requests", [24, 400])
+def test_a_closed_loop_is_never_overloaded(requests: int):
+    found = tnb.theory(tnb.simulate(UNLIMITED, tnb.ClosedLoop(clients=8, requests=requests), tnb.fixed(10)))
+    assert found.rate == pytest.approx(found.throughput, rel=0.1)
+    assert not found.overloaded
+
+
+def test_requests_that_all_come_at_once_have_no_rate_of_their_own():
+    found = tnb.theory(tnb.simulate("max_batch_size: 1", [(0, 1)] * 8, tnb.fixed(10)))
+    assert found.rate == found.throughput == pytest.approx(100)
+    assert not found.overloaded

@@ -103,6 +103,21 @@ def test_a_wait_that_is_over_at_once_shows_nothing(kernel: Kernel):
     assert "display_data" not in shown
 
 
+def test_a_sweep_shows_one_line_that_reads_without_html_too(kernel: Kernel):
+    kernel.run(SERVE.format(port=0))
+    shown: list[dict] = []
+    cell = (
+        'sweep = tnb.sweep(server["add_sub"], count=[1, 2], rate=100, requests=40, live=True)\n'
+        "print(len(sweep.wait().trials))"
+    )
+    kernel.client.execute_interactive(cell, output_hook=shown.append, timeout=60)
+    kinds = [each["msg_type"] for each in shown]
+    assert kinds.count("display_data") == 1
+    texts = [each["content"]["data"]["text/plain"] for each in shown if "data" in each["content"]]
+    assert texts[0].startswith("sweep: ")
+    assert not any("object" in text for text in texts)
+
+
 def test_running_the_cell_again_takes_the_same_port(kernel: Kernel):
     kernel.run(SERVE.format(port=0))
     port = int(kernel.run(PORT))

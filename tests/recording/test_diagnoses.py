@@ -128,6 +128,15 @@ def test_concurrency_beyond_capacity_obeys_littles_law():
     assert "8 rows inside would take 10.0 ms each" in str(told)
 
 
+def test_an_open_loop_beyond_capacity_is_an_overload_not_a_concurrency():
+    rec = tnb.simulate(BATCHING % "", tnb.poisson(rate=2400, duration=2, seed=1), tnb.fixed(10))
+    told = found(rec)["beyond_capacity"]
+    assert told.evidence["arriving_rows_per_second"] == pytest.approx(2400, rel=0.05)
+    assert str(told).startswith("Overloaded: 2")
+    assert "and 798 are served" in str(told)
+    assert "concurrency" not in str(told).lower()
+
+
 @pytest.mark.parametrize(
     "arrivals", [tnb.ClosedLoop(clients=8, requests=400), tnb.poisson(rate=300, duration=2, seed=1)]
 )

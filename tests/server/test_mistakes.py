@@ -307,8 +307,8 @@ def test_a_simulation_in_which_all_is_refused_says_why():
 
 
 def test_a_load_of_what_is_no_model_and_a_dashboard_of_one_that_there_is_not(server: Server):
-    assert told(lambda: tnb.load(server, clients=1, requests=1)) == (  # type: ignore[arg-type]
-        "a load needs a model, server['NAME'] or http://HOST:PORT/v2/models/NAME, got Server"
+    assert told(lambda: tnb.load(5, clients=1, requests=1)) == (  # type: ignore[arg-type]
+        "expected a model, as server['NAME'] or http://HOST:PORT/v2/models/NAME, got int"
     )
     assert told(lambda: server.dashboard("addsub")).startswith("Request for unknown model: 'addsub' is not found")
 

@@ -18,8 +18,9 @@ import numpy as np
 
 from tritonnb.core.errors import TritonError
 from tritonnb.notebook.last_state import LIVE, KeepsLastState
-from tritonnb.profile.load import Load, load
+from tritonnb.profile.load import load
 from tritonnb.profile.result import ANSWERED, ERROR, INTENDED
+from tritonnb.profile.running_load import Load
 from tritonnb.profile.workload import SEQUENCE_LENGTH
 
 if TYPE_CHECKING:

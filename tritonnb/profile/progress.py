@@ -39,7 +39,7 @@ def wait(finished: Future[T], timeout: float | None, told: Callable[[], str], st
     Raises
     ------
     TimeoutError
-        If there is none by then.
+        If there is none by then, with how far it is.
     """
     end = math.inf if timeout is None else time.monotonic() + timeout
     try:
@@ -47,7 +47,9 @@ def wait(finished: Future[T], timeout: float | None, told: Callable[[], str], st
             while not finished.done() and (left := end - time.monotonic()) > 0:
                 if not futures.wait([finished], min(left, _LOOK_S)).done:
                     tell(told())
-            return finished.result(0)
+            if not finished.done():
+                raise TimeoutError(f"not over after {timeout:g} s, and going on: {told()}")
+            return finished.result()
     except KeyboardInterrupt:
         stop()
         raise
@@ -61,7 +63,7 @@ def _line() -> Iterator[Callable[[str], None]]:
     if getattr(shell, "kernel", None) is None:
         yield lambda text: None
         return
-    from IPython.display import HTML, DisplayHandle
+    from IPython.display import DisplayHandle
 
     line = DisplayHandle()
     said = ""
@@ -69,12 +71,17 @@ def _line() -> Iterator[Callable[[str], None]]:
     def tell(text: str) -> None:
         nonlocal said
         if text != said:
-            show: Callable[[HTML], None] = line.update if said else line.display
+            show: Callable[..., None] = line.update if said else line.display
             said = text  # before it is shown: who interrupts that shall find the line empty, too
-            show(HTML(f"<i>{html.escape(text)}</i>"))
+            show(_bundle(text, f"<i>{html.escape(text)}</i>"), raw=True)
 
     try:
         yield tell
     finally:
         if said:
-            line.update(HTML(""))
+            line.update(_bundle("", ""), raw=True)
+
+
+def _bundle(text: str, as_html: str) -> dict[str, str]:
+    """The line for a notebook, and for what is exported of it without HTML."""
+    return {"text/plain": text, "text/html": as_html}

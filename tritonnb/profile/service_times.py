@@ -1,39 +1,53 @@
-"""How long a live model takes for batches of each size, and what the server carries, found by asking it.
+"""How long a model takes for batches of each size, and what its server carries, found by asking it.
 
-More and more clients ask at once. Where batches follow each other without a pause, what counts is the time
-from one to the next: it holds what the server itself does for a batch and its requests, which is most of
-it for a small model.
+Each size is measured by requests of that many rows, one at a time, so that no size is left to chance. A crowd of
+clients then shows what the server itself does for each request, which is most of the time of a small model; that is
+added for each request of a batch. Both are repeated, and medians count. What else a machine does only adds to the
+times, so within a repetition low ones (the lower quartile) count.
 """
 
 from __future__ import annotations
 
 import math
+import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import partial
+from itertools import chain, pairwise
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.model_config.edits import edited
 from tritonnb.profile.examples import Inputs, Shapes
+from tritonnb.profile.find_model import config_of, find_model
 from tritonnb.profile.load import load
+from tritonnb.profile.remote import RemoteModel
 from tritonnb.profile.result import LoadResult
-from tritonnb.profile.trial import finished
+from tritonnb.profile.trial import apply, finished
 from tritonnb.recording.batches import Batch
+from tritonnb.simulation.arrivals import require_positive
+from tritonnb.simulation.service import table
 
 if TYPE_CHECKING:
     from tritonnb.model_handle import ModelHandle
+    from tritonnb.server import Server
 
-#: Requests of each number of clients: at least, and for each client.
-_LEAST, _EACH = 24, 8
-#: Batches at the beginning that are left out, since models warm up.
-_WARM_UP = 3
-#: Sizes that came less often are left out, if others came often enough.
-_ENOUGH = 3
-#: If full batches fill less of the time than this while requests wait, not the model is the limit.
+#: How often everything is measured; machines are not equally fast at all times.
+_ROUNDS = 3
+#: Requests of one size in one round: as many as fit into the time, between these numbers.
+_FEWEST, _MOST, _TIME_S = 4, 20, 0.01
+#: The percentile of times that counts.
+_LOW = 25
+#: Every possible size is measured where that takes less than this (seconds); otherwise some sizes are.
+_PATIENCE_S = 5.0
+#: Requests of the crowd: at least, and for each client; its first batches are left out, since models warm up.
+_LEAST, _EACH, _WARM_UP = 24, 8, 3
+#: If executions fill less of the time than this while requests wait, not the model is the limit.
 _BUSY = 0.7
 
 
@@ -44,24 +58,42 @@ class Measurement:
     Attributes
     ----------
     times : dict of int to float
-        Milliseconds by batch size (lower quartiles); for `tritonnb.table`.
+        Milliseconds by batch size, never decreasing (medians of the rounds); for `tritonnb.table`.
+    rounds : list of dict of int to float
+        The same of each round alone: how far they are apart shows how sure the times are.
     most : float
         Requests a second that the server carries, whatever the model; infinity where the model is what
-        limits it.
+        limits it, or where it is not known.
     """
 
     times: dict[int, float]
+    rounds: list[dict[int, float]]
     most: float
 
 
 def service_times(
-    model: ModelHandle, *, size: int = 1, inputs: Inputs = "random", shapes: Shapes | None = None, seed: int = 0
+    model: ModelHandle | Server | RemoteModel | str,
+    name: str | None = None,
+    *,
+    sizes: Collection[int] | None = None,
+    size: int = 1,
+    inputs: Inputs = "random",
+    shapes: Shapes | None = None,
+    seed: int = 0,
 ) -> dict[int, float]:
     """Milliseconds that a model takes by batch size, measured with real traffic; for `tritonnb.table`.
 
+    For a model of this process they include what the server does for each request of a batch; for a URL they are the
+    compute time of the server's statistics.
+
     Parameters
     ----------
-    model : ModelHandle
+    model, name
+        As for `load`.
+    sizes : collection of int, optional
+        Rows of the batches to measure, multiples of ``size``. By default every one up to ``max_batch_size``; powers
+        of two and ``max_batch_size`` where all of them would take too long. A stateful model forms batches of its
+        sequences: it is measured with so many of them, and the sizes that it formed are returned.
     size : int, optional
         Rows of each request.
     inputs, shapes, seed
@@ -70,78 +102,241 @@ def service_times(
     Raises
     ------
     InvalidArgumentError
-        If the model answered nothing but errors.
+        If a size is not possible, or the model answered nothing but errors.
+    UnavailableError
+        If no server answers.
+
+    Examples
+    --------
+    >>> tnb.service_times(server["digits"], sizes=[1, 8, 32])  # doctest: +SKIP
+    >>> tnb.service_times("http://127.0.0.1:8000/v2/models/digits")  # doctest: +SKIP
     """
-    return measure(model, size=size, inputs=inputs, shapes=shapes, seed=seed, stopping=Event()).times
+    found = find_model(model, name)
+    limit = max(1, config_of(found).max_batch_size)
+    if sizes is not None:
+        _check(found.name, sizes, size, limit)
+    traffic = {"inputs": inputs, "shapes": shapes, "seed": seed}
+    return measure(found, limit=limit, sizes=sizes, size=size, traffic=traffic, stopping=Event()).times
+
+
+def measure_for(
+    model: ModelHandle | RemoteModel,
+    configs: Collection[pb.ModelConfig],
+    size: int,
+    traffic: dict[str, Any],
+    stopping: Event,
+) -> Measurement:
+    """Measure a model at the batch sizes that other configurations of it can form; parameters as of `measure`.
+
+    Where they allow larger batches than the running one, a model of this process runs with the largest meanwhile.
+    """
+    running = config_of(model)
+    limit = max(1, *(config.max_batch_size for config in configs))
+    marks = {config.max_batch_size for config in configs}
+    marks |= {rows for config in configs for rows in config.dynamic_batching.preferred_batch_size}
+    measuring = partial(measure, model, marks=marks, size=size, traffic=traffic, stopping=stopping)
+    if limit <= max(1, running.max_batch_size) or isinstance(model, RemoteModel):
+        return measuring(limit=min(limit, max(1, running.max_batch_size)))
+    apply(model, edited(running, {"max_batch_size": limit}))
+    try:
+        return measuring(limit=limit)
+    finally:
+        apply(model, running)
 
 
 def measure(
-    model: ModelHandle, *, size: int, inputs: Inputs, shapes: Shapes | None, seed: int, stopping: Event
+    model: ModelHandle | RemoteModel,
+    *,
+    limit: int,
+    sizes: Collection[int] | None = None,
+    marks: Collection[int] = (),
+    size: int,
+    traffic: dict[str, Any],
+    stopping: Event,
 ) -> Measurement:
     """Measure a model; see `service_times`.
+
+    Parameters
+    ----------
+    limit : int
+        The largest batch.
+    marks : collection of int
+        Sizes to measure also where not every one is.
+    traffic : dict
+        More arguments of `load`.
+    stopping : Event
+        Set when the measurement is not wanted any more.
 
     Raises
     ------
     InvalidArgumentError
         If the model answered nothing but errors.
     Stopped
-        If nobody wants to know any more.
+        If it is not wanted any more.
     """
-    stateful = model.served.config.HasField("sequence_batching")
-    limit = max(1, model.served.spec.max_batch_size)
-    found: dict[int, list[float]] = defaultdict(list)
-    for clients in _clients(limit, size):
+    config = config_of(model)
+    if config.HasField("ensemble_scheduling"):
+        raise InvalidArgumentError(f"model '{model.name}' is an ensemble, which executes nothing: measure its steps")
+    meter = _Meter(model, size, config.HasField("sequence_batching"), config.max_batch_size > 0, traffic, stopping)
+    chosen = sorted(sizes) if sizes is not None else _every_size(meter, limit, size, marks)
+    rounds, rates = [], []
+    for _ in range(_ROUNDS):
+        times = never_decreasing(meter.times(chosen))
+        if not times:
+            raise InvalidArgumentError(f"model '{model.name}' cannot be measured: {meter.error}")
+        cost_ms, most = (0.0, math.inf) if isinstance(model, RemoteModel) else meter.crowd(times, limit)
+        rounds.append({rows: ms + cost_ms * rows / size for rows, ms in times.items()})
+        rates.append(most)
+    by_size = {rows: [times[rows] for times in rounds if rows in times] for rows in sorted(set().union(*rounds))}
+    medians = {rows: float(np.median(values)) for rows, values in by_size.items()}
+    return Measurement(never_decreasing(medians), rounds, max(rates))
+
+
+def never_decreasing(times: Mapping[int, float]) -> dict[int, float]:
+    """The nearest times (least absolute differences) of which none is below that of a smaller batch.
+
+    Examples
+    --------
+    >>> never_decreasing({1: 1.0, 2: 4.0, 3: 2.0, 4: 5.0})
+    {1: 1.0, 2: 3.0, 3: 3.0, 4: 5.0}
+    """
+    pools: list[list[float]] = []
+    for rows in sorted(times):
+        pools.append([times[rows]])
+        while len(pools) > 1 and np.median(pools[-2]) > np.median(pools[-1]):
+            pools[-2:] = [pools[-2] + pools[-1]]
+    level = [float(np.median(pool)) for pool in pools for _ in pool]
+    return dict(zip(sorted(times), level, strict=True))
+
+
+def _check(name: str, sizes: Collection[int], size: int, limit: int) -> None:
+    require_positive(size=size)
+    if not sizes:
+        raise InvalidArgumentError("sizes is empty: expected the rows of the batches to measure, such as [1, 8]")
+    for rows in sizes:
+        if not isinstance(rows, int) or not 1 <= rows <= limit or rows % size:
+            multiples = f" that are multiples of size={size}" if size > 1 else ""
+            raise InvalidArgumentError(f"sizes for '{name}' expected numbers from 1 to {limit}{multiples}, got {rows}")
+
+
+def _every_size(meter: _Meter, limit: int, size: int, marks: Collection[int]) -> list[int]:
+    """Every size that batches can have, or some of them where that would take too long."""
+    largest = max(size, limit // size * size)
+    powers = {size << power for power in range(largest.bit_length()) if size << power <= largest}
+    some = sorted(powers | {largest} | {rows for rows in marks if size <= rows <= largest and rows % size == 0})
+    begin = time.monotonic()
+    for rows in some:
+        meter.times([rows])  # this also warms the model up
+    each_s = (time.monotonic() - begin) / len(some)
+    every = range(size, largest + 1, size)
+    return list(every) if len(every) * each_s * _ROUNDS <= _PATIENCE_S else some
+
+
+def _requests(seconds: float) -> int:
+    return round(min(_MOST, max(_FEWEST, _TIME_S / max(seconds, 1e-6))))
+
+
+class _Meter:
+    """Traffic on one model, and what the server did meanwhile."""
+
+    def __init__(
+        self,
+        model: ModelHandle | RemoteModel,
+        size: int,
+        stateful: bool,
+        batches: bool,
+        traffic: dict[str, Any],
+        stopping: Event,
+    ) -> None:
+        self._model = model
+        self._size = size
+        self._stateful = stateful
+        self._batches = batches
+        self._traffic = traffic
+        self._stopping = stopping
+        self._request_s: dict[int, float] = {}
+        self.error = "no batch was executed; responses from a cache are not measured"
+
+    def request_s(self, rows: int) -> float:
+        """Seconds from a request of so many rows to its response; the first one warms the model up."""
+        if rows not in self._request_s:
+            self._send(rows, 1)
+            result = self._send(rows, 1)
+            self._request_s[rows] = max(result.latencies_ms, default=0.0) / 1e3
+        return self._request_s[rows]
+
+    def times(self, sizes: Collection[int]) -> dict[int, float]:
+        """Milliseconds of an execution by batch size, of one round."""
+        found: dict[int, list[float]] = defaultdict(list)
+        for rows in sizes:
+            result, executed = self._executed(rows, _requests(self.request_s(rows)))
+            self.error = next(iter(result.errors), self.error)
+            if result.failed < result.requests:
+                for size, ms in executed:
+                    if size == rows or self._stateful:
+                        found[size].append(ms)
+        return {rows: float(np.percentile(times, _LOW)) for rows, times in found.items()}
+
+    def _executed(self, rows: int, requests: int) -> tuple[LoadResult, list[tuple[int, float]]]:
+        """Rows and milliseconds of executions; of a server in another process only means are known."""
+        if not isinstance(self._model, RemoteModel):
+            result = self._send(rows, requests, record=True)
+            assert result.recording is not None
+            return result, [(batch.size, batch.compute_ns / 1e6) for batch in result.recording.batches]
+        before = _sums(self._model.stats())
+        result = self._send(rows, requests)
+        means = []
+        for size, (ns, count) in _sums(self._model.stats()).items():
+            earlier_ns, earlier = before.get(size, (0, 0))
+            if count > earlier:
+                means.append((size, (ns - earlier_ns) / (count - earlier) / 1e6))
+        return result, means
+
+    def crowd(self, times: dict[int, float], limit: int) -> tuple[float, float]:
+        """Milliseconds that the server adds for each request of a batch, and the requests a second that it carries."""
+        clients = max(2, 2 * limit // self._size)
         requests = max(_LEAST, _EACH * clients)
-        asked: dict[str, Any] = {"sequence_length": requests // clients} if stateful else {"size": size}
-        traffic = load(
-            model, clients=clients, requests=requests, inputs=inputs, shapes=shapes, seed=seed, record=True, **asked
+        result = self._load(clients, requests, self._size, record=True)
+        assert result.recording is not None
+        service, added, busy = table(times), [], []
+        for batch, following in _following(result.recording.batches):
+            ms = (following.exec_start_ns - batch.exec_start_ns) / 1e6
+            busy.append(service(batch.size) / 1e6 / max(ms, 1e-6))
+            if following.reason.facts["idle_ns"] == 0 and batch.size <= max(times):
+                added.append((ms - service(batch.size) / 1e6) / len(batch.requests))
+        cost_ms = max(0.0, float(np.percentile(added, _LOW))) if added else 0.0
+        return cost_ms, result.rate if busy and np.median(busy) < _BUSY else math.inf
+
+    def _send(self, rows: int, requests: int, record: bool = False) -> LoadResult:
+        """Requests of so many rows one at a time; of a stateful model, so many sequences at once."""
+        if self._stateful:
+            return self._load(rows, rows * max(2, requests), 1, record)
+        return self._load(1, requests, rows, record)
+
+    def _load(self, clients: int, requests: int, rows: int, record: bool) -> LoadResult:
+        asked: dict[str, Any] = {"size": rows if self._batches else None}
+        if self._stateful:
+            asked = {"sequence_length": max(1, requests // clients)}
+        traffic = load(self._model, clients=clients, requests=requests, record=record, **asked, **self._traffic)
+        return finished(traffic, self._stopping)
+
+
+def _sums(stats: Mapping[str, Any]) -> dict[int, tuple[int, int]]:
+    """Nanoseconds and executions by batch size."""
+    parts = ("compute_input", "compute_infer", "compute_output")
+    return {
+        int(entry["batch_size"]): (
+            sum(int(entry[part]["ns"]) for part in parts),
+            int(entry["compute_infer"]["count"]),
         )
-        result = finished(traffic, stopping)
-        if result.failed == result.requests:
-            raise InvalidArgumentError(f"model '{model.name}' cannot be measured: {next(iter(result.errors), '')}")
-        for rows, ms in _times(result):
-            found[rows].append(ms)
-    return _measurement(found, result)
+        for entry in stats.get("batch_stats", [])
+        if "compute_infer" in entry
+    }
 
 
-def _measurement(found: dict[int, list[float]], crowd: LoadResult) -> Measurement:
-    """Times by batch size, and what a crowd of clients got, if those times do not explain it."""
-    assert crowd.recording is not None
-    times = _believed(found)
-    largest = max(times)
-    instances = len(crowd.recording.instances)
-    busy = crowd.summary()["rows_per_second"] / largest * times[largest] / 1000 / instances
-    return Measurement(times, crowd.rate if busy < _BUSY else math.inf)
-
-
-def _believed(found: dict[int, list[float]]) -> dict[int, float]:
-    """A time for each size: what else the machine does only adds to them, so low ones count."""
-    often = {rows: times for rows, times in found.items() if len(times) >= _ENOUGH} or found
-    believed: dict[int, float] = {}
-    least = math.inf
-    for rows in sorted(often, reverse=True):
-        least = min(least, float(np.percentile(often[rows], 25)))
-        believed[rows] = least
-    return dict(sorted(believed.items()))
-
-
-def _clients(limit: int, size: int) -> Iterator[int]:
-    """Powers of two, the last of which has two of the largest batches in flight."""
-    clients = 1
-    while clients * size < 2 * limit:
-        yield clients
-        clients *= 2
-    yield clients
-
-
-def _times(result: LoadResult) -> Iterator[tuple[int, float]]:
-    """Rows and milliseconds of each batch: to the next one, where that followed at once."""
-    assert result.recording is not None
+def _following(batches: list[Batch]) -> Iterator[tuple[Batch, Batch]]:
+    """Batches with the next one of the same instance."""
     instances: dict[str, list[Batch]] = defaultdict(list)
-    for batch in result.recording.batches[_WARM_UP:]:
+    for batch in batches[_WARM_UP:]:
         instances[batch.instance].append(batch)
-    for batches in instances.values():
-        for batch, following in pairwise(batches):
-            at_once = following.reason.facts["idle_ns"] == 0
-            end_ns = following.exec_start_ns if at_once else batch.exec_end_ns
-            yield batch.size, (end_ns - batch.exec_start_ns) / 1e6
+    return chain.from_iterable(map(pairwise, instances.values()))

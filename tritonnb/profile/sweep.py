@@ -8,6 +8,7 @@ import math
 import os
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -23,10 +24,12 @@ from tritonnb.model_config.validate import validate
 from tritonnb.profile import trial
 from tritonnb.profile.constraint import Constraint
 from tritonnb.profile.examples import Inputs, Shapes
+from tritonnb.profile.find_model import config_of, find_model
 from tritonnb.profile.progress import wait
-from tritonnb.profile.service_times import measure
-from tritonnb.profile.sweep_result import SweepResult, rank_by, told
-from tritonnb.profile.trial import Stopped, Trial
+from tritonnb.profile.remote import RemoteModel
+from tritonnb.profile.service_times import measure_for
+from tritonnb.profile.sweep_result import SweepResult, noise_of, rank_by, told
+from tritonnb.profile.trial import KnownService, Stopped, Trial
 from tritonnb.profile.workload import workload
 from tritonnb.simulation.arrivals import Arrival, Arrivals, ClosedLoop
 from tritonnb.simulation.service import Service, table
@@ -35,12 +38,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from tritonnb.model_handle import ModelHandle
+    from tritonnb.server import Server
 
 Way = Callable[[dict[str, Any], pb.ModelConfig], Trial]
 
 
 def sweep(
-    model: ModelHandle,
+    model: ModelHandle | Server | RemoteModel | str,
+    name: str | None = None,
     *,
     constraint: str | None = None,
     rate: float | None = None,
@@ -63,12 +68,16 @@ def sweep(
     of those that obey the constraint answers soonest (an open loop: lowest p99) or most (a closed one).
     With a constraint alone, the best is the one that obeys it at the highest rate of Poisson arrivals.
 
+    The running configuration is measured repeatedly: nothing is the best that is not better than it beyond the
+    difference between its measurements (`SweepResult.noise`).
+
     Virtual time does not know that instances slow each other down where they share cores: look at the best
     ones again with ``live=True``.
 
     Parameters
     ----------
-    model : ModelHandle
+    model, name
+        As for `load`; what is found for a URL cannot be applied or exported from here.
     constraint : str, optional
         Such as ``"p99 < 50 ms"``; see `Constraint`.
     rate, arrivals, clients, size, sequence_length, sequences, inputs, shapes, seed
@@ -77,7 +86,9 @@ def sweep(
     requests : int, optional
         For each configuration.
     service : Service, optional
-        By default measured, as by `service_times`.
+        By default measured, as by `service_times`, at the batch sizes that the configurations can form. Where they
+        allow larger batches than the running model, it runs with the largest ``max_batch_size`` meanwhile. Where
+        that is not possible, times are extrapolated, and such configurations are never the best.
     live : bool, optional
         Apply each configuration to the running model and send real traffic; the model ends as it was.
     **fields
@@ -93,6 +104,8 @@ def sweep(
     ------
     InvalidArgumentError
         If arguments contradict each other, a field does not exist, or a configuration is refused.
+    UnavailableError
+        If no server answers at a URL.
 
     Examples
     --------
@@ -115,10 +128,16 @@ def sweep(
         "sequences": sequences,
         "seed": seed,
     }
-    grid = _grid(model, fields)
+    swept = find_model(model, name)
+    if live and isinstance(swept, RemoteModel):
+        raise InvalidArgumentError(
+            f"live=True expected a model of this process, as server['NAME'], got {swept.url}: without live it is "
+            "simulated from measured service times"
+        )
+    grid = _grid(swept, fields)
     running = grid[0][1]
     if running.HasField("sequence_batching") and not sequence_length and not isinstance(arrivals, list):
-        raise InvalidArgumentError(f"model '{model.name}' is stateful: say sequence_length=, or list the arrivals")
+        raise InvalidArgumentError(f"model '{swept.name}' is stateful: say sequence_length=, or list the arrivals")
     searching = open_loop and rate is None and (arrivals is None or isinstance(arrivals, str))
     if searching and (bound is None or live):
         hint = "" if live else ", or what must hold (constraint='p99 < 50 ms')"
@@ -126,29 +145,59 @@ def sweep(
     arriving = partial(_virtual, traffic)
     wanted = None if live or searching else arriving(rate)  # a mistake is told before anything is measured
 
-    def begin(stopping: Event) -> tuple[Way, float]:
-        if live:
-            return partial(trial.live, model, traffic | {"inputs": inputs, "shapes": shapes}, bound, stopping), math.inf
-        times, most = service, math.inf
-        if times is None:
-            measured = measure(model, size=size or 1, inputs=inputs, shapes=shapes, seed=seed, stopping=stopping)
-            times, most = table(measured.times), measured.most
-        if wanted is not None:
-            return partial(trial.simulated, wanted, times, bound, seed), most
-        assert bound is not None
-        return partial(trial.highest_rate, arriving, times, bound, seed, size or 1, most, stopping), most
-
     by_rate = searching or not open_loop
 
-    def found(running: Trial, trials: list[Trial], most: float) -> SweepResult:
-        return SweepResult(model, running, sorted(trials, key=rank_by(by_rate)), bound, by_rate, searching, most)
+    def begin(stopping: Event) -> Plan:
+        if live:
+            assert not isinstance(swept, RemoteModel)
+            way = partial(trial.live, swept, traffic | {"inputs": inputs, "shapes": shapes}, bound, stopping)
+            return Plan([way, way])
+        if service is not None:
+            return Plan([way_of(KnownService(service), math.inf, stopping)])
+        of_requests = {"inputs": inputs, "shapes": shapes, "seed": seed}
+        found = measure_for(swept, [config for _, config in grid], size or 1, of_requests, stopping)
+        known = [KnownService(table(times), max(times)) for times in (found.times, *found.rounds)]
+        return Plan([way_of(each, found.most, stopping) for each in known], found.most, found.times)
 
-    return Sweep(grid, begin, found, partial(trial.apply, model, running) if live else None)
+    def way_of(known: KnownService, most: float, stopping: Event) -> Way:
+        if wanted is not None:
+            return partial(trial.simulated, wanted, known, bound, seed)
+        assert bound is not None
+        return partial(trial.highest_rate, arriving, known, bound, seed, size or 1, most, stopping)
+
+    def result(repeated: list[Trial], trials: list[Trial], plan: Plan) -> SweepResult:
+        ranked = sorted(trials, key=rank_by(by_rate))
+        noise = noise_of(repeated, by_rate)
+        sent = traffic | {"inputs": inputs, "shapes": shapes}
+        return SweepResult(
+            swept, repeated[0], ranked, bound, by_rate, searching, plan.most, noise, plan.service_times, sent
+        )
+
+    restore = partial(trial.apply, swept, running) if live and not isinstance(swept, RemoteModel) else None
+    return Sweep(grid, begin, result, restore)
 
 
-def _grid(model: ModelHandle, fields: dict[str, Any]) -> list[tuple[dict[str, Any], pb.ModelConfig]]:
+@dataclass(frozen=True)
+class Plan:
+    """How the configurations are tried.
+
+    Attributes
+    ----------
+    ways : list of callable
+        The first one tries every configuration; the others repeat the running one, to show how sure it is.
+    most, service_times
+        As of a `SweepResult`.
+    """
+
+    ways: list[Way]
+    most: float = math.inf
+    service_times: dict[int, float] = field(default_factory=dict)
+
+
+def _grid(model: ModelHandle | RemoteModel, fields: dict[str, Any]) -> list[tuple[dict[str, Any], pb.ModelConfig]]:
     """The running configuration, and those with every combination of the fields' values."""
-    if model.served.config.HasField("ensemble_scheduling"):
+    served = config_of(model)
+    if served.HasField("ensemble_scheduling"):
         raise InvalidArgumentError(f"model '{model.name}' is an ensemble, which runs nothing itself: sweep its steps")
     if not fields:
         raise InvalidArgumentError("name the fields to try, each with its values: count=[1, 2]")
@@ -156,7 +205,7 @@ def _grid(model: ModelHandle, fields: dict[str, Any]) -> list[tuple[dict[str, An
         if not isinstance(values, (list, tuple, range)) or not values:
             raise InvalidArgumentError(f"{name} needs a list of values to try, got {values!r}")
     combined = [dict(zip(fields, values, strict=True)) for values in product(*fields.values())]
-    running = edited(model.served.config, {})
+    running = edited(served, {})
     grid = [({}, running), *((edits, edited(running, edits)) for edits in combined)]
     for _, config in grid:
         with Explained(config):
@@ -184,8 +233,8 @@ class Sweep:
     def __init__(
         self,
         grid: list[tuple[dict[str, Any], pb.ModelConfig]],
-        begin: Callable[[Event], tuple[Way, float]],
-        found: Callable[[Trial, list[Trial], float], SweepResult],
+        begin: Callable[[Event], Plan],
+        found: Callable[[list[Trial], list[Trial], Plan], SweepResult],
         restore: Callable[[], object] | None,
     ) -> None:
         self.total = len(grid)
@@ -194,7 +243,8 @@ class Sweep:
         self._found = found
         self._restore = restore
         self._trials: list[Trial] = []
-        self._most = math.inf
+        self._repeated: list[Trial] = []
+        self._plan = Plan([])
         self._stopping = Event()
         self._finished: Future[SweepResult] = Future()
         self._finished.set_running_or_notify_cancel()  # so that nobody who waits for it can cancel it
@@ -222,7 +272,7 @@ class Sweep:
         trials = list(self._trials)
         if len(trials) < 2:
             raise InvalidArgumentError("no configuration has been tried yet")
-        return self._found(trials[0], trials[1:], self._most)
+        return self._found([trials[0], *self._repeated], trials[1:], self._plan)
 
     def wait(self, timeout: float | None = None) -> SweepResult:
         """Wait until every configuration was tried, or it was stopped; a notebook shows how far it is.
@@ -239,7 +289,7 @@ class Sweep:
         TimeoutError
             If it is not over by then; it goes on.
         """
-        return wait(self._finished, timeout, self._told, self.stop)
+        return wait(self._finished, timeout, lambda: f"sweep: {self._told()}", self.stop)
 
     def __await__(self) -> Generator[Any, None, SweepResult]:
         return asyncio.wrap_future(self._finished).__await__()
@@ -286,11 +336,14 @@ class Sweep:
 
     def _try(self) -> None:
         try:
-            way, self._most = self._begin(self._stopping)
+            self._plan = self._begin(self._stopping)
+            way, *repeating = self._plan.ways
             for edits, config in self._grid:
                 if self._stopping.is_set():
                     return
                 self._trials.append(way(edits, config))
+                while repeating and not self._stopping.is_set():  # the first one is the running configuration
+                    self._repeated.append(repeating.pop()(edits, config))
         except Stopped:
             return
         finally:

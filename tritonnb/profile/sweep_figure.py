@@ -50,13 +50,14 @@ def describe(sweep: SweepResult) -> str:
 def _look(sweep: SweepResult, each: Trial) -> tuple[str, str]:
     if not each.meets:
         return VERMILION, "//"
-    if each is sweep.running:
-        return GREY, ""
-    return (GREEN if each is sweep.trials[0] else BLUE), ""
+    if each is sweep.best:
+        return GREEN, ""
+    return (GREY if each is sweep.running or each.extrapolated else BLUE), ""
 
 
 def _figures(each: Trial) -> str:
     failed = "" if each.meets else ", not allowed"
+    failed += ", extrapolated" if each.extrapolated else ""
     return f"{each.rate:,.0f}/s, p99 {each.percentile(99):.1f} ms, mean batch {each.mean_batch_size:.1f}{failed}"
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.recording.offered import OfferedLoad, offered_load
 from tritonnb.recording.recording import Recording
 from tritonnb.simulation.run import instance_count
 
@@ -25,7 +26,10 @@ class Theory:
     Attributes
     ----------
     rate : float
-        Requests that came a second.
+        Requests that arrived a second, refused ones included.
+    throughput : float
+        Requests that ran a second, from the first arrival to the end of the last execution. It stays below ``rate``
+        where the server is overloaded, or refuses requests.
     rows : float
         Rows of a request, on average.
     latency_ms : float
@@ -33,13 +37,13 @@ class Theory:
     in_system : float
         Requests in the server at once, on average over the time: counted, without a look at latencies.
     little : float
-        The same by Little's law: ``rate`` times ``latency_ms``.
+        The same by Little's law: ``throughput`` times ``latency_ms``.
     alpha_ms, tau0_ms : float
         The straight line through the time of a batch: for each row, and for the batch.
     saturation : float
         Rows a second that all instances can do at their best batch size.
     load : float
-        The share of it that came; from 1 on, requests wait longer and longer.
+        The share of it that arrived; above 1 requests wait longer and longer.
     alone_ms : float
         Mean latency of an M/D/1 queue, in which one instance runs every request alone; infinite where it
         could not keep up.
@@ -49,6 +53,7 @@ class Theory:
     """
 
     rate: float
+    throughput: float
     rows: float
     latency_ms: float
     in_system: float
@@ -60,29 +65,42 @@ class Theory:
     alone_ms: float
     bound_ms: float | None
 
+    @property
+    def overloaded(self) -> bool:
+        """Whether more arrived than the instances can do, so that it was not served as it arrived."""
+        return self.load > 1 and OfferedLoad(self.rate, self.rows, self.throughput).exceeds_service
+
     def verdict(self) -> str:
         """What follows, in a sentence or two."""
+        law = (
+            f"{self.throughput:.0f} requests/s × {self.latency_ms:.2f} ms = {self.little:.2f} requests in the server "
+            f"(counted: {self.in_system:.2f})."
+        )
+        if self.overloaded:
+            return (
+                f"Overloaded: {self.rate:.0f} requests/s arrive and {self.throughput:.0f} requests/s are served. The "
+                f"load is {self.load:.0%} of what the instances can do, so requests wait longer the longer it lasts: "
+                f"the latency is that of this recording, not of a steady state. {law}"
+            )
         alone = (
             f"without batches it would be {self.alone_ms:.2f} ms"
             if math.isfinite(self.alone_ms)
             else "without batches one instance could not keep up"
         )
-        return (
-            f"{self.rate:.0f} requests/s × {self.latency_ms:.2f} ms = {self.little:.2f} requests in the server "
-            f"(counted: {self.in_system:.2f}). The load is {self.load:.0%} of what the instances can do; {alone}."
-        )
+        return f"{law} The load is {self.load:.0%} of what the instances can do; {alone}."
 
     def table(self) -> list[tuple[str, float, str]]:
         """Name, value, definition."""
         rows: list[tuple[str, float | None, str]] = [
-            ("rate λ", self.rate, "requests a second"),
+            ("rate λ", self.rate, "requests that arrive a second"),
+            ("throughput X", self.throughput, "requests that are served a second"),
             ("mean latency W (ms)", self.latency_ms, "from reception to the end of the execution"),
             ("in the server L", self.in_system, "requests at once, counted over the time"),
-            ("Little: λ·W", self.little, "must be L"),
+            ("Little: X·W", self.little, "must be L"),
             ("time of a row α (ms)", self.alpha_ms, "slope of the time of a batch over its rows"),
             ("time of a batch τ₀ (ms)", self.tau0_ms, "what a batch takes whatever its size"),
             ("saturation (rows/s)", self.saturation, "all instances at their best batch size"),
-            ("load ρ", self.load, "rows that come / saturation"),
+            ("load ρ", self.load, "rows that arrive a second / saturation; above 1: overload"),
             ("M/D/1 latency (ms)", self.alone_ms, "one instance that runs every request alone"),
             ("Inoue's bound (ms)", self.bound_ms, "W is below it: Poisson arrivals, no delay, batches without limit"),
         ]
@@ -136,8 +154,8 @@ def theory(rec: Recording) -> Theory:
     if span_ns <= 0:
         raise InvalidArgumentError("theory needs a recording that lasted")
     config = rec.configs.get(models.pop())
-    rate = len(rec.requests) / span_ns * 1e9
-    rows = float(np.mean([each.size for each in rec.requests]))
+    offered = offered_load(rec)
+    rate, rows = offered.rate, offered.rows
     latency_ms = float(np.mean([each.latency_ns for each in rec.requests])) / 1e6
     alpha_ms, tau0_ms = _line(rec)
     instances = len(rec.instances) if config is None else instance_count(config)
@@ -148,10 +166,11 @@ def theory(rec: Recording) -> Theory:
     limited = instances > 1 or rows != 1 or delay_us or full
     return Theory(
         rate,
+        offered.throughput,
         rows,
         latency_ms,
         _in_system(rec, span_ns),
-        rate * latency_ms / 1000,
+        offered.throughput * latency_ms / 1000,
         alpha_ms,
         tau0_ms,
         saturation,

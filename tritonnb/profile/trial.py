@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from concurrent import futures
 from dataclasses import dataclass, replace
 from threading import Event
 from typing import TYPE_CHECKING, Any
@@ -15,8 +16,9 @@ from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.profile.constraint import Constraint, measure
-from tritonnb.profile.load import Load, load
+from tritonnb.profile.load import load
 from tritonnb.profile.result import LoadResult
+from tritonnb.profile.running_load import Load
 from tritonnb.profile.workload import Clients, OpenLoop
 from tritonnb.recording.recording import Recording
 from tritonnb.simulation.arrivals import Arrivals, ClosedLoop
@@ -56,6 +58,8 @@ class Trial:
     meets : bool
         Whether the constraint holds, and nothing was refused.
     recording : Recording
+    extrapolated : bool
+        Whether it formed larger batches than were measured, so that its figures are a guess.
     """
 
     edits: dict[str, Any]
@@ -65,6 +69,7 @@ class Trial:
     refused: int
     meets: bool
     recording: Recording
+    extrapolated: bool = False
 
     @property
     def mean_batch_size(self) -> float:
@@ -84,6 +89,7 @@ class Trial:
             "p99_ms": self.percentile(99),
             "mean_batch_size": self.mean_batch_size,
             "meets": self.meets,
+            "extrapolated": self.extrapolated,
         }
 
     def words(self) -> str:
@@ -91,27 +97,44 @@ class Trial:
         return ", ".join(f"{name} {value}" for name, value in self.edits.items())
 
 
+@dataclass(frozen=True)
+class KnownService:
+    """Service times of a simulation, and how far they are known.
+
+    Attributes
+    ----------
+    service : Service
+    largest : float
+        Rows of the largest batch whose time is known; infinity for a service model that was given.
+    """
+
+    service: Service
+    largest: float = math.inf
+
+
 def simulated(
     arrivals: Arrivals,
-    service: Service,
+    known: KnownService,
     constraint: Constraint | None,
     seed: int,
     edits: dict[str, Any],
     config: pb.ModelConfig,
 ) -> Trial:
     """A configuration under given arrivals, in virtual time."""
-    recording = Recording(run(config, arrivals, service, seed), {config.name: config})
+    recording = Recording(run(config, arrivals, known.service, seed), {config.name: config})
     latencies = np.array([each.latency_ns for each in recording.requests], np.float64) / 1e6
     refused = len(recording.refused)
     begin = min((each.received_ns for each in recording.requests), default=0)
     span_ns = max((each.exec_end_ns for each in recording.requests), default=0) - begin
     meets = not refused and (constraint is None or constraint.holds(latencies))
-    return Trial(edits, config, len(latencies) * 1e9 / max(1, span_ns), latencies, refused, meets, recording)
+    extrapolated = max(recording.batch_sizes(), default=0) > known.largest
+    rate = len(latencies) * 1e9 / max(1, span_ns)
+    return Trial(edits, config, rate, latencies, refused, meets, recording, extrapolated)
 
 
 def highest_rate(
     arriving: Callable[[float], Arrivals],
-    service: Service,
+    known: KnownService,
     constraint: Constraint,
     seed: int,
     size: int,
@@ -130,11 +153,11 @@ def highest_rate(
     def at(rate: float) -> Trial:
         if stopping.is_set():
             raise Stopped
-        trial = simulated(arriving(rate), service, constraint, seed, edits, config)
+        trial = simulated(arriving(rate), known, constraint, seed, edits, config)
         late = trial.latencies_ms[len(trial.latencies_ms) // 2 :]
         return replace(trial, rate=rate, latencies_ms=late, meets=not trial.refused and constraint.holds(late))
 
-    capacity = min(most, _capacity(config, service) / size)
+    capacity = min(most, _capacity(config, known.service) / size)
     above = capacity
     for share in _SHARES:
         found = at(capacity * share)
@@ -175,13 +198,11 @@ def finished(traffic: Load, stopping: Event) -> LoadResult:
     Stopped
         If nobody wants to know any more.
     """
-    while True:
-        try:
-            return traffic.wait(_LOOK_S)
-        except TimeoutError:
-            if stopping.is_set():
-                traffic.stop()
-                raise Stopped from None
+    while not futures.wait([traffic.finished], _LOOK_S).done:
+        if stopping.is_set():
+            traffic.stop()
+            raise Stopped
+    return traffic.finished.result()
 
 
 def apply(model: ModelHandle, config: pb.ModelConfig) -> str:

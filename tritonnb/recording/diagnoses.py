@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.core.events import RequestArrived
+from tritonnb.recording.offered import offered_load
 from tritonnb.recording.sequences import IDLE
 from tritonnb.scheduling import reasons
 from tritonnb.scheduling.from_config import sequence_batcher_settings
@@ -178,12 +179,22 @@ def _beyond_capacity(rec: Recording, config: pb.ModelConfig) -> Findings:
     stay = sum(each.size * each.latency_ns for each in rec.requests) / rows / 1e9
     inside, room = rate * stay, instances * max(1, config.max_batch_size)
     if busy >= _BUSY and inside >= _BEYOND * room:
+        offered = offered_load(rec)
+        arriving = offered.rate * offered.rows
         evidence = {"rows_per_second": rate, "stay_ms": stay * 1e3, "inside": inside, "room": room, "busy": busy}
+        able = f"{counted(instances, 'instance')} x max_batch_size {room // instances}"
+        if offered.exceeds_service:
+            yield (
+                f"Overloaded: {arriving:.0f} rows a second arrive and {rate:.0f} are served, by instances that were "
+                f"{busy:.0%} busy ({able}). Requests wait longer the longer this lasts, {stay * 1e3:.1f} ms on average "
+                f"in this recording: fewer requests, more instances or larger batches would help.",
+                evidence | {"arriving_rows_per_second": arriving},
+            )
+            return
         yield (
-            f"Concurrency is beyond capacity: {inside:.0f} rows were in the server on average = {rate:.0f} rows a "
-            f"second x {stay * 1e3:.1f} ms (Little's law), and {room} can run at once "
-            f"({counted(instances, 'instance')} x max_batch_size {room // instances}), on instances that "
-            f"were {busy:.0%} busy. More concurrency adds waiting, not throughput: {room} rows inside would take "
+            f"More requests are in the server than can run: {inside:.0f} rows on average = {rate:.0f} rows a "
+            f"second x {stay * 1e3:.1f} ms (Little's law), and {room} can run at once ({able}), on instances that "
+            f"were {busy:.0%} busy. More requests at once add waiting, not throughput: {room} rows inside would take "
             f"{room / rate * 1e3:.1f} ms each.",
             evidence,
         )

@@ -1,0 +1,82 @@
+"""The model that a load is for: a handle, a server and a name, or a URL with or without a scheme and a path."""
+
+from __future__ import annotations
+
+import pytest
+
+import tritonnb as tnb
+from tritonnb.core.errors import InvalidArgumentError, UnavailableError
+from tritonnb.server import Server
+
+
+def addresses(server: Server) -> list[tuple[str, dict]]:
+    http, grpc = f"127.0.0.1:{server.port}", f"127.0.0.1:{server.grpc_port}"
+    return [
+        (f"http://{http}/v2/models/held", {}),
+        (f"http://{http}/v2/models/held/versions/1", {}),
+        (f"{http}/v2/models/held", {}),
+        (f"http://{http}", {"name": "held"}),
+        (f"http://{http}/v2/", {"name": "held"}),
+        (http, {"name": "held"}),
+        (http, {"name": "held", "over": "http"}),
+        (f"grpc://{grpc}/v2/models/held", {}),
+        (f"grpc://{grpc}", {"name": "held"}),
+        (grpc, {"name": "held", "over": "grpc"}),
+        (f"{grpc}/v2/models/held", {"over": "grpc"}),
+    ]
+
+
+def test_any_server_of_the_protocol_can_be_loaded_by_url(server: Server):
+    for url, options in addresses(server):
+        result = tnb.load(url, clients=2, requests=10, **options).wait(60)
+        assert (result.requests, result.errors, result.recording) == (10, {}, None), url
+
+
+def test_a_server_and_a_name_are_a_model_too(server: Server):
+    result = tnb.load(server, "held", clients=2, requests=10).wait(60)
+    assert (result.requests, result.recording is None) == (10, False)
+
+
+def test_a_server_with_one_model_needs_no_name():
+    with Server(port=0, grpc_port=0) as server:
+
+        @server.model
+        def only(X: tnb.FP32[1]) -> tnb.FP32[1]:
+            return X
+
+        for model in (server, server.url, f"grpc://127.0.0.1:{server.grpc_port}"):
+            assert tnb.load(model, clients=1, requests=3).wait(60).errors == {}
+
+
+def test_wrong_urls_are_named(server: Server):
+    url, grpc = server.url, f"grpc://127.0.0.1:{server.grpc_port}"
+    table = [
+        (
+            (url,),
+            {},
+            InvalidArgumentError,
+            "does not say which model is meant: expected .*/v2/models/NAME; ready",
+        ),
+        ((grpc,), {}, InvalidArgumentError, "does not say which model is meant.* 'accumulate', 'held'"),
+        ((server,), {}, InvalidArgumentError, r"expected server\['NAME'\], of 'accumulate', 'held'"),
+        ((f"{url}/v2/models/nobody",), {}, InvalidArgumentError, "unknown model: 'nobody'"),
+        ((grpc, "nobody"), {}, InvalidArgumentError, "unknown model: 'nobody'"),
+        (("http://127.0.0.1:9/v2/models/m",), {}, UnavailableError, "no HTTP server of the v2 protocol answers"),
+        (("grpc://127.0.0.1:9/v2/models/m",), {}, UnavailableError, "no gRPC server answers at grpc://127.0.0.1:9"),
+        (
+            ("ftp://127.0.0.1:9/v2/models/m",),
+            {},
+            InvalidArgumentError,
+            "cannot read the URL 'ftp://.*expected HOST",
+        ),
+        ((f"{url}/v2/models/held", "other"), {}, InvalidArgumentError, "names model 'held', and not 'other'"),
+        ((server["held"], "other"), {}, InvalidArgumentError, "this is model 'held', and not 'other'"),
+        ((f"{url}/v2/models/held",), {"over": "grpc"}, InvalidArgumentError, "over='grpc' contradicts 'http://"),
+        ((f"{url}/v2/models/held",), {"over": "process"}, InvalidArgumentError, "over='process' contradicts"),
+        ((server["held"],), {"over": "mail"}, InvalidArgumentError, "over cannot be 'mail'"),
+        ((server["held"],), {"size": 9}, InvalidArgumentError, "size must be <= 8 for 'held', got 9"),
+        ((server["held"],), {"grace": 0}, InvalidArgumentError, "grace must be positive, got 0"),
+    ]
+    for arguments, options, error, text in table:
+        with pytest.raises(error, match=text):
+            tnb.load(*arguments, clients=1, requests=1, **options)

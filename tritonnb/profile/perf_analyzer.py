@@ -1,0 +1,60 @@
+"""The traffic of a sweep as a command of Triton's Perf Analyzer, which sends it to a server elsewhere."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.simulation.arrivals import ClosedLoop
+
+
+def perf_analyzer_command(model: str, traffic: Mapping[str, Any], rate: float, url: str) -> str:
+    """The command line.
+
+    Parameters
+    ----------
+    model : str
+        Its name.
+    traffic : mapping
+        Arguments of `load`.
+    rate : float
+        Requests a second of an open loop.
+    url : str
+        ``HOST:PORT``, with ``grpc://`` before it for gRPC.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If Perf Analyzer has no option for such traffic: for a list of arrivals, or arrays as inputs.
+
+    Examples
+    --------
+    >>> perf_analyzer_command("m", {"clients": 8, "requests": 400}, 0, "localhost:8000")
+    'perf_analyzer -m m -u localhost:8000 -i http -b 1 --concurrency-range=8 --request-count=400 --input-data=random'
+    """
+    scheme, _, authority = url.rpartition("://")
+    arrivals, clients, size = traffic.get("arrivals"), traffic.get("clients"), traffic.get("size")
+    requests = traffic["requests"]
+    if isinstance(arrivals, ClosedLoop) and not arrivals.think_us:
+        clients, size, requests = arrivals.clients, arrivals.size, min(requests, arrivals.requests)
+    inputs = traffic.get("inputs", "random")
+    if not isinstance(inputs, str) or (clients is None and arrivals not in ("constant", "poisson")):
+        what = (
+            "inputs 'random' or 'zero'" if not isinstance(inputs, str) else "clients=, or constant or poisson arrivals"
+        )
+        raise InvalidArgumentError(f"perf_analyzer expected {what}: it has no option for the traffic of this sweep")
+    words = ["perf_analyzer", "-m", model, "-u", authority, "-i", "grpc" if scheme.startswith("grpc") else "http"]
+    words += ["-b", str(size or 1)]
+    if clients is not None:
+        words.append(f"--concurrency-range={clients}")
+    else:
+        words += [f"--request-rate-range={rate:g}", f"--request-distribution={arrivals}"]
+    words += [f"--request-count={requests}", f"--input-data={inputs}"]
+    for name, shape in (traffic.get("shapes") or {}).items():
+        words.append(f"--shape={name}:{','.join(map(str, shape))}")
+    if traffic.get("sequence_length"):
+        words += [f"--sequence-length={traffic['sequence_length']}", "--sequence-length-variation=0"]
+        words.append(f"--num-of-sequences={traffic['sequences']}")
+    return shlex.join(words)
