@@ -176,3 +176,15 @@ def test_a_batch_that_found_an_idle_instance_is_not_said_to_have_wanted_for_one(
     ]
     told = tnb.Recording(late, punctual.configs).verdict()
     assert told.endswith("the oldest request waited 5.4 ms: max_queue_delay 5 ms, and the way to an idle instance.")
+
+
+def test_a_delay_that_runs_out_while_the_instance_is_busy_is_said_to_split_batches():
+    traffic = tnb.poisson(rate=400, duration=1, seed=1)
+    config = "max_batch_size: 16 dynamic_batching { max_queue_delay_microseconds: %d }"
+    rec = tnb.simulate(config % 100, traffic, tnb.linear(0.5, 8))
+    (finding,) = (finding for finding in rec.diagnoses() if finding.name == "delay_splits_batches")
+    assert finding.evidence["closed"] > len(rec.batches) / 2
+    assert "set max_queue_delay_microseconds to 0" in str(finding)
+    without = tnb.simulate(config % 0, traffic, tnb.linear(0.5, 8))
+    assert "delay_splits_batches" not in [finding.name for finding in without.diagnoses()]
+    assert without.summary()["latency_p50_ms"] < 0.8 * rec.summary()["latency_p50_ms"]

@@ -31,6 +31,8 @@ _ENOUGH = 10
 _AT_ONCE = 2.0
 #: Null rows below this part are no waste to speak of.
 _NULLS = 0.2
+#: From this share of the batches on it matters that later requests were not added.
+_SPLIT = 0.2
 #: Batches that make a row cheaper by less than this part do not pay.
 _SAVING = 0.15
 #: How busy instances are at capacity, and how much more is in the server than can run.
@@ -104,6 +106,23 @@ def _delay_never_reached(rec: Recording, config: pb.ModelConfig) -> Findings:
             f"max_queue_delay {delay_us / 1000:g} ms was never reached: each of {filled} batches was complete before, "
             f"at the latest after {waited:.2f} ms. Another delay changes nothing; larger preferred sizes or a larger "
             f"max_batch_size would.",
+            evidence,
+        )
+
+
+def _delay_splits_batches(rec: Recording, config: pb.ModelConfig) -> Findings:
+    """Batches whose delay ran out while all instances were busy, so that later requests could not join."""
+    delay_us = config.dynamic_batching.max_queue_delay_microseconds
+    closed = [batch for batch in rec.batches if batch.reason.facts.get("missed") and batch.reason.facts.get("ready_ns")]
+    missed = sum(batch.reason.facts["missed"] for batch in closed)
+    if delay_us and len(rec.batches) >= _ENOUGH and len(closed) >= _SPLIT * len(rec.batches):
+        execution_ms = statistics.median(batch.compute_ns for batch in rec.batches) / 1e6
+        evidence = {"batches": len(rec.batches), "closed": len(closed), "missed": missed, "execution_ms": execution_ms}
+        yield (
+            f"max_queue_delay {delay_us / 1000:g} ms ran out while all instances were busy: {len(closed)} of "
+            f"{len(rec.batches)} batches had to wait for an instance and were not added to, so {missed} requests "
+            f"waited for one batch more. With an execution of {execution_ms:.1f} ms, set max_queue_delay_microseconds "
+            f"to 0, or to more than that.",
             evidence,
         )
 
@@ -208,6 +227,7 @@ _FILLED = (reasons.PREFERRED_SIZE, reasons.FULL, reasons.OVERSHOOTS_PREFERRED, r
 _RULES: dict[str, Callable[[Recording, pb.ModelConfig], Findings]] = {
     "one_at_a_time": _one_at_a_time,
     "delay_never_reached": _delay_never_reached,
+    "delay_splits_batches": _delay_splits_batches,
     "null_rows": _null_rows,
     "idle_timeout": _idle_timeout,
     "cost_in_proportion": _cost_in_proportion,

@@ -150,9 +150,7 @@ def _size_reached(which: str, facts: Facts) -> str:
 _CAUSES: Mapping[str, Callable[[Facts], str]] = {
     ONE_REQUEST: lambda facts: f"executed alone, without a batcher; had waited {_ms(facts['waited_ns'])}",
     PREFERRED_SIZE: lambda facts: _size_reached(f"preferred batch size reached (preferred: {_sizes(facts)})", facts),
-    FULL: lambda facts: _size_reached(
-        f"largest preferred batch size {max(facts['preferred'])} reached", facts
-    ),
+    FULL: lambda facts: _size_reached(f"largest preferred batch size {max(facts['preferred'])} reached", facts),
     OVERSHOOTS_PREFERRED: lambda facts: _next_goes_beyond("preferred", max(facts["preferred"]), facts),
     DOES_NOT_FIT: lambda facts: _next_goes_beyond("max_batch_size", facts["max_batch_size"], facts),
     DIFFERENT_INPUTS: lambda facts: "the next request's inputs may not share this batch",
