@@ -209,3 +209,14 @@ def test_a_comparison_shows_both_runs_over_the_same_time():
     for view, numbers in zip((before, after), changed.regrouped(), strict=True):
         told = view.history["batches"]
         assert {n for n, differs in zip(told["n"], told["differs"], strict=True) if differs} == numbers != set()
+
+
+def test_at_the_end_of_a_cell_the_history_holds_what_ran_unless_a_browser_shows_the_view(server, watched):
+    view, _ = watched
+    view._in_sight = {"one": True}
+    server["double"](X=[[1]])
+    assert not view.refresh_last_state()
+    view._in_sight = {}
+    assert view.refresh_last_state()
+    assert len(view.history["batches"]["n"]) == 1
+    assert not view.refresh_last_state()  # nothing has run since

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import math
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent import futures
@@ -55,13 +56,16 @@ def wait(finished: Future[T], timeout: float | None, told: Callable[[], str], st
 
 @contextmanager
 def _line() -> Iterator[Callable[[str], None]]:
-    """A line of the notebook to tell the progress on: none before the first word, and empty after the end."""
+    """A line of the notebook to tell the progress on: none before the first word, and empty after the end.
+
+    Only the main thread has one: what waits on another thread is a part of something that has a line.
+    """
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
-    if getattr(shell, "kernel", None) is None:
+    if getattr(shell, "kernel", None) is None or threading.current_thread() is not threading.main_thread():
         yield lambda text: None
         return
-    from IPython.display import HTML, DisplayHandle
+    from IPython.display import DisplayHandle
 
     line = DisplayHandle()
     said = ""
@@ -69,12 +73,16 @@ def _line() -> Iterator[Callable[[str], None]]:
     def tell(text: str) -> None:
         nonlocal said
         if text != said:
-            show: Callable[[HTML], None] = line.update if said else line.display
+            show = line.update if said else line.display
             said = text  # before it is shown: who interrupts that shall find the line empty, too
-            show(HTML(f"<i>{html.escape(text)}</i>"))
+            show(_line_data(text), raw=True)
 
     try:
         yield tell
     finally:
         if said:
-            line.update(HTML(""))
+            line.update(_line_data(""), raw=True)
+
+
+def _line_data(text: str) -> dict[str, str]:
+    return {"text/html": f"<i>{html.escape(text)}</i>" if text else "", "text/plain": text}
