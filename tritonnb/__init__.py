@@ -52,6 +52,7 @@ from tritonnb.simulation import (
     measured,
     poisson,
     sequences,
+    service_time,
     table,
 )
 from tritonnb.telemetry.trace_settings import TraceOptions
@@ -106,6 +107,7 @@ __all__ = [
     "poisson",
     "sequences",
     "serve",
+    "service_time",
     "service_times",
     "simulate",
     "sweep",

@@ -192,7 +192,7 @@ def test_a_recording_of_several_models_asks_which():
 
 def test_a_stateful_recording_has_its_slots_as_still_twin():
     config = 'name: "m" max_batch_size: 2 sequence_batching { direct { } }'
-    rec = tnb.simulate(config, tnb.sequences([2, 2, 2], every_us=9000, stagger_us=100), tnb.fixed(1))
+    rec = tnb.simulate(config, tnb.sequences([2, 2, 2], every_ms=9, stagger_ms=0.1), tnb.fixed(1))
     assert "3 sequences in 2 slots" in rec.view().svg()
     assert rec.view().history["meta"]["strategy"] == "direct"
 

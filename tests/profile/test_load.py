@@ -58,7 +58,7 @@ def test_clients_of_a_closed_loop_wait_for_their_answers(server: Server, over: s
 
 
 def test_a_closed_loop_may_be_that_of_a_simulation(server: Server):
-    result = tnb.load(server["held"], arrivals=tnb.ClosedLoop(clients=2, requests=9, size=3)).wait(60)
+    result = tnb.load(server["held"], arrivals=tnb.ClosedLoop(clients=2, requests=9, rows=3)).wait(60)
     assert (result.summary()["requests"], result.summary()["rows"]) == (9, 27)
 
 

@@ -28,7 +28,7 @@ def guide() -> tnb.Recording:
 @pytest.fixture(scope="module")
 def busy() -> tnb.Recording:
     arrivals = tnb.poisson(rate=1500, duration=0.2, seed=1)
-    return tnb.simulate(BUSY, arrivals, tnb.linear(alpha_ms=0.3, tau0_ms=3))
+    return tnb.simulate(BUSY, arrivals, tnb.linear(per_row_ms=0.3, base_ms=3))
 
 
 def texts(ax) -> list[str]:

@@ -246,7 +246,7 @@ class Worksheet:
         for name, each in zip(self.names, self.arrivals, strict=True):
             row = [name, f"{each.time_us / 1000:g}"]
             flags = [flag for flag, on in (("START", each.sequence_start), ("END", each.sequence_end)) if on]
-            rows.append([*row, " ".join(flags)] if stateful else [*row, str(each.size)])
+            rows.append([*row, " ".join(flags)] if stateful else [*row, str(each.rows)])
         return ["request", "arrives (ms)", "flags" if stateful else "rows"], rows
 
     def __repr__(self) -> str:
