@@ -36,9 +36,10 @@ from tritonnb.profile.service_times import service_times
 from tritonnb.profile.sweep import Sweep, sweep
 from tritonnb.profile.sweep_result import SweepResult
 from tritonnb.profile.theory import Theory, theory
+from tritonnb.recording.drawn_worksheets import worksheet
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.simulate import simulate
-from tritonnb.recording.worksheet import Worksheet, worksheet
+from tritonnb.recording.worksheet import Worksheet
 from tritonnb.server import Server
 from tritonnb.serving import serve
 from tritonnb.simulation import (
