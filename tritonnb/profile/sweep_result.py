@@ -21,6 +21,7 @@ from tritonnb.simulation.run import instance_count
 if TYPE_CHECKING:
     import pandas
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from tritonnb.model_handle import ModelHandle
 
@@ -81,7 +82,7 @@ class SweepResult:
         """
         return export(self.model, self.best.config, repository)
 
-    def plot(self, ax: Axes | None = None) -> Axes:
+    def plot(self, ax: Axes | None = None) -> Figure:
         """A bar for each configuration, the best on top: its rate, or its latency.
 
         Into ``ax``, or a new figure that a notebook shows.

@@ -100,7 +100,10 @@ class Recording:
 
     @property
     def plot(self) -> Plot:
-        """Still figures: ``rec.plot.timeline()``, ``slots``, ``steps``, ``batch_sizes``, ``latency``, ``queue``."""
+        """Still figures: ``rec.plot()`` for an overview; ``rec.plot.timeline()``, ``slots``, ``steps``, ...
+
+        Each takes ``start_ms=`` and ``end_ms=`` for a part of the time, and gives a figure.
+        """
         from tritonnb.recording.figures.plot import Plot  # matplotlib takes a while to import
 
         return Plot(self)
@@ -123,6 +126,28 @@ class Recording:
         times = [each.time_ns for each in self.events] or [0]
         begin = min(times[0], *(each.queued_ns for each in self.requests)) if self.requests else times[0]
         return begin, max(times)
+
+    @property
+    def origin_ns(self) -> int:
+        """The moment from which times of figures count: the beginning."""
+        return self.span_ns[0]
+
+    def between(self, start_ms: float | None = None, end_ms: float | None = None) -> Recording:
+        """The requests that were in the server in a part of the time, and their batches.
+
+        Parameters
+        ----------
+        start_ms, end_ms : float, optional
+            Milliseconds from the beginning; by default from the beginning, and to the end.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If the part has no length.
+        """
+        from tritonnb.recording.excerpt import excerpt
+
+        return excerpt(self, start_ms, end_ms)
 
     @property
     def instances(self) -> list[str]:

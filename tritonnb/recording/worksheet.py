@@ -268,7 +268,8 @@ class Worksheet:
         """What is asked, in words."""
         instances = instance_count(read_config(self.config))
         return (
-            f"{counted(instances, 'instance')}, idle from the start. Every execution takes {self.execution_ms:g} ms, whatever its size. "
+            f"{counted(instances, 'instance')}, idle from the start. "
+            f"Every execution takes {self.execution_ms:g} ms, whatever its size. "
             "Which requests does each batch hold, in the order in which the batches are sent?"
         )
 

@@ -55,13 +55,14 @@ def describe(rec: Recording) -> str:
 def _parts(ax: Axes, rec: Recording, scale: TimeScale) -> None:
     """Mean queue and compute time of the requests that finished in each part of the recording."""
     above = panel_above(ax, 0.8, "ms a request (mean)")
-    ends = np.array([scale.at(each.exec_end_ns) for each in rec.requests])
-    edges = np.linspace(0, scale.length, _BINS + 1)
+    ended = [each for each in rec.requests if scale.shows(each.exec_end_ns, each.exec_end_ns)]
+    ends = np.array([scale.at(each.exec_end_ns) for each in ended])
+    edges = np.linspace(*scale.ends, _BINS + 1)
     counts = np.histogram(ends, edges)[0]
     base = np.zeros(_BINS)
     for name, paint, hatch, values in (
-        ("compute", BLUE, "", [each.exec_end_ns - each.exec_start_ns for each in rec.requests]),
-        ("queue", ORANGE, "//", [each.queue_ns for each in rec.requests]),
+        ("compute", BLUE, "", [each.exec_end_ns - each.exec_start_ns for each in ended]),
+        ("queue", ORANGE, "//", [each.queue_ns for each in ended]),
     ):
         total = np.histogram(ends, edges, weights=np.array(values, float) / 1e6)[0]
         mean = np.divide(total, counts, out=np.zeros(_BINS), where=counts > 0)

@@ -54,6 +54,8 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     top = len(instances) * (1 + _GAP) + _GAP  # the label of a full batch is above its lane
     ran: dict[str, list[Batch]] = {}
     for batch in rec.batches:
+        if not scale.shows(batch.exec_start_ns, batch.exec_end_ns):
+            continue
         ran.setdefault(batch.instance, []).append(batch)
     in_short = False
     for number, instance in enumerate(instances):
@@ -79,7 +81,7 @@ def describe(rec: Recording) -> str:
     words += f" At most {counted(max(depths, default=0), 'request')} waited at once."
     if len(rec.batches) <= _FEW:
         told = [
-            f"{counted(each.size, 'row')} on {each.instance} at {(each.exec_start_ns - begin) / 1e6:.1f} ms"
+            f"{counted(each.size, 'row')} on {each.instance} at {(each.exec_start_ns - rec.origin_ns) / 1e6:.1f} ms"
             for each in rec.batches
         ]
         words += f" Batches: {'; '.join(told)}."
@@ -97,9 +99,9 @@ def _lane(
 ) -> bool:
     """Draw it; whether labels are in short."""
     full, preferred = rec.sizes_of(instance)
-    ax.hlines([base, base + 1], 0, scale.length, colors=LIGHT, linewidths=0.8, zorder=0)
+    ax.hlines([base, base + 1], *scale.ends, colors=LIGHT, linewidths=0.8, zorder=0)
     lines = [base + size / full for size in preferred if size < full]
-    ax.hlines(lines, 0, scale.length, colors=GREY, linewidths=0.6, linestyles=(0, (4, 4)), zorder=0)
+    ax.hlines(lines, *scale.ends, colors=GREY, linewidths=0.6, linestyles=(0, (4, 4)), zorder=0)
     sizes = {(each.batch, each.serial): each.size for each in rec.requests} if colours else {}
     fits = scale.fitting(ax)
     boxes: list[list[tuple[float, float]]] = []

@@ -52,7 +52,9 @@ def waits(rec: Recording) -> list[Wait]:
         error = gone.message or "cancelled"
         refused = Wait(gone.serial, gone.size, priority, label, gone.received_ns, gone.time_ns, error)
         found.setdefault(gone.serial, refused)
-    return sorted(found.values(), key=lambda each: (each.begin_ns, each.serial))
+    begin_ns, end_ns = rec.span_ns
+    shown = [each for each in found.values() if each.begin_ns <= end_ns and each.end_ns >= begin_ns]
+    return sorted(shown, key=lambda each: (each.begin_ns, each.serial))
 
 
 def depth(found: Iterable[Wait]) -> tuple[list[int], list[int]]:
