@@ -24,7 +24,7 @@ from tritonnb.recording.figures.scale import (
     say_nothing_ran,
     tell_unit,
 )
-from tritonnb.recording.figures.waiting import Wait, depth, rows, waits
+from tritonnb.recording.figures.waiting import Wait, depth, drawn_waits, rows, waits
 from tritonnb.scheduling.reasons import counted
 
 if TYPE_CHECKING:
@@ -62,8 +62,9 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
         base = top - _GAP - number * (1 + _GAP) - 1
         in_short |= _lane(ax, scale, rec, instance, ran.get(instance, []), base, colours)
         ticks[base + 0.5] = instance
-    ticks |= _waiting_band(ax, scale, found, -_GAP, colours, levels)
-    ticks |= _depth_band(ax, scale, found, -2 * _GAP - _WAITING - _DEPTH)
+    waiting = drawn_waits(rec)
+    ticks |= _waiting_band(ax, scale, waiting, -_GAP, colours, levels)
+    ticks |= _depth_band(ax, scale, waiting, -2 * _GAP - _WAITING - _DEPTH)
     name_lanes(ax, ticks)
     ax.set_ylim(-2 * _GAP - _WAITING - _DEPTH - 0.1, top + 0.1)
     tell_unit(ax, scale.unit, _legend(rec, levels, in_short))
@@ -75,7 +76,7 @@ def describe(rec: Recording) -> str:
     """The alternative text."""
     if not rec.batches:
         return f"Timeline without a batch. {rec.verdict()}"
-    _, depths = depth(waits(rec))
+    _, depths = depth(drawn_waits(rec))
     begin, end = rec.span_ns
     words = f"Timeline of {duration(end - begin)} on {counted(len(rec.instances), 'instance')}. {rec.verdict()}"
     words += f" At most {counted(max(depths, default=0), 'request')} waited at once."

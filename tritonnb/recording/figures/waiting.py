@@ -52,9 +52,13 @@ def waits(rec: Recording) -> list[Wait]:
         error = gone.message or "cancelled"
         refused = Wait(gone.serial, gone.size, priority, label, gone.received_ns, gone.time_ns, error)
         found.setdefault(gone.serial, refused)
+    return sorted(found.values(), key=lambda each: (each.begin_ns, each.serial))
+
+
+def drawn_waits(rec: Recording) -> list[Wait]:
+    """The waits of which something lies in the time that is drawn."""
     begin_ns, end_ns = rec.span_ns
-    shown = [each for each in found.values() if each.begin_ns <= end_ns and each.end_ns >= begin_ns]
-    return sorted(shown, key=lambda each: (each.begin_ns, each.serial))
+    return [each for each in waits(rec) if each.begin_ns <= end_ns and each.end_ns >= begin_ns]
 
 
 def depth(found: Iterable[Wait]) -> tuple[list[int], list[int]]:
