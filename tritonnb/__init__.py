@@ -36,6 +36,8 @@ from tritonnb.profile.service_times import service_times
 from tritonnb.profile.sweep import Sweep, sweep
 from tritonnb.profile.sweep_result import SweepResult
 from tritonnb.profile.theory import Theory, theory
+from tritonnb.recording.compare import compare
+from tritonnb.recording.comparison import Comparison
 from tritonnb.recording.drawn_worksheets import worksheet
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.simulate import simulate
@@ -82,6 +84,7 @@ __all__ = [
     "UINT64",
     "Arrival",
     "ClosedLoop",
+    "Comparison",
     "GrpcOptions",
     "HttpOptions",
     "Load",
@@ -98,6 +101,7 @@ __all__ = [
     "__version__",
     "allow_nested",
     "bursts",
+    "compare",
     "constant",
     "doctor",
     "fixed",

@@ -80,8 +80,9 @@ def compare(comparison: Comparison) -> ComparisonView:
     difference = comparison.difference()
     table = widgets.HTML(comparison._repr_html_())
     table.add_class("jp-RenderedHTMLCommon")  # looks like those of other outputs
-    before = widgets.HTML("<b>Before</b>")
-    after = widgets.HTML(f"<b>After</b>: {html.escape(difference)}")
+    names = [html.escape(each.capitalize() if comparison.recorded else each) for each in comparison.names]
+    before = widgets.HTML(f"<b>{names[0]}</b>")
+    after = widgets.HTML(f"<b>{names[1]}</b>: {html.escape(difference)}")
     return ComparisonView(comparison, [table, before, views[0], after, views[1]])
 
 

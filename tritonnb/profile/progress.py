@@ -73,7 +73,7 @@ def _line() -> Iterator[Callable[[str], None]]:
     def tell(text: str) -> None:
         nonlocal said
         if text != said:
-            show = line.update if said else line.display
+            show: Callable[..., None] = line.update if said else line.display
             said = text  # before it is shown: who interrupts that shall find the line empty, too
             show(_line_data(text), raw=True)
 

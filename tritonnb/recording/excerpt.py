@@ -34,7 +34,7 @@ class Excerpt(Recording):
         refused = [each.serial for each in whole.refused if self._holds(each.received_ns, each.time_ns)]
         self._numbers = {each.batch for each in present}
         self._serials = {each.serial for each in whole.requests if each.batch in self._numbers} | {*refused}
-        super().__init__(filter(self._is_part, whole.events), whole.configs)
+        super().__init__(filter(self._is_part, whole.events), whole.configs, simulated=whole.simulated)
 
     @property
     def span_ns(self) -> tuple[int, int]:

@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from tritonnb.recording.figures.plot import Plot
 
 
+_VIRTUAL = "Simulated: times and rates are virtual, not measured."
+
+
 class Recording:
     """What happened while it was recorded.
 
@@ -50,6 +53,8 @@ class Recording:
         Everything, in order.
     configs : dict of str to ModelConfig
         The configurations of the models, by name.
+    simulated : bool
+        Whether its times are virtual.
 
     Examples
     --------
@@ -58,7 +63,14 @@ class Recording:
     >>> rec.batches[0].why  # doctest: +SKIP
     """
 
-    def __init__(self, events: Iterable[Event] = (), configs: Mapping[str, pb.ModelConfig] | None = None) -> None:
+    def __init__(
+        self,
+        events: Iterable[Event] = (),
+        configs: Mapping[str, pb.ModelConfig] | None = None,
+        *,
+        simulated: bool = False,
+    ) -> None:
+        self.simulated = simulated
         self.fill(events, configs or {})
 
     def fill(self, events: Iterable[Event], configs: Mapping[str, pb.ModelConfig]) -> None:
@@ -190,11 +202,12 @@ class Recording:
         InvalidArgumentError
             If the file is no recording.
         """
-        return cls(*files.read(path))
+        events, configs, simulated = files.read(path)
+        return cls(events, configs, simulated=simulated)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the recording to a file, one event a line (JSON)."""
-        files.write(path, self.events, self.configs)
+        files.write(path, self.events, self.configs, self.simulated)
 
     def to_perfetto(self, path: str | os.PathLike[str]) -> None:
         """Write the recording as a timeline, to be opened in https://ui.perfetto.dev.
@@ -227,7 +240,8 @@ class Recording:
             names = ", ".join(map(repr, sorted(known))) or "no model"
             raise InvalidArgumentError(f"nothing was recorded of model '{model}', only of {names}")
         configs = {name: each for name, each in self.configs.items() if name == model}
-        return Recording((each for each in self.events if each.model == model), configs)
+        events = (each for each in self.events if each.model == model)
+        return Recording(events, configs, simulated=self.simulated)
 
     def arrivals(self) -> list[Arrival]:
         """When each request arrived, from the first on, to simulate again or to send again."""
@@ -280,7 +294,7 @@ class Recording:
         name = models.pop()
         config = self.configs[name]
         runs = [
-            Recording(run(each, self.arrivals(), service or self.service(), seed), {name: each})
+            Recording(run(each, self.arrivals(), service or self.service(), seed), {name: each}, simulated=True)
             for each in (config, edited(config, edits))
         ]
         return Comparison(runs[0], runs[1], edits, self)
@@ -334,6 +348,7 @@ class Recording:
         lines = [self.verdict()]
         for size, count in self.batch_sizes().items():
             lines.append(f"  batch size {size:>4}: {count:>5} x {self.median_ms(size):8.2f} ms (median)")
+        lines += [f"  {_VIRTUAL}"] if self.simulated else []
         return "\n".join([*lines, *(f"  ! {each}" for each in self.diagnoses())])
 
     def _repr_html_(self) -> str:
@@ -350,6 +365,7 @@ class Recording:
             f"<p><b>{html.escape(self.verdict())}</b></p>"
             + (table if rows else "")
             + (f"<ul>{findings}</ul>" if findings else "")
+            + (f"<p><i>{_VIRTUAL}</i></p>" if self.simulated else "")
         )
 
     def median_ms(self, size: int) -> float:

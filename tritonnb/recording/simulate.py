@@ -56,4 +56,4 @@ def simulate(
     """
     message = read_config(config)
     events = run(message, arrivals, service, seed)
-    return Recording(events, {message.name: message})
+    return Recording(events, {message.name: message}, simulated=True)
