@@ -37,9 +37,12 @@ from tritonnb.profile.service_times import service_times
 from tritonnb.profile.sweep import Sweep, sweep
 from tritonnb.profile.sweep_result import SweepResult
 from tritonnb.profile.theory import Theory, theory
+from tritonnb.recording.compare import compare
+from tritonnb.recording.comparison import Comparison
+from tritonnb.recording.drawn_worksheets import worksheet
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.simulate import simulate
-from tritonnb.recording.worksheet import Worksheet, worksheet
+from tritonnb.recording.worksheet import Worksheet
 from tritonnb.server import Server
 from tritonnb.serving import serve
 from tritonnb.simulation import (
@@ -53,6 +56,7 @@ from tritonnb.simulation import (
     measured,
     poisson,
     sequences,
+    service_time,
     table,
 )
 from tritonnb.telemetry.trace_settings import TraceOptions
@@ -81,6 +85,7 @@ __all__ = [
     "UINT64",
     "Arrival",
     "ClosedLoop",
+    "Comparison",
     "GrpcOptions",
     "HttpOptions",
     "Load",
@@ -97,6 +102,7 @@ __all__ = [
     "__version__",
     "allow_nested",
     "bursts",
+    "compare",
     "constant",
     "doctor",
     "fixed",
@@ -107,6 +113,7 @@ __all__ = [
     "poisson",
     "sequences",
     "serve",
+    "service_time",
     "service_times",
     "simulate",
     "sweep",

@@ -192,7 +192,7 @@ def test_a_recording_of_several_models_asks_which():
 
 def test_a_stateful_recording_has_its_slots_as_still_twin():
     config = 'name: "m" max_batch_size: 2 sequence_batching { direct { } }'
-    rec = tnb.simulate(config, tnb.sequences([2, 2, 2], every_us=9000, stagger_us=100), tnb.fixed(1))
+    rec = tnb.simulate(config, tnb.sequences([2, 2, 2], every_ms=9, stagger_ms=0.1), tnb.fixed(1))
     assert "3 sequences in 2 slots" in rec.view().svg()
     assert rec.view().history["meta"]["strategy"] == "direct"
 
@@ -209,3 +209,14 @@ def test_a_comparison_shows_both_runs_over_the_same_time():
     for view, numbers in zip((before, after), changed.regrouped(), strict=True):
         told = view.history["batches"]
         assert {n for n, differs in zip(told["n"], told["differs"], strict=True) if differs} == numbers != set()
+
+
+def test_at_the_end_of_a_cell_the_history_holds_what_ran_unless_a_browser_shows_the_view(server, watched):
+    view, _ = watched
+    view._in_sight = {"one": True}
+    server["double"](X=[[1]])
+    assert not view.refresh_last_state()
+    view._in_sight = {}
+    assert view.refresh_last_state()
+    assert len(view.history["batches"]["n"]) == 1
+    assert not view.refresh_last_state()  # nothing has run since

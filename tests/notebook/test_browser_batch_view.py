@@ -28,7 +28,7 @@ load.wait()
 """
 SEQUENCES = """
 config = 'name: "m" max_batch_size: 2 instance_group { count: 2 } sequence_batching { direct { } }'
-tnb.simulate(config, tnb.sequences([3] * 6, every_us=60_000, stagger_us=10_000), tnb.fixed(9)).view()
+tnb.simulate(config, tnb.sequences([3] * 6, every_ms=60, stagger_ms=10), tnb.fixed(9)).view()
 """
 STATEFUL = """
 import threading

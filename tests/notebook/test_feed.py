@@ -191,7 +191,7 @@ def test_refused_requests_are_told_with_their_reason():
 
 
 def test_slots_are_those_of_the_recording():
-    arrivals = tnb.sequences([3] * 6, every_us=60_000, stagger_us=10_000)
+    arrivals = tnb.sequences([3] * 6, every_ms=60, stagger_ms=10)
     rec = tnb.simulate(DIRECT, arrivals, tnb.fixed(5))
     feed = feed_of(rec, sample=False, keep=5000)
     feed.take(map(pack, rec.events))

@@ -35,7 +35,7 @@ def test_an_open_loop_sends_what_it_should_when_it_should(server: Server, over: 
     found = result.summary()
     assert (found["requests"], found["rows"], found["failed"]) == (4, 8, 0)
     assert result.recording is not None
-    assert [each.size for each in result.recording.arrivals()] == [2, 2, 2, 2]
+    assert [each.rows for each in result.recording.arrivals()] == [2, 2, 2, 2]
 
 
 def test_latency_counts_from_the_intended_time_even_while_nothing_is_answered(server: Server, gate: Gate):
@@ -59,7 +59,7 @@ def test_clients_of_a_closed_loop_wait_for_their_answers(server: Server, over: s
 
 
 def test_a_closed_loop_may_be_that_of_a_simulation(server: Server):
-    result = tnb.load(server["held"], arrivals=tnb.ClosedLoop(clients=2, requests=9, size=3)).wait(60)
+    result = tnb.load(server["held"], arrivals=tnb.ClosedLoop(clients=2, requests=9, rows=3)).wait(60)
     assert (result.summary()["requests"], result.summary()["rows"]) == (9, 27)
 
 
@@ -325,7 +325,7 @@ def test_the_result_is_data_first(server: Server):
 def test_a_result_draws_itself(server: Server):
     result = tnb.load(server["held"], arrivals=[(0, 1), (10, 99), (20, 1)]).wait(60)
     ax = Figure().add_subplot()
-    assert result.plot(ax) is ax
+    assert result.plot(ax) is ax.figure
     labels = ax.get_legend_handles_labels()[1]
     assert {"since it was to be sent", "failed", f"p99 {result.percentile(99):.2f} ms"} <= set(labels)
     shown = result.plot()._repr_mimebundle_()

@@ -232,7 +232,7 @@ def test_the_best_can_be_applied(server: Server):
     best = tnb.sweep(server["held"], max_queue_delay_microseconds=[0], max_batch_size=[16], clients=32, **FLAT)
     assert best.apply() == "reloaded"
     assert best.best.edits == {"max_queue_delay_microseconds": 0, "max_batch_size": 16}
-    assert best.plot().get_yticklabels()
+    assert best.plot().axes[0].get_yticklabels()
     assert server["held"].config.max_batch_size == 16
 
 
@@ -295,7 +295,7 @@ def test_a_sweep_shows_itself(server: Server):
     assert "✗" in found._repr_html_()
     assert list(found.to_pandas()["max_batch_size"]) == [8, 1]
     ax = Figure().add_subplot()
-    assert found.plot(ax) is ax
+    assert found.plot(ax) is ax.figure
     labels = [each.get_text() for each in ax.get_yticklabels()]
     assert labels == ["max_batch_size 8", "max_batch_size 1", "now"]
     drawn = []

@@ -13,7 +13,7 @@ UNLIMITED = 'name: "m" max_batch_size: 100000 dynamic_batching { }'
 
 def simulated(rate: float, alpha_ms: float, tau0_ms: float, config: str = UNLIMITED) -> tnb.Recording:
     arrivals = tnb.poisson(rate, 8_000 / rate, seed=1)
-    return tnb.simulate(config, arrivals, tnb.linear(alpha_ms=alpha_ms, tau0_ms=tau0_ms))
+    return tnb.simulate(config, arrivals, tnb.linear(per_row_ms=alpha_ms, base_ms=tau0_ms))
 
 
 @pytest.mark.parametrize(("alpha", "tau0"), [(0.2, 5), (1, 1)])

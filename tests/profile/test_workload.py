@@ -52,12 +52,12 @@ def test_requests_limit_an_open_loop():
 
 
 def test_a_list_is_sent_in_order_of_time():
-    assert [(each.time_us, each.size) for each in arrivals(arrivals=[(9, 2), (0, 1)])] == [(0, 1), (9, 2)]
+    assert [(each.time_us, each.rows) for each in arrivals(arrivals=[(9, 2), (0, 1)])] == [(0, 1), (9, 2)]
 
 
 def test_a_recording_can_be_sent_again():
     rec = tnb.simulate("max_batch_size: 8 dynamic_batching { }", [(0, 4), (100, 2)], tnb.fixed(1))
-    assert [(each.time_us, each.size) for each in arrivals(arrivals=rec.arrivals())] == [(0, 4), (100, 2)]
+    assert [(each.time_us, each.rows) for each in arrivals(arrivals=rec.arrivals())] == [(0, 4), (100, 2)]
 
 
 def test_sequences_are_dealt_in_turn_and_each_begins_and_ends():

@@ -11,7 +11,7 @@ from tritonnb.core.events import BatchExecuted
 
 BATCHING = 'name: "m" max_batch_size: 8 dynamic_batching { %s }'
 DELAY = BATCHING % "max_queue_delay_microseconds: 5000"
-CHEAP = tnb.linear(alpha_ms=0.1, tau0_ms=5)
+CHEAP = tnb.linear(per_row_ms=0.1, base_ms=5)
 
 
 def found(rec: tnb.Recording) -> dict:
@@ -19,7 +19,7 @@ def found(rec: tnb.Recording) -> dict:
 
 
 def test_one_client_that_waits_for_each_answer():
-    rec = tnb.simulate(BATCHING % "", tnb.ClosedLoop(clients=1, requests=40, think_us=200), CHEAP)
+    rec = tnb.simulate(BATCHING % "", tnb.ClosedLoop(clients=1, requests=40, think_ms=0.2), CHEAP)
     told = found(rec)["one_at_a_time"]
     assert told.evidence == {"requests": 40, "gap_ms": pytest.approx(0.2), "latency_ms": pytest.approx(5.1)}
     assert "each was sent 0.20 ms (median) after the answer to the one before" in str(told)
@@ -61,9 +61,7 @@ SLOTS = 'name: "m" max_batch_size: 4 sequence_batching { %s max_sequence_idle_mi
 
 
 def test_null_rows_of_the_direct_strategy():
-    rec = tnb.simulate(
-        SLOTS % ("direct { }", 10**6), tnb.sequences([6] * 4, every_us=20_000, stagger_us=5000), tnb.fixed(1)
-    )
+    rec = tnb.simulate(SLOTS % ("direct { }", 10**6), tnb.sequences([6] * 4, every_ms=20, stagger_ms=5), tnb.fixed(1))
     told = found(rec)["null_rows"]
     rows = sum(each.size for each in rec.batches)
     assert told.evidence == {"nulls": rows - 24, "rows": rows, "batches": 24, "without_nulls": 6}
@@ -78,7 +76,7 @@ def test_null_rows_of_the_direct_strategy():
     ],
 )
 def test_without_padding_no_null_rows(strategy):
-    arrivals = tnb.sequences([12] * 4, every_us=20_000, stagger_us=1000)
+    arrivals = tnb.sequences([12] * 4, every_ms=20, stagger_ms=1)
     assert "null_rows" not in found(tnb.simulate(SLOTS % (strategy, 10**6), arrivals, tnb.fixed(1)))
 
 
@@ -104,7 +102,7 @@ def test_a_sequence_in_time_is_not_killed():
 
 def test_a_model_whose_cost_is_proportional_to_its_batch():
     arrivals = tnb.poisson(rate=80, duration=1, seed=4)
-    rec = tnb.simulate(BATCHING % "", arrivals, tnb.linear(alpha_ms=10, tau0_ms=0.5))
+    rec = tnb.simulate(BATCHING % "", arrivals, tnb.linear(per_row_ms=10, base_ms=0.5))
     told = found(rec)["cost_in_proportion"]
     assert told.evidence["row_ms"][1] == pytest.approx(10.5)
     assert "Batching does not pay: a row costs 10.50 ms in batches of 1" in str(told)
@@ -112,7 +110,7 @@ def test_a_model_whose_cost_is_proportional_to_its_batch():
 
 def test_a_model_with_a_fixed_cost_gains():
     arrivals = tnb.poisson(rate=150, duration=1, seed=4)
-    rec = tnb.simulate(BATCHING % "", arrivals, tnb.linear(alpha_ms=5, tau0_ms=5))
+    rec = tnb.simulate(BATCHING % "", arrivals, tnb.linear(per_row_ms=5, base_ms=5))
     assert len(rec.batch_sizes()) > 2
     assert "cost_in_proportion" not in found(rec)
 

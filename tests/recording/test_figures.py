@@ -28,7 +28,7 @@ def guide() -> tnb.Recording:
 @pytest.fixture(scope="module")
 def busy() -> tnb.Recording:
     arrivals = tnb.poisson(rate=1500, duration=0.2, seed=1)
-    return tnb.simulate(BUSY, arrivals, tnb.linear(alpha_ms=0.3, tau0_ms=3))
+    return tnb.simulate(BUSY, arrivals, tnb.linear(per_row_ms=0.3, base_ms=3))
 
 
 def texts(ax) -> list[str]:
@@ -39,8 +39,8 @@ def texts(ax) -> list[str]:
 def test_every_figure_draws_into_given_axes_and_into_its_own(guide, busy, name):
     for rec in (guide, busy, tnb.Recording()):
         ax = Figure().add_subplot()
-        assert getattr(rec.plot, name)(ax=ax) is ax
-        assert getattr(rec.plot, name)().figure is not ax.figure
+        assert getattr(rec.plot, name)(ax=ax) is ax.figure
+        assert getattr(rec.plot, name)() is not ax.figure
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -52,11 +52,11 @@ def test_a_notebook_shows_a_figure_with_its_description(guide, name):
 
 
 def test_a_dark_notebook_shows_a_figure_on_dark_paper_unless_it_has_a_background_of_its_own(guide):
-    axes = guide.plot.timeline()
-    assert 'class="tnb-paper"' in axes._repr_mimebundle_()["text/html"]
+    figure = guide.plot.timeline()
+    assert 'class="tnb-paper"' in figure._repr_mimebundle_()["text/html"]
     assert 'class="tnb-paper"' in guide.plot.svg("timeline")
-    axes.figure.set_facecolor("lightyellow")
-    assert 'class="tnb-paper"' not in axes._repr_mimebundle_()["text/html"]
+    figure.set_facecolor("lightyellow")
+    assert 'class="tnb-paper"' not in figure._repr_mimebundle_()["text/html"]
     with style.context("dark_background"):
         assert 'class="tnb-paper"' not in guide.plot.timeline()._repr_mimebundle_()["text/html"]
 
@@ -70,7 +70,7 @@ def test_a_figure_may_be_drawn_on_any_thread(guide):
 
 
 def test_the_timeline_names_requests_rows_and_batches(guide):
-    ax = guide.plot.timeline()
+    [ax] = guide.plot.timeline().axes
     assert {"3 requests, 8 rows", "2 requests, 8 rows"} <= set(texts(ax))
     assert {"1", "2", "3", "4", "5"} <= set(texts(ax))
     assert "simulated_0_0" in [each.get_text() for each in ax.get_yticklabels()]
@@ -79,16 +79,16 @@ def test_the_timeline_names_requests_rows_and_batches(guide):
 
 def test_the_timeline_has_a_lane_for_an_instance_that_had_nothing_to_do():
     rec = tnb.simulate(BUSY, [(0, 1)], tnb.fixed(1))
-    labels = [each.get_text() for each in rec.plot.timeline().get_yticklabels()]
+    labels = [each.get_text() for each in rec.plot.timeline().axes[0].get_yticklabels()]
     assert labels[:2] == ["m_0_0", "m_0_1"]
 
 
 def test_the_timeline_explains_the_marks_that_it_has(guide, busy):
-    unit, legend = guide.plot.timeline().get_xlabel().split(maxsplit=1)
+    unit, legend = guide.plot.timeline().axes[0].get_xlabel().split(maxsplit=1)
     assert (unit, legend) == ("ms", "box: a batch, as high as its share of max_batch_size")
-    assert busy.plot.timeline().get_xlabel().endswith("its share of max_batch_size; dashed: preferred sizes")
+    assert busy.plot.timeline().axes[0].get_xlabel().endswith("its share of max_batch_size; dashed: preferred sizes")
     many = tnb.simulate("max_batch_size: 4 dynamic_batching { }", [(1000 * n, 1) for n in range(40)], tnb.fixed(4))
-    ax = many.plot.timeline()
+    [ax] = many.plot.timeline().axes
     assert "4/4" in texts(ax)
     assert ax.get_xlabel().endswith("its share of max_batch_size (requests/rows)")
 
@@ -124,7 +124,7 @@ def test_a_refused_request_waits_until_it_is_refused():
     rec = tnb.simulate(config, [(0, 1), (10, 1)], tnb.fixed(10))
     refused = waits(rec)[1]
     assert (refused.refused, refused.end_ns - refused.begin_ns) == ("Request timeout expired", 500_001)
-    assert "×: refused" in rec.plot.timeline().get_xlabel()
+    assert "×: refused" in rec.plot.timeline().axes[0].get_xlabel()
 
 
 def test_rows_are_reused_when_they_are_free():
@@ -139,7 +139,7 @@ def test_the_sweet_spot_is_the_smallest_size_that_is_as_cheap_as_it_gets():
         (1, 1, 10), (2, 1, 11), (4, 1, 12), (6, 1, 18), (8, 1, 30),
     ]  # fmt: skip
     assert sweet_spot(costs(rec)).size == 4
-    legend = rec.plot.batch_sizes().get_legend()  # nothing is written over the curve
+    legend = rec.plot.batch_sizes().axes[0].get_legend()  # nothing is written over the curve
     assert [each.get_text() for each in legend.get_texts()][-2:] == ["a row of it", "sweet spot: 4 rows"]
     assert "A row is cheapest from 4 rows on: 3.0 ms" in rec.plot.alt("batch_sizes")
 
@@ -169,7 +169,7 @@ def test_of_a_long_name_the_end_is_shown_and_a_long_legend_has_several_lines():
     config = f"""name: "{"long_" * 12}" max_batch_size: 4 instance_group {{ count: 2 }}
         dynamic_batching {{ priority_levels: 7 default_priority_level: 1 }}"""
     arrivals = [tnb.Arrival(100 * number, priority=1 + number % 7) for number in range(40)]
-    ax = tnb.simulate(config, arrivals, tnb.fixed(5)).plot.timeline()
+    [ax] = tnb.simulate(config, arrivals, tnb.fixed(5)).plot.timeline().axes
     names = [each.get_text() for each in ax.get_yticklabels()]
     assert [(each[0], each[-9:], len(each)) for each in names[:2]] == [("…", "long__0_0", 32), ("…", "long__0_1", 32)]
     assert max(map(len, ax.get_xlabel().splitlines())) <= 130
@@ -178,7 +178,7 @@ def test_of_a_long_name_the_end_is_shown_and_a_long_legend_has_several_lines():
 
 @pytest.mark.parametrize("name", ["timeline", "batch_sizes", "latency", "queue"])
 def test_a_figure_of_nothing_says_so_instead_of_drawing_axes(name):
-    ax = getattr(tnb.Recording().plot, name)()
+    [ax] = getattr(tnb.Recording().plot, name)().axes
     assert [each.get_text() for each in ax.texts] == ["Nothing was executed."]
     assert not ax.axison
 
@@ -187,4 +187,4 @@ def test_of_many_refused_requests_none_is_labelled():
     config = 'name: "m" max_batch_size: 1 dynamic_batching { default_queue_policy { max_queue_size: 2 } }'
     rec = tnb.simulate(config, [(at, 1) for at in range(300)], tnb.fixed(10))
     assert len(rec.requests) == 3
-    assert len(rec.plot.timeline().texts) <= 3
+    assert len(rec.plot.timeline().axes[0].texts) <= 3

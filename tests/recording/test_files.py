@@ -12,7 +12,7 @@ CONFIG = 'name: "m" max_batch_size: 2 sequence_batching { direct { } max_sequenc
 
 
 def test_a_recording_is_the_same_after_saving_and_loading(tmp_path: Path):
-    arrivals = [*tnb.sequences([3, 2, 4], every_us=700), tnb.Arrival(1, sequence_id="late")]
+    arrivals = [*tnb.sequences([3, 2, 4], every_ms=0.7), tnb.Arrival(1, sequence_id="late")]
     rec = tnb.simulate(CONFIG, arrivals, tnb.fixed(1))
     rec.save(tmp_path / "rec.jsonl")
     loaded = tnb.Recording.load(tmp_path / "rec.jsonl")

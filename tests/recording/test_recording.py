@@ -45,7 +45,7 @@ def recording() -> Recording:
 
 def test_null_requests_keep_nobody_company():
     config = "max_batch_size: 2 sequence_batching { direct { } }"
-    rec = tnb.simulate(config, tnb.sequences([2, 3], every_us=5000, stagger_us=2000), tnb.fixed(1))
+    rec = tnb.simulate(config, tnb.sequences([2, 3], every_ms=5, stagger_ms=2), tnb.fixed(1))
     assert [batch.requests.count(None) for batch in rec.batches] == [0, 1, 0, 1, 1]
     assert rec.summary()["rows_batched"] == 0.0
 

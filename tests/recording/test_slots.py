@@ -61,7 +61,7 @@ def test_the_figure_of_the_direct_strategy(direct):
         ("5", "m_0_0", 0, 270),
     ]
     assert sum(each.requests.count(None) for each in direct.batches) == 9
-    ax = direct.plot.slots()
+    [ax] = direct.plot.slots().axes
     labels = [each.get_text() for each in ax.get_yticklabels()]
     assert labels == ["m_0_0 slot 0", "m_0_0 slot 1", "m_0_1 slot 0", "m_0_1 slot 1", "backlog"]
     shown = {each.get_text().strip() for each in ax.texts}
@@ -79,7 +79,7 @@ def test_the_figure_of_the_oldest_strategy(oldest):
     members = {each.serial: each.sequence_id for each in oldest.requests}
     batches = ["".join(members[each] for each in batch.requests) for batch in oldest.batches]
     assert batches == ["A", "BC", "DA", "BC", "DA", "BC", "D"]
-    ax = oldest.plot.slots()
+    [ax] = oldest.plot.slots().axes
     assert "backlog" not in [each.get_text() for each in ax.get_yticklabels()]
     assert {f"{name}·{step}" for name in "ABCD" for step in (1, 2, 3)} <= {each.get_text() for each in ax.texts}
     assert "0 of 12 rows are null requests" in oldest.plot.alt("slots")
@@ -110,7 +110,7 @@ def test_a_sequence_that_falls_silent_loses_its_slot():
     assert (silent.ended, silent.released_ns, next_one.assigned_ns) == (IDLE, 50_000_000, 50_000_000)
     assert (next_one.ended, next_one.backlog_ns) == (END, 40_000_000)
     assert "timed out idle" in rec.plot.alt("slots")
-    assert {"idle ✕", "A refused"} <= {each.get_text().strip() for each in rec.plot.slots().texts}
+    assert {"idle ✕", "A refused"} <= {each.get_text().strip() for each in rec.plot.slots().axes[0].texts}
 
 
 def test_the_same_figures_come_from_a_live_server(tmp_path: Path):
@@ -140,7 +140,7 @@ def test_the_same_figures_come_from_a_live_server(tmp_path: Path):
     sizes = [each.requests.count(None) for each in rec.batches]
     assert sizes == [0, 0, 1, 1, 0, 0, 1, 1, 0]
     assert "5 sequences in 4 slots of 2 instances" in rec.plot.alt("slots")
-    assert rec.plot.slots().collections
+    assert rec.plot.slots().axes[0].collections
 
 
 class Watched:

@@ -45,18 +45,24 @@ def test_the_difference_is_what_happened_meanwhile():
 
 
 def test_batch_sizes_come_from_the_statistics_too():
-    ax = StatisticsPlot(LATE).batch_sizes()
-    assert "5 of 1 rows, 3.0 ms each; 6 of 4 rows, 6.0 ms each" in ax.figure.alt
-    assert "A row is cheapest from 4 rows on: 1.5 ms" in ax.figure.alt
-    assert "5 of 1 rows" not in StatisticsPlot(LATE).batch_sizes(since=EARLY).figure.alt
-    assert StatisticsPlot(LATE).batch_sizes(since=LATE).figure.alt == "Batch sizes. Nothing was executed."
+    figure = StatisticsPlot(LATE).batch_sizes()
+    assert "5 of 1 rows, 3.0 ms each; 6 of 4 rows, 6.0 ms each" in figure.alt
+    assert "A row is cheapest from 4 rows on: 1.5 ms" in figure.alt
+    assert "5 of 1 rows" not in StatisticsPlot(LATE).batch_sizes(since=EARLY).alt
+    assert StatisticsPlot(LATE).batch_sizes(since=LATE).alt == "Batch sizes. Nothing was executed."
 
 
 @pytest.mark.parametrize("since", [None, EARLY, LATE])
 def test_parts_of_a_request_add_up(since):
     given = Figure().add_subplot()
-    assert StatisticsPlot(LATE).parts(ax=given, since=since) is given
-    alt = StatisticsPlot(LATE).parts(since=since).figure.alt
+    assert StatisticsPlot(LATE).parts(ax=given, since=since) is given.figure
+    alt = StatisticsPlot(LATE).parts(since=since).alt
     assert alt.startswith(
         "Parts of a request. Nothing was executed." if since is LATE else "A request takes 10.0 ms on average of"
     )
+
+
+def test_both_figures_come_in_one():
+    plot = StatisticsPlot(LATE)
+    assert plot(since=EARLY).alt == f"{plot.parts(since=EARLY).alt} {plot.batch_sizes(since=EARLY).alt}"
+    assert plot().savefig

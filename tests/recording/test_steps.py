@@ -84,11 +84,11 @@ def test_a_journey_that_ends_after_the_recording_has_no_end():
     begun = Recording([step(1, "first", 2)])
     (journey,) = begun.journeys
     assert (journey.received_ns, journey.ended_ns) == (None, None)
-    assert [each.get_text() for each in begun.plot.steps().texts] == ["Nothing was executed."]
+    assert [each.get_text() for each in begun.plot.steps().axes[0].texts] == ["Nothing was executed."]
 
 
 def test_lanes_are_in_the_order_of_the_steps_and_requests_keep_their_number(two: Recording):
-    ax = two.plot.steps()
+    [ax] = two.plot.steps().axes
     assert [each.get_text() for each in ax.get_yticklabels()] == ["first_0_0", "second_0_0"]
     assert [each.get_text() for each in ax.texts] == ["1", "2", "1", "2"]
     own, shared = [[paint for box, paint in boxes(ax) if (box.width > 10) == wide] for wide in (False, True)]
@@ -99,7 +99,7 @@ def test_lanes_are_in_the_order_of_the_steps_and_requests_keep_their_number(two:
 def test_who_waits_is_drawn_below_the_boxes_of_who_runs(two: Recording):
     (batched,) = [each for each in two.batches if len(each.requests) == 2]
     waited = [replace(each, requests=_queued_at(each, 12 * MS)) if _is(each, batched) else each for each in two.events]
-    ax = Recording(waited).plot.steps()
+    [ax] = Recording(waited).plot.steps().axes
     lowest = min(box.ymin for box, _ in boxes(ax))
     lines = [each for each in ax.collections if isinstance(each, LineCollection)]
     segments = [segment for each in lines for segment in each.get_segments()]

@@ -87,7 +87,7 @@ def test_arrivals_are_those_that_were_simulated():
         priority_levels: 2 default_priority_level: 1 default_queue_policy { allow_timeout_override: true }
     }"""
     assert tnb.simulate(config, arrivals, tnb.fixed(5)).arrivals() == [
-        tnb.Arrival(each.time_us, each.size, each.priority, each.timeout_us, batch_key=0, cancel_us=each.cancel_us)
+        tnb.Arrival(each.time_us, each.rows, each.priority, each.timeout_us, batch_key=0, cancel_us=each.cancel_us)
         for each in arrivals
     ]
 

@@ -123,3 +123,77 @@ def test_a_sheet_shows_what_is_asked_and_not_the_solution():
 def test_wrong_arguments_are_named(given, complaint):
     with pytest.raises(tnb.TritonError, match=complaint):
         tnb.worksheet(given[0], requests=given[1] if len(given) > 1 else 6)
+
+
+CONFIG = "max_batch_size: 8 dynamic_batching { }"
+FOLLOWING = tnb.Arrival(ms=1, sequence_id=7, sequence_start=True)
+
+
+@pytest.mark.parametrize(
+    ("config", "arrivals", "execution_ms", "complaint"),
+    [
+        ("max_batchsize: 8", [(0, 1)], 10, "max_batchsize"),
+        ('platform: "ensemble" ensemble_scheduling { }', [(0, 1)], 10, "is an ensemble"),
+        (CONFIG, 5, 10, "arrivals are a list of Arrival or of \\(time in µs, rows\\), got 5"),
+        (CONFIG, [(0, 1, 2, 3)], 10, "an arrival is an Arrival or \\(time in µs, rows\\), got \\(0, 1, 2, 3\\)"),
+        (CONFIG, [(0, 9)], 10, "batch-size must be <= 8"),
+        (CONFIG, [], 10, "a worksheet has 1 to 26 requests, got 0"),
+        (CONFIG, [(at, 1) for at in range(27)], 10, "a worksheet has 1 to 26 requests, got 27"),
+        (CONFIG, [(0, 1)], 0, "execution_ms must be positive, got 0"),
+        (CONFIG, [(0, 1)], "5", "execution_ms must be positive, got '5'"),
+        (
+            "max_batch_size: 2 sequence_batching { }",
+            [(0, 1)],
+            10,
+            "must specify a non-zero or non-empty correlation ID",
+        ),
+        (CONFIG, [(0, 1), FOLLOWING], 10, "all arrivals have a sequence_id, or none"),
+    ],
+)
+def test_what_cannot_be_an_exercise_is_refused_when_it_is_made(config, arrivals, execution_ms, complaint):
+    with pytest.raises(tnb.TritonError, match=complaint):
+        tnb.Worksheet(config, arrivals, execution_ms)
+
+
+def test_pairs_of_time_and_rows_are_arrivals_too_and_come_in_order_of_time():
+    sheet = tnb.Worksheet(CONFIG, [(3000, 2), (0, 1)], 10)
+    assert sheet.arrivals == (tnb.Arrival(ms=0), tnb.Arrival(ms=3, rows=2))
+    assert sheet.solution == [["A"], ["B"]]
+    assert repr(sheet).splitlines()[-1].split() == ["B", "3", "2"]
+
+
+def test_the_question_says_how_many_instances_there_are():
+    assert GUIDE.question.startswith("1 instance, idle from the start.")
+    two = tnb.Worksheet(f"{CONFIG} instance_group {{ count: 2 }}", [(0, 1)], 10)
+    assert two.question.startswith("2 instances, idle from the start.")
+
+
+@pytest.mark.parametrize(
+    ("sheet", "answer", "hint"),
+    [
+        (GUIDE, (), "Batch 1 is sent at 17 ms, when C arrives. By then A, B and C have arrived"),
+        (GUIDE, "AB CDE", "Batch 1 is sent at 17 ms"),
+        (GUIDE, "ABC", "Batch 2 is sent at 67 ms, when the execution of batch 1 ends. By then D and E have arrived"),
+        (GUIDE, "ABC DE A", "One batch too many: every request has run after 2 batches."),
+        (GUIDE, "ABC DE", "This answer is right."),
+        (DIRECT, (), "Batch 1 is sent at 0 ms, when A1 arrives. By then A1 has arrived"),
+        (DIRECT, "A1", "Batch 2 is sent at 10 ms, when the execution of batch 1 ends. By then A2, B1, B2 and C1 have"),
+    ],
+)
+def test_a_hint_says_when_the_first_wrong_batch_is_sent_and_who_may_be_in_it(sheet, answer, hint):
+    assert sheet.hint(answer).startswith(hint)
+
+
+def test_a_hint_says_that_a_delay_is_over():
+    late = tnb.Worksheet("max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 5000 }", [(0, 1)], 10)
+    assert late.hint().startswith("Batch 1 is sent at 5 ms, when a delay is over. By then A has arrived")
+
+
+@pytest.mark.parametrize("batcher", BATCHERS)
+def test_a_hint_does_not_say_the_reason_of_the_batch(batcher):
+    sheet = tnb.worksheet(batcher, seed=3)
+    for number, batch in enumerate(sheet.solution):
+        hint = sheet.hint(sheet.solution[:number])
+        assert hint.startswith(f"Batch {number + 1} is sent at")
+        assert sheet.recording.batches[number].why not in hint
+        assert all(name in hint for name in batch if name != "-")

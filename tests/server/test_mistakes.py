@@ -241,13 +241,13 @@ def test_an_arrival_that_cannot_be(arrivals: list[Any], words: str):
         (lambda: tnb.poisson(0, 1, seed=1), "rate must be positive, got 0"),
         (lambda: tnb.constant(5, -1), "duration must be positive, got -1"),
         (lambda: tnb.bursts(2, 0, 1), "every_ms must be positive, got 0"),
-        (lambda: tnb.sequences([2, 0], every_us=5), "length must be positive, got 0"),
+        (lambda: tnb.sequences([2, 0], every_ms=0.005), "length must be positive, got 0"),
         (
-            lambda: tnb.sequences(3, every_us=5),  # type: ignore[arg-type]
+            lambda: tnb.sequences(3, every_ms=0.005),  # type: ignore[arg-type]
             "lengths are a list of numbers of requests, one for each sequence, got 3",
         ),
         (lambda: tnb.ClosedLoop(0, 5), "clients must be positive, got 0"),
-        (lambda: tnb.ClosedLoop(2, 5, think_us=-1), "think_us must not be negative, got -1"),
+        (lambda: tnb.ClosedLoop(2, 5, think_ms=-1), "think_ms must not be negative, got -1"),
         (lambda: tnb.table({}), "a service-time table needs milliseconds for at least one batch size, got {}"),
         (lambda: tnb.measured([]), "statistics expected a dict with 'batch_stats', got list"),  # type: ignore[arg-type]
         (
@@ -290,7 +290,7 @@ def test_a_workload_or_a_service_time_that_cannot_be(mistake: Callable[[], objec
         (
             BATCHING,
             tnb.fixed(-1),
-            "a service model gives nanoseconds from 0 on for a number of rows, got -1000000 for 1",
+            "a service time for 1 row is a number of ms from 0 on, got -1",
         ),
     ],
 )

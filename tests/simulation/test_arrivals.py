@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from dataclasses import replace
 from itertools import islice
 
 import pytest
@@ -18,23 +20,23 @@ def times(arrivals: list[Arrival]) -> list[float]:
 
 def test_a_constant_rate_fills_the_duration() -> None:
     assert times(constant(rate=1000, duration=0.0041)) == [0, 1000, 2000, 3000]
-    assert {each.size for each in constant(100, 0.1, size=3)} == {3}
+    assert {each.rows for each in constant(100, 0.1, rows=3)} == {3}
 
 
 def test_bursts_come_every_so_often_within_the_duration() -> None:
     assert times(bursts(2, every_ms=10, duration=0.03)) == [0, 0, 10_000, 10_000, 20_000, 20_000]
     assert len(bursts(1, every_ms=1, duration=2)) == 2000
     assert len(bursts(1, every_ms=0.1, duration=0.0007)) == 7
-    assert {each.size for each in bursts(1, 1, 0.01, size=3)} == {3}
+    assert {each.rows for each in bursts(1, 1, 0.01, rows=3)} == {3}
 
 
 def test_independent_clients_send_at_their_rate_within_the_duration_as_the_seed_says() -> None:
-    arrivals = poisson(rate=1000, duration=2, seed=1, size=3)
+    arrivals = poisson(rate=1000, duration=2, seed=1, rows=3)
     assert len(arrivals) == pytest.approx(2000, rel=0.1)
     assert 1.9e6 < arrivals[-1].time_us < 2e6
-    assert {each.size for each in arrivals} == {3}
-    assert arrivals == poisson(rate=1000, duration=2, seed=1, size=3)
-    assert arrivals != poisson(rate=1000, duration=2, seed=2, size=3)
+    assert {each.rows for each in arrivals} == {3}
+    assert arrivals == poisson(rate=1000, duration=2, seed=1, rows=3)
+    assert arrivals != poisson(rate=1000, duration=2, seed=2, rows=3)
 
 
 @pytest.mark.parametrize(
@@ -49,8 +51,8 @@ def test_a_burst_is_one_request_unless_said() -> None:
 
 
 def test_requests_of_a_sequence_come_at_equal_distances_between_start_and_end() -> None:
-    arrivals = sequences([2, 1, 3], every_us=10, stagger_us=4)
-    assert [(each.sequence_id, each.time_us, each.sequence_start, each.sequence_end) for each in arrivals] == [
+    arrivals = sequences([2, 1, 3], every_ms=10, stagger_ms=4)
+    assert [(each.sequence_id, each.time_us / 1000, each.sequence_start, each.sequence_end) for each in arrivals] == [
         (1, 0, True, False),
         (2, 4, True, True),
         (3, 8, True, False),
@@ -62,6 +64,26 @@ def test_requests_of_a_sequence_come_at_equal_distances_between_start_and_end() 
 
 def test_an_arrival_is_one_row_and_asks_for_nothing_special() -> None:
     assert Arrival(7) == Arrival(7, 1, 0, 0, 0, False, False, None, None)
+
+
+def test_a_time_has_a_unit_by_name_and_without_a_name_it_is_in_microseconds() -> None:
+    assert Arrival(ms=17, rows=2) == Arrival(us=17_000, rows=2) == Arrival(17_000, 2)
+    assert Arrival(ms=0.5).time_us == 500
+    assert replace(Arrival(ms=1, priority=3), time_us=2) == Arrival(2, priority=3)
+
+
+@pytest.mark.parametrize(("times", "number"), [({}, 0), ({"ms": 1, "us": 1000}, 2), ({"time_us": 0, "ms": 0}, 2)])
+def test_an_arrival_has_one_time(times: dict[str, float], number: int) -> None:
+    with pytest.raises(InvalidArgumentError, match=rf"one time, got {number}: give Arrival\(ms=17\)"):
+        Arrival(**times)
+
+
+@pytest.mark.parametrize("wrong", [-1, math.inf, "5"])
+def test_a_time_that_cannot_be_is_told_in_its_own_unit(wrong: float) -> None:
+    with pytest.raises(
+        InvalidArgumentError, match=re.escape(f"a time in ms from 0 on, and rows from 1 on, got {wrong!r}")
+    ):
+        Arrival(ms=wrong)
 
 
 def test_pairs_of_time_and_rows_are_arrivals_too() -> None:
@@ -86,7 +108,7 @@ def test_an_arrival_has_a_time_and_rows(time_us: float, size: int) -> None:
     [
         (lambda: ClosedLoop(0, 1), "clients"),
         (lambda: ClosedLoop(1, 0), "requests"),
-        (lambda: ClosedLoop(1, 1, size=0), "size"),
+        (lambda: ClosedLoop(1, 1, rows=0), "rows"),
         (lambda: constant(0, 1), "rate"),
         (lambda: constant(1, 0), "duration"),
         (lambda: poisson(0, 1, seed=0), "rate"),
@@ -94,7 +116,7 @@ def test_an_arrival_has_a_time_and_rows(time_us: float, size: int) -> None:
         (lambda: bursts(0, 1, 1), "requests"),
         (lambda: bursts(1, 0, 1), "every_ms"),
         (lambda: bursts(1, 1, 0), "duration"),
-        (lambda: sequences([1, 0], every_us=1), "length"),
+        (lambda: sequences([1, 0], every_ms=0.001), "length"),
         (lambda: require_positive(other="text"), "other"),
     ],
 )
@@ -104,12 +126,12 @@ def test_what_is_not_positive_is_named(make, name: str) -> None:
 
 
 def test_no_time_to_think_is_fine_and_less_is_not() -> None:
-    assert ClosedLoop(1, 1, think_us=0).size == 1
-    with pytest.raises(InvalidArgumentError, match="think_us must not be negative"):
-        ClosedLoop(1, 1, think_us=-1)
+    assert ClosedLoop(1, 1, think_ms=0).rows == 1
+    with pytest.raises(InvalidArgumentError, match="think_ms must not be negative"):
+        ClosedLoop(1, 1, think_ms=-1)
     require_positive(rate=None, duration=0.1)
 
 
 def test_lengths_that_are_no_list_are_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="lengths are a list"):
-        sequences(3, every_us=1)
+        sequences(3, every_ms=0.001)

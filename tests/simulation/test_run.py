@@ -80,7 +80,7 @@ def test_batches_carry_the_name_of_the_model():
 def test_the_same_seed_gives_the_same_recording_to_the_nanosecond(seed: int, sigma: float):
     arrivals = poisson(rate=2000, duration=0.02, seed=seed)
     first, second = (
-        simulate(BATCHING, arrivals, jittered(linear(alpha_ms=0.1, tau0_ms=1), sigma=sigma), seed=seed)
+        simulate(BATCHING, arrivals, jittered(linear(per_row_ms=0.1, base_ms=1), sigma=sigma), seed=seed)
         for _ in range(2)
     )
     assert first.events == second.events
@@ -117,7 +117,7 @@ def test_the_garbage_collector_rests_meanwhile_and_is_left_as_it_was(enabled: bo
     was = gc.isenabled()
     try:
         gc.enable() if enabled else gc.disable()
-        simulate("max_batch_size: 1", [(0, 1)], lambda rows: seen.append(gc.isenabled()) or 1)
+        simulate("max_batch_size: 1", [(0, 1)], lambda rows: seen.append(gc.isenabled()) or 1000)
         assert (seen, gc.isenabled()) == ([False], enabled)
     finally:
         gc.enable() if was else gc.disable()
@@ -130,13 +130,13 @@ def test_a_closed_loop_keeps_its_clients_busy():
 
 
 def test_clients_of_a_closed_loop_think_before_they_ask_again():
-    rec = simulate("max_batch_size: 1", ClosedLoop(clients=1, requests=2, think_us=2.5), fixed(1))
+    rec = simulate("max_batch_size: 1", ClosedLoop(clients=1, requests=2, think_ms=0.0025), fixed(1))
     assert [batch.exec_start_ns for batch in rec.batches] == [0, 1_002_500]
 
 
 def test_sequences_run_in_slots():
     config = "max_batch_size: 2 sequence_batching { direct { } }"
-    rec = simulate(config, sequences([3, 3, 3], every_us=1000, stagger_us=10), fixed(0.1))
+    rec = simulate(config, sequences([3, 3, 3], every_ms=1, stagger_ms=0.01), fixed(0.1))
     assert len(rec.requests) == 9
     assert max(batch.size for batch in rec.batches) == 2
 
@@ -149,7 +149,7 @@ def test_instances_of_the_instance_group_work_side_by_side():
 
 
 def test_generators_give_arrivals_in_order():
-    for arrivals in (constant(100, 1), poisson(100, 1, seed=3), bursts(3, 100, 1), sequences([4, 2], every_us=7)):
+    for arrivals in (constant(100, 1), poisson(100, 1, seed=3), bursts(3, 100, 1), sequences([4, 2], every_ms=0.007)):
         times = [each.time_us for each in arrivals]
         assert times == sorted(times)
         assert times[0] >= 0

@@ -2,16 +2,58 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.simulation import fixed, jittered, linear, measured, table
+from tritonnb.recording.simulate import simulate
+from tritonnb.simulation import fixed, jittered, linear, measured, service_time, table
 from tritonnb.simulation.service import seeded
 
 
 def test_times_follow_their_models() -> None:
     assert [fixed(0.5)(rows) for rows in (1, 8)] == [500_000, 500_000]
-    assert [linear(alpha_ms=2, tau0_ms=3)(rows) for rows in (1, 4)] == [5_000_000, 11_000_000]
+    assert [linear(per_row_ms=2, base_ms=3)(rows) for rows in (1, 4)] == [5_000_000, 11_000_000]
+
+
+@pytest.mark.parametrize(("unit", "expected"), [("ns", 50), ("us", 50_000), ("ms", 50_000_000), ("s", 50_000_000_000)])
+def test_a_function_of_ones_own_says_its_unit(unit: str, expected: int) -> None:
+    assert service_time(lambda rows: 25 * rows, unit=unit)(2) == expected
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: service_time(5, unit="ms"), "needs a function from rows to a time, got 5"),
+        (lambda: service_time(lambda rows: 5, unit="min"), "unit cannot be 'min': give one of ns, us, ms, s"),
+        (lambda: service_time(lambda rows: None, unit="ms")(2), "for 2 rows is a number of ms from 0 on, got None"),
+        (lambda: fixed(-1)(1), "for 1 row is a number of ms from 0 on, got -1"),
+    ],
+)
+def test_what_is_no_service_time_is_refused_in_its_own_unit(make, words: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=words):
+        make()
+
+
+def five(rows: int) -> float:
+    return 50
+
+
+@pytest.mark.parametrize("service", [five, jittered(five, sigma=0)])
+def test_a_function_without_a_unit_that_returns_less_than_a_microsecond_warns_once(service) -> None:
+    with pytest.warns(UserWarning, match=r"50 ns for 1 row; wrap it as tnb\.service_time\(five, unit='ms'\)") as warned:
+        simulate("max_batch_size: 1", [(0, 1), (1, 1)], service)
+    assert [each.filename for each in warned] == [__file__]
+
+
+@pytest.mark.parametrize(
+    "service", [fixed(0.0005), service_time(five, unit="ns"), lambda rows: 5_000_000, lambda rows: 0], ids=str
+)
+def test_a_time_with_a_unit_or_a_plausible_one_does_not_warn(service) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        simulate("max_batch_size: 1", [(0, 1)], service)
 
 
 @pytest.mark.parametrize(("rows", "ms"), [(1, 6), (2, 8), (3, 10), (4, 11), (6, 13), (8, 15), (10, 17)])

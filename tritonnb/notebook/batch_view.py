@@ -67,7 +67,7 @@ def watch(model: ModelHandle) -> LiveBatchView:
     return views[model.name]
 
 
-def compare(comparison: Comparison) -> widgets.VBox:
+def compare(comparison: Comparison) -> ComparisonView:
     """Both runs of a comparison, one below the other, what differs marked; both follow what one does to either."""
     runs = (comparison.before, comparison.after)
     until = max((each.span_ns[1] - each.span_ns[0]) * TICKS // 1_000_000 for each in runs)
@@ -80,9 +80,10 @@ def compare(comparison: Comparison) -> widgets.VBox:
     difference = comparison.difference()
     table = widgets.HTML(comparison._repr_html_())
     table.add_class("jp-RenderedHTMLCommon")  # looks like those of other outputs
-    before = widgets.HTML("<b>Before</b>")
-    after = widgets.HTML(f"<b>After</b>: {html.escape(difference)}")
-    return widgets.VBox([table, before, views[0], after, views[1]])
+    names = [html.escape(each.capitalize() if comparison.recorded else each) for each in comparison.names]
+    before = widgets.HTML(f"<b>{names[0]}</b>")
+    after = widgets.HTML(f"<b>{names[1]}</b>: {html.escape(difference)}")
+    return ComparisonView(comparison, [table, before, views[0], after, views[1]])
 
 
 def view(recording: Recording) -> BatchView:
@@ -146,14 +147,50 @@ class BatchView(KeepsLastState, anywidget.AnyWidget):
 
     def last_state(self) -> str:
         """The still twin with its description, as HTML."""
+        return self.last_data()["text/html"]
+
+    def last_data(self) -> dict[str, str]:
+        """The still twin with its description, by MIME type."""
         recording = self.recording()
         if recording is None or not recording.batches:
-            return f"<p>{html.escape(self.history['meta']['model'])}: no batch was seen yet.</p>"
-        shown: str = getattr(recording.plot, self._figure(recording))()._repr_mimebundle_()["text/html"]
+            words = f"{self.history['meta']['model']}: no batch was seen yet."
+            return {"text/html": f"<p>{html.escape(words)}</p>", "text/plain": words}
+        shown: dict[str, str] = getattr(recording.plot, self._figure(recording))()._repr_mimebundle_()
         return shown
+
+    def refresh_last_state(self) -> bool:
+        """A recording does not change."""
+        return False
 
     def _figure(self, recording: Recording) -> str:
         return "slots" if recording.stays else "timeline"
+
+
+class ComparisonView(KeepsLastState, widgets.VBox):  # type: ignore[misc]
+    """Both runs of a comparison, one below the other."""
+
+    def __init__(self, comparison: Comparison, children: list[widgets.Widget]) -> None:
+        self._comparison = comparison
+        super().__init__(children)
+
+    def __repr__(self) -> str:
+        return repr(self._comparison)
+
+    def last_state(self) -> str:
+        """The table and both timelines, as HTML."""
+        return self.last_data()["text/html"]
+
+    def last_data(self) -> dict[str, str]:
+        """The table and both timelines, by MIME type."""
+        figure: dict[str, str] = self._comparison.plot()._repr_mimebundle_()
+        return figure | {
+            "text/html": self._comparison._repr_html_() + figure["text/html"],
+            "text/plain": f"{self._comparison!r}\n{figure['text/plain']}",
+        }
+
+    def refresh_last_state(self) -> bool:
+        """A comparison does not change."""
+        return False
 
 
 class LiveBatchView(BatchView):
@@ -173,7 +210,9 @@ class LiveBatchView(BatchView):
         self._feed = self._server.call(self._begin)
         self._stateful = self._feed.config.HasField("sequence_batching")
         self._stop = threading.Event()
+        self._folding = threading.Lock()  # the view's thread and the end of a cell both fold events
         self._busy = False
+        self._drawn: object = None
         self._in_sight: dict[str, bool] = {}  # as browsers say, of every place where it is shown
         self.ended = threading.Event()
         super().__init__(self._feed.history(time.monotonic_ns()), live=True)
@@ -188,6 +227,24 @@ class LiveBatchView(BatchView):
         from tritonnb.recording.recording import Recording
 
         return Recording(map(unpack, list(self._recent)), {self._name: self._feed.config})
+
+    def refresh_last_state(self) -> bool:
+        """Fold what has happened, and save it in ``history`` too.
+
+        Where a browser shows the view, the kernel goes on, so there is time for it between cells.
+        """
+        if self._in_sight:
+            return False
+        with suppress(TritonError, RuntimeError):  # the model or the server is gone, and its events are here
+            self._server.call(self._look)  # the loop has emitted the events of every request that is answered
+        self._drain()
+        drawn, self._drawn = self._drawn, self._feed.counts.total
+        if drawn == self._drawn:
+            return False
+        now = time.monotonic_ns()
+        self.send(self._flush(now))
+        self._save_history(now)
+        return True
 
     def stop(self) -> None:
         """Watch no more; what was seen stays in sight."""
@@ -260,7 +317,7 @@ class LiveBatchView(BatchView):
             if not self._feed.quiet or "meta" in told or (seen != before and now - sent_ns > _IDLE_NS):
                 unkept = unkept or not self._feed.quiet
                 now = time.monotonic_ns()
-                self.send({**self._feed.flush(now), **told})
+                self.send({**self._flush(now), **told})
                 batches = self._feed.counts.batches
                 self._busy = (batches - counted) * _TICK_S > MOST_BATCHES * (now - sent_ns) / 1e9
                 counted, sent_ns, stale = batches, now, True
@@ -269,16 +326,26 @@ class LiveBatchView(BatchView):
                 kept_ns = now + int((time.monotonic_ns() - now) / _STILL_SHARE)
                 unkept = False
             if stale and now - saved_ns > _HISTORY_NS:
-                self.history = {**self._feed.history(sent_ns), "seen": seen}
+                self._save_history(sent_ns, seen)
                 saved_ns, stale = now, False
 
     def _drain(self) -> None:
-        packed = starmap(self._events.popleft, repeat((), len(self._events)))
-        mine = [each for each in packed if each[MODEL] == self._name]
-        self._recent.extend(mine[-_RECENT:])
-        for at in range(0, len(mine), _AT_ONCE):
-            self._feed.take(mine[at : at + _AT_ONCE])
-            time.sleep(0)  # whoever waits for the interpreter need not wait for its switch interval
+        with self._folding:
+            packed = starmap(self._events.popleft, repeat((), len(self._events)))
+            mine = [each for each in packed if each[MODEL] == self._name]
+            self._recent.extend(mine[-_RECENT:])
+            for at in range(0, len(mine), _AT_ONCE):
+                self._feed.take(mine[at : at + _AT_ONCE])
+                time.sleep(0)  # whoever waits for the interpreter need not wait for its switch interval
+
+    def _flush(self, now_ns: int) -> Json:
+        with self._folding:
+            return self._feed.flush(now_ns)
+
+    def _save_history(self, now_ns: int, seen: Json | None = None) -> None:
+        with self._folding:
+            history = self._feed.history(now_ns)
+        self.history = history if seen is None else {**history, "seen": seen}
 
     def _finish(self) -> None:
         with suppress(TritonError, RuntimeError):  # the model or the server is gone
@@ -286,8 +353,8 @@ class LiveBatchView(BatchView):
             self._server.call(self._look)
         self._drain()
         now = time.monotonic_ns()
-        self.send(self._feed.flush(now))
-        self.history = self._feed.history(now)
+        self.send(self._flush(now))
+        self._save_history(now)
         self.live = False
         self.keep_last_state(at_once=True)
         atexit.unregister(self.stop)

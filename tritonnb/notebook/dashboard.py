@@ -112,6 +112,12 @@ class Dashboard(KeepsLastState, widgets.VBox):  # type: ignore[misc]
         config = "" if self._editor is None else self._editor.text
         return f"{self._card.value}{self._statistics.value}<pre>{html.escape(config)}</pre>"
 
+    def refresh_last_state(self) -> bool:
+        """Read the counters of the server and the model once more."""
+        if self._server.alive:
+            self._show_counters()
+        return True
+
     # --- the thread -----------------------------------------------------------------------------
 
     def _work(self) -> None:
@@ -130,18 +136,21 @@ class Dashboard(KeepsLastState, widgets.VBox):  # type: ignore[misc]
         self.keep_last_state(at_once=True)
 
     def _refresh(self) -> None:
-        self._card.value = server_card(self._server)
+        self._show_counters()
         failed = self._server.call(self._server.engine.failures)
         names = [*self._server, *failed]
         if list(self._choice.options) != names:
             chosen = self._choice.value
             self._choice.options = names
             self._choice.value = chosen if chosen in names else next(iter(names), None)
+        if self._model is not None and self._model.name in names and (self._model.name not in failed) != self._served:
+            self._show_live()
+        self.keep_last_state()
+
+    def _show_counters(self) -> None:
+        self._card.value = server_card(self._server)
         if self._model is not None:
             self._statistics.value = model_card(self._model)
-            if (self._model.name in names) and (self._model.name not in failed) != self._served:
-                self._show_live()
-        self.keep_last_state()
 
     def _open_chosen(self) -> None:
         name = self._choice.value  # as it is now: while its options change it is another for a moment

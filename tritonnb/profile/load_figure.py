@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from tritonnb.profile.result import ANSWERED, ERROR, INTENDED, SENT, LoadResult
 from tritonnb.recording.figures.palette import BLUE, INK, ORANGE, SKY, VERMILION
-from tritonnb.recording.figures.picture import axes_for
+from tritonnb.recording.figures.picture import axes_for, figure_of
 from tritonnb.recording.figures.scale import calm
 
 #: Requests drawn; of more, every k-th.
@@ -16,7 +17,7 @@ _DOTS = 4000
 _LATE = 0.05
 
 
-def draw(result: LoadResult, ax: Axes | None = None) -> Axes:
+def draw(result: LoadResult, ax: Axes | None = None) -> Figure:
     """Draw it; see `LoadResult.plot`."""
     ax = axes_for(ax, 3.2, describe(result))
     table = result.answers[:: len(result.answers) // _DOTS + 1]
@@ -42,7 +43,7 @@ def draw(result: LoadResult, ax: Axes | None = None) -> Axes:
     ax.set_ylabel("latency (ms)", fontsize=8)
     ax.legend(fontsize=8, loc="upper left", frameon=False, ncols=5, bbox_to_anchor=(0, 1.14))
     calm(ax, keep="bottom left")
-    return ax
+    return figure_of(ax)
 
 
 def describe(result: LoadResult) -> str:

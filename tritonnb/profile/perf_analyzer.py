@@ -37,8 +37,8 @@ def perf_analyzer_command(model: str, traffic: Mapping[str, Any], rate: float, u
     scheme, _, authority = url.rpartition("://")
     arrivals, clients, size = traffic.get("arrivals"), traffic.get("clients"), traffic.get("size")
     requests = traffic["requests"]
-    if isinstance(arrivals, ClosedLoop) and not arrivals.think_us:
-        clients, size, requests = arrivals.clients, arrivals.size, min(requests, arrivals.requests)
+    if isinstance(arrivals, ClosedLoop) and not arrivals.think_ms:
+        clients, size, requests = arrivals.clients, arrivals.rows, min(requests, arrivals.requests)
     inputs = traffic.get("inputs", "random")
     if not isinstance(inputs, str) or (clients is None and arrivals not in ("constant", "poisson")):
         what = (

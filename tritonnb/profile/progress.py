@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import math
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent import futures
@@ -57,10 +58,13 @@ def wait(finished: Future[T], timeout: float | None, told: Callable[[], str], st
 
 @contextmanager
 def _line() -> Iterator[Callable[[str], None]]:
-    """A line of the notebook to tell the progress on: none before the first word, and empty after the end."""
+    """A line of the notebook to tell the progress on: none before the first word, and empty after the end.
+
+    Only the main thread has one: what waits on another thread is a part of something that has a line.
+    """
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
-    if getattr(shell, "kernel", None) is None:
+    if getattr(shell, "kernel", None) is None or threading.current_thread() is not threading.main_thread():
         yield lambda text: None
         return
     from IPython.display import DisplayHandle
@@ -73,15 +77,14 @@ def _line() -> Iterator[Callable[[str], None]]:
         if text != said:
             show: Callable[..., None] = line.update if said else line.display
             said = text  # before it is shown: who interrupts that shall find the line empty, too
-            show(_bundle(text, f"<i>{html.escape(text)}</i>"), raw=True)
+            show(_line_data(text), raw=True)
 
     try:
         yield tell
     finally:
         if said:
-            line.update(_bundle("", ""), raw=True)
+            line.update(_line_data(""), raw=True)
 
 
-def _bundle(text: str, as_html: str) -> dict[str, str]:
-    """The line for a notebook, and for what is exported of it without HTML."""
-    return {"text/plain": text, "text/html": as_html}
+def _line_data(text: str) -> dict[str, str]:
+    return {"text/html": f"<i>{html.escape(text)}</i>" if text else "", "text/plain": text}

@@ -18,6 +18,7 @@ from tritonnb.recording.recording import Recording
 if TYPE_CHECKING:
     import pandas
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 #: Columns of the table of answers: monotonic times in ns, rows, and 1 + the error's index or 0.
 INTENDED, SENT, ANSWERED, ROWS, ERROR = range(5)
@@ -141,7 +142,7 @@ class LoadResult:
             text += " The server could not keep up: requests waited longer and longer."
         return text
 
-    def plot(self, ax: Axes | None = None) -> Axes:
+    def plot(self, ax: Axes | None = None) -> Figure:
         """The latency of each request over time, into ``ax`` or a new figure that a notebook shows."""
         from tritonnb.profile import load_figure  # matplotlib takes a while to import
 

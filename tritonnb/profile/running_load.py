@@ -228,7 +228,7 @@ class Load:
             except Empty:
                 continue
             if shot is not None:
-                pause_ns = max(round(asked.think_us * 1000), _RETRY_NS if shot.error else 0)
+                pause_ns = max(round(asked.think_ms * 1e6), _RETRY_NS if shot.error else 0)
                 heapq.heappush(due, (time.monotonic_ns() + pause_ns, shot.client))
 
     def _end_sequences(self) -> None:
@@ -261,7 +261,7 @@ class Load:
             self._open_sequences.pop(sequence, None)
         elif sequence:
             self._open_sequences[sequence] = None
-        rows = arrival.size if self._workload.sized else None
+        rows = arrival.rows if self._workload.sized else None
         shot = Shot(arrival, self._inputs.take(rows), client, intended_ns, self._answer)
         self.sent += 1
         self._outstanding[shot] = None

@@ -36,6 +36,7 @@ from tritonnb.simulation.service import Service, table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from tritonnb.model_handle import ModelHandle
     from tritonnb.server import Server
@@ -299,7 +300,7 @@ class Sweep:
         """`SweepResult.best`, when it is over."""
         return self.wait().best
 
-    def plot(self, ax: Axes | None = None) -> Axes:
+    def plot(self, ax: Axes | None = None) -> Figure:
         """`SweepResult.plot`, when it is over."""
         return self.wait().plot(ax)
 

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from tritonnb.profile.trial import Trial
 from tritonnb.recording.figures.palette import BLUE, GREEN, GREY, INK, VERMILION, tint
-from tritonnb.recording.figures.picture import axes_for
+from tritonnb.recording.figures.picture import axes_for, figure_of
 from tritonnb.recording.figures.scale import SPACE, calm
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 _ROWS = 30
 
 
-def draw(sweep: SweepResult, ax: Axes | None = None) -> Axes:
+def draw(sweep: SweepResult, ax: Axes | None = None) -> Figure:
     """Draw it; see `SweepResult.plot`."""
     shown = [*sweep.trials[:_ROWS], sweep.running]
     ax = axes_for(ax, 1.3 + 0.34 * len(shown), describe(sweep))
@@ -38,7 +39,7 @@ def draw(sweep: SweepResult, ax: Axes | None = None) -> Axes:
     if not sweep.by_rate and sweep.constraint is not None and "p99" in sweep.constraint.bounds:
         ax.axvline(sweep.constraint.bounds["p99"], color=VERMILION, linestyle="--", linewidth=1)
     ax.set_title(sweep.verdict(), loc="left", fontsize=9, wrap=True)
-    return ax
+    return figure_of(ax)
 
 
 def describe(sweep: SweepResult) -> str:

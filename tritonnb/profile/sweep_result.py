@@ -25,6 +25,7 @@ from tritonnb.simulation.run import instance_count
 if TYPE_CHECKING:
     import pandas
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from tritonnb.model_handle import ModelHandle
 
@@ -144,7 +145,7 @@ class SweepResult:
             )
         return self.model
 
-    def plot(self, ax: Axes | None = None) -> Axes:
+    def plot(self, ax: Axes | None = None) -> Figure:
         """A bar for each configuration, the best on top: its rate, or its latency.
 
         Into ``ax``, or a new figure that a notebook shows.

@@ -224,7 +224,7 @@ def virtual_arrivals(asked: OpenLoop | Clients) -> Arrivals:
         return list(asked.arrivals)
     if asked.sequence_length:
         raise InvalidArgumentError("clients that send sequences are not simulated: give rate=, arrivals=, or live=True")
-    return ClosedLoop(asked.clients, int(asked.requests), asked.think_us, asked.size)
+    return ClosedLoop(asked.clients, int(asked.requests), asked.think_ms, asked.size)
 
 
 def _capacity(config: pb.ModelConfig, service: Service) -> float:

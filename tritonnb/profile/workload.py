@@ -62,7 +62,7 @@ class Clients:
         All clients together; infinity for no limit.
     duration : float
         Seconds; infinity for no limit.
-    think_us : float
+    think_ms : float
         Pause between an answer and the next request.
     size : int
         Rows of each request.
@@ -77,7 +77,7 @@ class Clients:
     clients: int
     requests: float
     duration: float
-    think_us: float = 0.0
+    think_ms: float = 0.0
     size: int = 1
     sized: bool = True
     sequence_length: int = 0
@@ -134,7 +134,7 @@ def workload(
         _refuse("a ClosedLoop", rate=rate, clients=clients, size=size)
         loop = arrivals
         limit = min(limits[0], loop.requests)
-        return Clients(loop.clients, limit, limits[1], loop.think_us, loop.size, sequence_length=sequence_length)
+        return Clients(loop.clients, limit, limits[1], loop.think_ms, loop.rows, sequence_length=sequence_length)
     if clients is not None:
         _refuse("a closed loop (clients=)", rate=rate, arrivals=arrivals)
         return Clients(clients, *limits, size=size or 1, sized=size is not None, sequence_length=sequence_length)
@@ -174,7 +174,7 @@ def _dealt(arrivals: Iterable[Arrival], length: int, streams: int) -> Iterator[A
     """Arrivals dealt in turn to streams that each send one sequence after the other."""
     dealers = [_sequence(Arrival(0.0), length) for _ in range(streams)]
     for number, arrival in enumerate(arrivals):
-        yield replace(next(dealers[number % streams]), time_us=arrival.time_us, size=arrival.size)
+        yield replace(next(dealers[number % streams]), time_us=arrival.time_us, rows=arrival.rows)
 
 
 def _sequence(plain: Arrival, length: int) -> Iterator[Arrival]:

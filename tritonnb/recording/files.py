@@ -1,7 +1,7 @@
 """Recordings as files: one JSON value on each line.
 
-The first line says what the file is and holds the configurations of the models as *config.pbtxt*
-text; every other line is one event.
+The first line says what the file is and whether it is of a simulation, and holds the configurations of the
+models as *config.pbtxt* text; every other line is one event.
 """
 
 from __future__ import annotations
@@ -24,20 +24,22 @@ _FORMAT = {"format": "tritonnb recording", "version": 1}
 _TUPLES = {"members", "slots", "requests"}
 
 
-def write(path: str | os.PathLike[str], events: Iterable[Event], configs: Mapping[str, pb.ModelConfig]) -> None:
+def write(
+    path: str | os.PathLike[str], events: Iterable[Event], configs: Mapping[str, pb.ModelConfig], simulated: bool
+) -> None:
     """Write a recording, replacing a file of that name at once."""
     target = Path(path)
     partial = target.with_name(target.name + ".partial")
     with partial.open("w", encoding="utf-8") as file:
         texts = {name: text_format.MessageToString(each) for name, each in configs.items()}
-        print(json.dumps(_FORMAT | {"models": texts}), file=file)
+        print(json.dumps(_FORMAT | {"models": texts, "simulated": simulated}), file=file)
         for event in events:
             print(json.dumps({"event": type(event).__name__} | dataclasses.asdict(event)), file=file)
     partial.replace(target)
 
 
-def read(path: str | os.PathLike[str]) -> tuple[list[Event], dict[str, pb.ModelConfig]]:
-    """The events and configurations of a file.
+def read(path: str | os.PathLike[str]) -> tuple[list[Event], dict[str, pb.ModelConfig], bool]:
+    """The events and configurations of a file, and whether it is of a simulation.
 
     Raises
     ------
@@ -56,7 +58,7 @@ def read(path: str | os.PathLike[str]) -> tuple[list[Event], dict[str, pb.ModelC
             raise InvalidArgumentError(f"'{path}' is not a tritonnb recording") from None
         if version != _FORMAT["version"]:
             raise InvalidArgumentError(f"'{path}' is a recording of version {version}, expected {_FORMAT['version']}")
-        return [_event(path, number, line) for number, line in lines], configs
+        return [_event(path, number, line) for number, line in lines], configs, bool(head.get("simulated"))
 
 
 def _event(path: str | os.PathLike[str], number: int, line: str) -> Event:

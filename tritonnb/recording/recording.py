@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from tritonnb.recording.figures.plot import Plot
 
 
+_VIRTUAL = "Simulated: times and rates are virtual, not measured."
+
+
 class Recording:
     """What happened while it was recorded.
 
@@ -50,6 +53,8 @@ class Recording:
         Everything, in order.
     configs : dict of str to ModelConfig
         The configurations of the models, by name.
+    simulated : bool
+        Whether its times are virtual.
 
     Examples
     --------
@@ -58,7 +63,14 @@ class Recording:
     >>> rec.batches[0].why  # doctest: +SKIP
     """
 
-    def __init__(self, events: Iterable[Event] = (), configs: Mapping[str, pb.ModelConfig] | None = None) -> None:
+    def __init__(
+        self,
+        events: Iterable[Event] = (),
+        configs: Mapping[str, pb.ModelConfig] | None = None,
+        *,
+        simulated: bool = False,
+    ) -> None:
+        self.simulated = simulated
         self.fill(events, configs or {})
 
     def fill(self, events: Iterable[Event], configs: Mapping[str, pb.ModelConfig]) -> None:
@@ -100,7 +112,10 @@ class Recording:
 
     @property
     def plot(self) -> Plot:
-        """Still figures: ``rec.plot.timeline()``, ``slots``, ``steps``, ``batch_sizes``, ``latency``, ``queue``."""
+        """Still figures: ``rec.plot()`` for an overview; ``rec.plot.timeline()``, ``slots``, ``steps``, ...
+
+        Each takes ``start_ms=`` and ``end_ms=`` for a part of the time, and gives a figure.
+        """
         from tritonnb.recording.figures.plot import Plot  # matplotlib takes a while to import
 
         return Plot(self)
@@ -123,6 +138,28 @@ class Recording:
         times = [each.time_ns for each in self.events] or [0]
         begin = min(times[0], *(each.queued_ns for each in self.requests)) if self.requests else times[0]
         return begin, max(times)
+
+    @property
+    def origin_ns(self) -> int:
+        """The moment from which times of figures count: the beginning."""
+        return self.span_ns[0]
+
+    def between(self, start_ms: float | None = None, end_ms: float | None = None) -> Recording:
+        """The requests that were in the server in a part of the time, and their batches.
+
+        Parameters
+        ----------
+        start_ms, end_ms : float, optional
+            Milliseconds from the beginning; by default from the beginning, and to the end.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If the part has no length.
+        """
+        from tritonnb.recording.excerpt import excerpt
+
+        return excerpt(self, start_ms, end_ms)
 
     @property
     def instances(self) -> list[str]:
@@ -165,11 +202,12 @@ class Recording:
         InvalidArgumentError
             If the file is no recording.
         """
-        return cls(*files.read(path))
+        events, configs, simulated = files.read(path)
+        return cls(events, configs, simulated=simulated)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the recording to a file, one event a line (JSON)."""
-        files.write(path, self.events, self.configs)
+        files.write(path, self.events, self.configs, self.simulated)
 
     def to_perfetto(self, path: str | os.PathLike[str]) -> None:
         """Write the recording as a timeline, to be opened in https://ui.perfetto.dev.
@@ -202,7 +240,8 @@ class Recording:
             names = ", ".join(map(repr, sorted(known))) or "no model"
             raise InvalidArgumentError(f"nothing was recorded of model '{model}', only of {names}")
         configs = {name: each for name, each in self.configs.items() if name == model}
-        return Recording((each for each in self.events if each.model == model), configs)
+        events = (each for each in self.events if each.model == model)
+        return Recording(events, configs, simulated=self.simulated)
 
     def arrivals(self) -> list[Arrival]:
         """When each request arrived, from the first on, to simulate again or to send again."""
@@ -255,7 +294,7 @@ class Recording:
         name = models.pop()
         config = self.configs[name]
         runs = [
-            Recording(run(each, self.arrivals(), service or self.service(), seed), {name: each})
+            Recording(run(each, self.arrivals(), service or self.service(), seed), {name: each}, simulated=True)
             for each in (config, edited(config, edits))
         ]
         return Comparison(runs[0], runs[1], edits, self)
@@ -309,6 +348,7 @@ class Recording:
         lines = [self.verdict()]
         for size, count in self.batch_sizes().items():
             lines.append(f"  batch size {size:>4}: {count:>5} x {self.median_ms(size):8.2f} ms (median)")
+        lines += [f"  {_VIRTUAL}"] if self.simulated else []
         return "\n".join([*lines, *(f"  ! {each}" for each in self.diagnoses())])
 
     def _repr_html_(self) -> str:
@@ -325,6 +365,7 @@ class Recording:
             f"<p><b>{html.escape(self.verdict())}</b></p>"
             + (table if rows else "")
             + (f"<ul>{findings}</ul>" if findings else "")
+            + (f"<p><i>{_VIRTUAL}</i></p>" if self.simulated else "")
         )
 
     def median_ms(self, size: int) -> float:

@@ -23,8 +23,8 @@ def simulate(config: AnyConfig, arrivals: Arrivals, service: Service, *, seed: i
     arrivals : iterable of Arrival or of (time in µs, rows), or ClosedLoop
         `Recording.arrivals` gives those of a live server.
     service : Service
-        How long an execution takes: `fixed`, `linear`, `table`, `measured`, `jittered`, or any
-        function from rows to nanoseconds.
+        How long an execution takes: `fixed`, `linear`, `table`, `measured`, `jittered`, a function of one's own
+        with its unit (`service_time`), or any function from rows to nanoseconds.
     seed : int, optional
         Of what is random in the service times.
 
@@ -44,11 +44,12 @@ def simulate(config: AnyConfig, arrivals: Arrivals, service: Service, *, seed: i
 
     >>> from tritonnb.simulation.service import fixed
     >>> config = "max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 20000 }"
-    >>> third = 50_000 / 3
-    >>> arrivals = [(0, 4), (third, 2), (0, 2), (2 * third, 6), (2 * third, 2)]
+    >>> from tritonnb.simulation.arrivals import Arrival
+    >>> late = [Arrival(ms=100 / 3, rows=rows) for rows in (6, 2)]
+    >>> arrivals = [Arrival(ms=0, rows=4), Arrival(ms=50 / 3, rows=2), Arrival(ms=0, rows=2), *late]
     >>> [batch.size for batch in simulate(config, arrivals, fixed(50)).batches]
     [8, 8]
     """
     message = read_config(config, check=check_scheduling)
     events = run(message, arrivals, service, seed)
-    return Recording(events, {message.name: message})
+    return Recording(events, {message.name: message}, simulated=True)

@@ -17,21 +17,26 @@ if TYPE_CHECKING:
 def summary(recording: Recording) -> dict[str, Any]:
     """The figures of a recording; times in milliseconds.
 
-    ``rows_batched`` is the part of the rows that shared a batch with another request's.
+    ``rate`` is in requests a second, from the first reception to the end of the last execution; of a simulation it is
+    virtual. ``rows_batched`` is the part of the rows that shared a batch with another request's.
     """
     requests, batches = recording.requests, recording.batches
     latencies = sorted(each.latency_ns / 1e6 for each in requests)
     rows = sum(each.size for each in requests)
     alone = {each.number for each in batches if len(each.requests) - each.requests.count(None) == 1}
     together = sum(each.size for each in requests if each.batch not in alone)
+    span_ns = max((each.exec_end_ns for each in requests), default=0)
+    span_ns -= min((each.received_ns for each in requests), default=0)
     return {
         "requests": len(requests),
+        "rate": len(requests) / span_ns * 1e9 if span_ns else 0.0,
         "rows": rows,
         "batches": len(batches),
         "refused": len(recording.refused),
         "failed": sum(1 for each in requests if each.failed),
         "mean_batch_size": rows / len(batches) if batches else 0.0,
         "rows_batched": together / rows if rows else 0.0,
+        "null_rows": sum(each.requests.count(None) for each in batches),
         "longest_queue_ms": max((each.queue_ns / 1e6 for each in requests), default=0.0),
         "latency_p50_ms": quantile(latencies, 0.50),
         "latency_p99_ms": quantile(latencies, 0.99),

@@ -1,18 +1,15 @@
 """Exercises for a class: arrivals and a configuration are given, and the batches are asked for.
 
-The simulator knows the answer, and the scheduler's own reasons explain the first mistake. Times are drawn so
-that nothing hangs on which of two things at the same moment comes first.
+The simulator knows the answer, and the scheduler's own reasons explain the first mistake.
 """
 
 from __future__ import annotations
 
 import html
-import random
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.model_config.read import config_text, read_config
@@ -20,55 +17,17 @@ from tritonnb.model_config.validate import check_scheduling
 from tritonnb.recording.batches import Batch
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.simulate import simulate
-from tritonnb.simulation.arrivals import Arrival
+from tritonnb.scheduling.reasons import counted
+from tritonnb.simulation.arrivals import Arrival, arrivals_of, require_positive
+from tritonnb.simulation.run import instance_count
 from tritonnb.simulation.service import fixed
 
 #: An answer: batches in order, each as ``"AB"``, ``"A1 B1"`` or a list of names; or all of them as words or lines.
 Answer = str | Sequence[str | Sequence[str]]
 
-_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+#: What requests are called, or sequences.
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _NULL = "-"
-_ATTEMPTS = 10_000
-
-
-def worksheet(batcher: str = "dynamic", *, seed: int = 0, requests: int = 6) -> Worksheet:
-    """Draw an exercise from a seed: which requests share a batch.
-
-    Parameters
-    ----------
-    batcher : str, optional
-        ``"dynamic"``, or ``"direct"`` or ``"oldest"`` for a sequence batcher with that strategy.
-    seed : int, optional
-        The same seed gives the same exercise.
-    requests : int, optional
-        How many, 3 to 26.
-
-    Returns
-    -------
-    Worksheet
-
-    Raises
-    ------
-    InvalidArgumentError
-        If there is no such batcher, or the number is out of range.
-
-    Examples
-    --------
-    >>> sheet = worksheet(seed=1)
-    >>> bool(sheet.check(sheet.solution))
-    True
-    """
-    if batcher not in _DRAWERS:
-        raise InvalidArgumentError(f"batcher cannot be '{batcher}': give one of {', '.join(_DRAWERS)}")
-    if not 3 <= requests <= len(_LETTERS):
-        raise InvalidArgumentError(f"requests must be 3 to {len(_LETTERS)}, got {requests}")
-    chance = random.Random(f"{batcher} {seed}")
-    sheet = _DRAWERS[batcher](chance, requests)
-    for _ in range(_ATTEMPTS):
-        if _is_clear(sheet) and _is_worth_it(sheet):
-            break
-        sheet = _DRAWERS[batcher](chance, requests)
-    return sheet
 
 
 @dataclass(frozen=True)
@@ -99,16 +58,28 @@ class Mark:
 
 @dataclass(frozen=True)
 class Worksheet:
-    """One exercise; `worksheet` draws one, and a teacher may write one.
+    """One exercise; `tritonnb.worksheet` draws one, and a teacher may write one.
 
     Attributes
     ----------
     config : str
         *config.pbtxt*; given in any form that `simulate` takes, and checked at once.
     arrivals : sequence of Arrival
-        In order of time. Requests are called A, B, C, …; those of sequences A1, A2, B1, …
+        In order of time; may be given as pairs of time (µs) and rows, and in any order. Requests are called A, B,
+        C, …; those of sequences A1, A2, B1, …
     execution_ms : float
         How long every execution takes.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If configuration, arrivals or execution time cannot be, or no batch would be sent.
+
+    Examples
+    --------
+    >>> sheet = Worksheet("max_batch_size: 8 dynamic_batching { }", [Arrival(ms=0), Arrival(ms=2, rows=3)], 10)
+    >>> sheet.hint().splitlines()[0]
+    'Batch 1 is sent at 0 ms, when A arrives. By then A has arrived and has not run.'
     """
 
     config: str
@@ -117,6 +88,15 @@ class Worksheet:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "config", config_text(self.config, check=check_scheduling))
+        arrivals = tuple(sorted(arrivals_of(self.arrivals), key=lambda each: each.time_us))
+        object.__setattr__(self, "arrivals", arrivals)
+        require_positive(execution_ms=self.execution_ms)
+        if not 0 < len(arrivals) <= len(LETTERS):
+            raise InvalidArgumentError(f"a worksheet has 1 to {len(LETTERS)} requests, got {len(arrivals)}")
+        if len({bool(each.sequence_id) for each in arrivals}) > 1:
+            raise InvalidArgumentError("in a worksheet all arrivals have a sequence_id, or none has one")
+        if not self.recording.batches:
+            raise InvalidArgumentError(f"no batch of this worksheet would be sent: {self.recording.verdict()}")
 
     def check(self, answer: Answer) -> Mark:
         """Mark an answer.
@@ -148,6 +128,52 @@ class Worksheet:
             return Mark(len(wanted) - 1, len(wanted), f"After batch {len(wanted)} nothing is left to be sent.")
         return Mark(len(wanted), len(wanted), "That is what the scheduler does.")
 
+    def hint(self, answer: Answer = ()) -> str:
+        """What helps with the first batch that is missing or wrong, without its solution.
+
+        Parameters
+        ----------
+        answer : str or sequence, optional
+            What there is so far, as `check` reads it.
+
+        Returns
+        -------
+        str
+            When that batch is sent, what happens then, and which requests may be in it.
+
+        Raises
+        ------
+        InvalidArgumentError
+            As `check` does.
+        """
+        mark, asked = self.check(answer), len(self._read(answer))
+        if mark:
+            return "This answer is right."
+        if mark.right == mark.of - 1 and asked > mark.of:
+            return f"One batch too many: every request has run after {counted(mark.of, 'batch', 'batches')}."
+        sent_ns = self._batches[mark.right].sent_ns
+        ran = set().union(*self._members[: mark.right])
+        waiting = [name for name, at_ns in zip(self.names, self.arrived_ns, strict=True)
+                   if at_ns <= sent_ns and name not in ran]  # fmt: skip
+        have = "has arrived and has" if len(waiting) == 1 else "have arrived and have"
+        return (
+            f"Batch {mark.right + 1} is sent at {sent_ns / 1e6:g} ms, when {self._happens_at(sent_ns)}. "
+            f"By then {_listed(frozenset(waiting))} {have} not run.\n{self._question_of_batcher()}"
+        )
+
+    def _happens_at(self, time_ns: int) -> str:
+        """What the scheduler reacts to at a moment."""
+        arrived = [name for name, at_ns in zip(self.names, self.arrived_ns, strict=True) if at_ns == time_ns]
+        ended = [f"the execution of batch {number} ends" for number, batch in enumerate(self._batches, 1)
+                 if batch.exec_end_ns == time_ns]  # fmt: skip
+        comes = [f"{_listed(frozenset(arrived))} {'arrives' if len(arrived) == 1 else 'arrive'}"] if arrived else []
+        return " and ".join([*comes, *ended]) or "a delay is over"
+
+    def _question_of_batcher(self) -> str:
+        if read_config(self.config).HasField("sequence_batching"):
+            return "Which sequences have a slot, and which request of each is next?"
+        return "How many rows may a batch have, and does it pay to wait for more?"
+
     @property
     def solution(self) -> list[list[str]]:
         """The batches, in order; ``"-"`` is a null request."""
@@ -163,12 +189,12 @@ class Worksheet:
         """What the requests are called, in the order of their arrivals."""
         sequences = list(dict.fromkeys(each.sequence_id for each in self.arrivals if each.sequence_id))
         if not sequences:
-            return list(_LETTERS[: len(self.arrivals)])
+            return list(LETTERS[: len(self.arrivals)])
         counts = dict.fromkeys(sequences, 0)
         names = []
         for each in self.arrivals:
             counts[each.sequence_id] += 1
-            names.append(f"{_LETTERS[sequences.index(each.sequence_id)]}{counts[each.sequence_id]}")
+            names.append(f"{LETTERS[sequences.index(each.sequence_id)]}{counts[each.sequence_id]}")
         return names
 
     # --- marking ------------------------------------------------------------------------------
@@ -176,6 +202,11 @@ class Worksheet:
     @cached_property
     def _batches(self) -> list[Batch]:
         return sorted(self.recording.batches, key=lambda each: each.number)
+
+    @cached_property
+    def arrived_ns(self) -> list[int]:
+        """When each request arrives."""
+        return [round(each.time_us * 1000) for each in self.arrivals]
 
     @property
     def _members(self) -> list[frozenset[str]]:
@@ -238,8 +269,10 @@ class Worksheet:
     @property
     def question(self) -> str:
         """What is asked, in words."""
+        instances = instance_count(read_config(self.config))
         return (
-            f"One instance, idle at first. Every execution takes {self.execution_ms:g} ms, whatever its size. "
+            f"{counted(instances, 'instance')}, idle from the start. "
+            f"Every execution takes {self.execution_ms:g} ms, whatever its size. "
             "Which requests does each batch hold, in the order in which the batches are sent?"
         )
 
@@ -250,7 +283,7 @@ class Worksheet:
         for name, each in zip(self.names, self.arrivals, strict=True):
             row = [name, f"{each.time_us / 1000:g}"]
             flags = [flag for flag, on in (("START", each.sequence_start), ("END", each.sequence_end)) if on]
-            rows.append([*row, " ".join(flags)] if stateful else [*row, str(each.size)])
+            rows.append([*row, " ".join(flags)] if stateful else [*row, str(each.rows)])
         return ["request", "arrives (ms)", "flags" if stateful else "rows"], rows
 
     def __repr__(self) -> str:
@@ -298,79 +331,3 @@ def _no_answer(given: object) -> InvalidArgumentError:
 def _listed(names: frozenset[str]) -> str:
     ordered = sorted(names)
     return ordered[0] if len(ordered) == 1 else f"{', '.join(ordered[:-1])} and {ordered[-1]}"
-
-
-# --- drawing one ----------------------------------------------------------------------------------
-
-
-def _dynamic(chance: random.Random, requests: int) -> Worksheet:
-    limit = chance.choice([4, 8])
-    delay_ms = chance.choice([0, 5, 10, 20])
-    lines = [f"  max_queue_delay_microseconds: {delay_ms * 1000}"] if delay_ms else []
-    if chance.random() < 0.4:
-        lines.append(f"  preferred_batch_size: [ {limit // 2} ]")
-    body = "\n".join(["dynamic_batching {", *lines, "}"])
-    times = _times(chance, requests, 12)
-    arrivals = [Arrival(time_us, chance.randint(1, limit // 2)) for time_us in times]
-    return Worksheet(f"max_batch_size: {limit}\n{body}", arrivals, chance.choice([10, 15, 20]))
-
-
-def _direct(chance: random.Random, requests: int) -> Worksheet:
-    slots = chance.choice([2, 3])
-    lines = ["  direct {"]
-    if chance.random() < 0.5:
-        lines.append(f"    max_queue_delay_microseconds: {chance.choice([5, 10]) * 1000}")
-        lines.append(f"    minimum_slot_utilization: {chance.choice([0.5, 1.0])}")
-    return _stateful(chance, requests, slots, [*lines, "  }"])
-
-
-def _oldest(chance: random.Random, requests: int) -> Worksheet:
-    lines = ["  oldest {", f"    max_candidate_sequences: {chance.choice([2, 3])}"]
-    if chance.random() < 0.5:
-        lines.append(f"    max_queue_delay_microseconds: {chance.choice([5, 10]) * 1000}")
-    return _stateful(chance, requests, chance.choice([2, 4]), [*lines, "  }"])
-
-
-_DRAWERS = {"dynamic": _dynamic, "direct": _direct, "oldest": _oldest}
-
-
-def _stateful(chance: random.Random, requests: int, limit: int, strategy: list[str]) -> Worksheet:
-    body = "\n".join(["sequence_batching {", *strategy, "}"])
-    count = max(2, requests // 2)
-    owners = [chance.randrange(count) for _ in range(requests)]
-    arrivals = [
-        Arrival(
-            time_us,
-            sequence_id=owner + 1,
-            sequence_start=owner not in owners[:at],
-            sequence_end=owner not in owners[at + 1 :],
-        )
-        for at, (owner, time_us) in enumerate(zip(owners, _times(chance, requests, 8), strict=True))
-    ]
-    return Worksheet(f"max_batch_size: {limit}\n{body}", arrivals, chance.choice([7, 10, 13]))
-
-
-def _times(chance: random.Random, requests: int, gap_ms: int) -> list[float]:
-    """Whole milliseconds, the first at 0."""
-    times = [0.0]
-    while len(times) < requests:
-        times.append(times[-1] + 1000 * chance.randint(1, gap_ms))
-    return times
-
-
-def _is_clear(sheet: Worksheet) -> bool:
-    """Whether no two things that matter happen at the same moment."""
-    ends = [each.exec_end_ns for each in sheet.recording.batches]
-    arrived = [round(each.time_us * 1000) for each in sheet.arrivals]
-    delays = {int(each) * 1000 for each in re.findall(r"delay_microseconds: (\d+)", sheet.config)}
-    due = {moment + delay for moment in arrived for delay in delays}
-    moments = sorted([*ends, *arrived, *due])
-    return all(a != b for a, b in pairwise(moments)) and not sheet.recording.refused
-
-
-def _is_worth_it(sheet: Worksheet) -> bool:
-    """Whether something is shared, something is not, and not everything has one reason."""
-    sizes = {sum(each is not None for each in batch.requests) for batch in sheet.recording.batches}
-    rules = {batch.reason.rule for batch in sheet.recording.batches}
-    has_one_rule_only = read_config(sheet.config).HasField("sequence_batching")
-    return len(sizes) > 1 and len(sheet.recording.batches) >= 3 and (has_one_rule_only or len(rules) > 1)

@@ -1,7 +1,7 @@
 """The same scheduler in virtual time: arrivals, service-time models, and what runs them."""
 
 from tritonnb.simulation.arrivals import Arrival, ClosedLoop, bursts, constant, poisson, sequences
-from tritonnb.simulation.service import fixed, jittered, linear, measured, table
+from tritonnb.simulation.service import fixed, jittered, linear, measured, service_time, table
 
 __all__ = [
     "Arrival",
@@ -14,5 +14,6 @@ __all__ = [
     "measured",
     "poisson",
     "sequences",
+    "service_time",
     "table",
 ]

@@ -7,8 +7,8 @@ out are the events that a live server would give.
 from __future__ import annotations
 
 import gc
-import math
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -26,7 +26,7 @@ from tritonnb.scheduling.decisions import Execute
 from tritonnb.scheduling.from_config import make_scheduler
 from tritonnb.scheduling.virtual_time import Answer, Batch, VirtualTime
 from tritonnb.simulation.arrivals import Arrival, Arrivals, ClosedLoop, arrivals_of
-from tritonnb.simulation.service import Service, seeded
+from tritonnb.simulation.service import ExecutionTimes, Service
 
 
 class SimulatedRequest:
@@ -49,7 +49,7 @@ class SimulatedRequest:
     def __init__(self, arrival: Arrival, serial: int) -> None:
         self.id = str(serial)
         self.serial = serial
-        self.batch_size = arrival.size
+        self.batch_size = arrival.rows
         self.batch_key = arrival.batch_key
         self.priority = arrival.priority
         self.timeout_us = arrival.timeout_us
@@ -77,6 +77,11 @@ def run(config: pb.ModelConfig, arrivals: Arrivals, service: Service, seed: int)
     seed : int
         Of what is random in the service times.
 
+    Warns
+    -----
+    UserWarning
+        If a function without a unit, which returns nanoseconds, returned less than a microsecond.
+
     Raises
     ------
     InvalidArgumentError
@@ -87,29 +92,22 @@ def run(config: pb.ModelConfig, arrivals: Arrivals, service: Service, seed: int)
         check_scheduling(config)
     if config.HasField("ensemble_scheduling"):
         raise InvalidArgumentError(f"model '{config.name}' is an ensemble, which runs nothing itself: try its steps")
-    if not callable(service):
-        raise InvalidArgumentError(f"a service model is a function, such as fixed(5) gives, got {service!r}")
+    times = ExecutionTimes(service, seed)
     with _no_collector():
-        world = _World(config, instance_count(config), seeded(service, seed))
+        world = _World(config, instance_count(config), times)
         if isinstance(arrivals, ClosedLoop):
             world.closed_loop(arrivals)
         else:
             world.open_loop(arrivals)
-        return world.events()
+        events = world.events()
+    if times.warning:
+        warnings.warn(times.warning, stacklevel=3)  # the caller of `simulate` or `what_if`
+    return events
 
 
 def instance_count(config: pb.ModelConfig) -> int:
     """How many instances a configuration asks for."""
     return sum(max(1, each.count) * max(1, len(each.gpus)) for each in config.instance_group) or 1
-
-
-def _service_ns(service: Service, rows: int) -> int:
-    time_ns = service(rows)
-    if not (isinstance(time_ns, (int, float)) and 0 <= time_ns < math.inf):
-        raise InvalidArgumentError(
-            f"a service model gives nanoseconds from 0 on for a number of rows, got {time_ns!r} for {rows}"
-        )
-    return round(time_ns)
 
 
 @contextmanager
@@ -125,7 +123,7 @@ def _no_collector() -> Iterator[None]:
 
 
 class _World:
-    def __init__(self, config: pb.ModelConfig, instances: int, service: Service) -> None:
+    def __init__(self, config: pb.ModelConfig, instances: int, times: ExecutionTimes) -> None:
         self._name = config.name
         self._most_rows = config.max_batch_size
         self._requests: list[SimulatedRequest] = []
@@ -133,7 +131,7 @@ class _World:
         self._more: Callable[[Answer], None] = lambda answer: None
         self._time = VirtualTime(
             make_scheduler(config, instances, os.environ),
-            lambda decision: _service_ns(service, decision.size),
+            lambda decision: times(decision.size),
             instances,
             on_answer=lambda answer: self._more(answer),
         )
@@ -148,9 +146,9 @@ class _World:
         self._time.run()
 
     def closed_loop(self, loop: ClosedLoop) -> None:
-        arrival = Arrival(0.0, loop.size)
+        arrival = Arrival(0.0, loop.rows)
         left = loop.requests
-        think_ns = round(loop.think_us * 1000)
+        think_ns = round(loop.think_ms * 1e6)
 
         def more(answer: Answer) -> None:
             nonlocal left
@@ -178,9 +176,9 @@ class _World:
         return events
 
     def _send(self, time_ns: int, arrival: Arrival) -> SimulatedRequest:
-        if 0 < self._most_rows < arrival.size:
+        if 0 < self._most_rows < arrival.rows:
             raise InvalidArgumentError(
-                f"inference request batch-size must be <= {self._most_rows} for '{self._name}', got {arrival.size}"
+                f"inference request batch-size must be <= {self._most_rows} for '{self._name}', got {arrival.rows}"
             )
         request = SimulatedRequest(arrival, len(self._requests) + 1)
         request.received_ns = time_ns

@@ -1,6 +1,7 @@
 """How long an execution takes: the service-time models of a simulation.
 
-A service model is a function from the batch's rows to nanoseconds.
+A service model is a function from the batch's rows to nanoseconds. Those made here take their times in milliseconds;
+`service_time` makes one of a function of one's own, with a unit.
 """
 
 from __future__ import annotations
@@ -13,40 +14,89 @@ from dataclasses import dataclass
 from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.scheduling.reasons import counted
 
-Service = Callable[[int], int]
+Service = Callable[[int], float]
+
+_NS_OF_UNIT = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
+#: What a function without a unit returns is nanoseconds; no execution is over sooner than this.
+_IMPLAUSIBLE_NS = 1000
 
 
-def fixed(ms: float) -> Service:
+@dataclass(frozen=True, slots=True)
+class ServiceTime:
+    """A service model whose unit is known; see `service_time`."""
+
+    function: Callable[[int], float]
+    unit: str
+
+    def __call__(self, rows: int) -> int:
+        """Nanoseconds for a batch of this many rows."""
+        time = self.function(rows)
+        if not _is_time(time):
+            raise InvalidArgumentError(
+                f"a service time for {counted(rows, 'row')} is a number of {self.unit} from 0 on, got {time!r}"
+            )
+        return round(time * _NS_OF_UNIT[self.unit])
+
+
+def service_time(function: Callable[[int], float], *, unit: str) -> ServiceTime:
+    """A service model of a function of one's own, which returns times in a unit.
+
+    Parameters
+    ----------
+    function : callable
+        From the rows of a batch to the time of its execution.
+    unit : str
+        ``"ns"``, ``"us"``, ``"ms"`` or ``"s"``.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it is not a function, or there is no such unit.
+
+    Examples
+    --------
+    >>> service_time(lambda rows: 5.0 + rows, unit="ms")(2)
+    7000000
+    """
+    if not callable(function):
+        raise InvalidArgumentError(f"service_time needs a function from rows to a time, got {function!r}")
+    if unit not in _NS_OF_UNIT:
+        raise InvalidArgumentError(f"unit cannot be {unit!r}: give one of {', '.join(_NS_OF_UNIT)}")
+    return ServiceTime(function, unit)
+
+
+def fixed(ms: float) -> ServiceTime:
     """Every batch takes the same time, in milliseconds.
 
     Examples
     --------
-    >>> fixed(50)(8)
+    >>> fixed(ms=50)(8)
     50000000
     """
-    return lambda rows: round(ms * 1e6)
+    return ServiceTime(lambda rows: ms, "ms")
 
 
-def linear(alpha_ms: float, tau0_ms: float) -> Service:
-    """``alpha * rows + tau0``: what fits most models (Inoue, arXiv:1912.06322).
+def linear(per_row_ms: float, base_ms: float) -> ServiceTime:
+    """``per_row_ms * rows + base_ms``: what fits most models (α and τ₀ in Inoue, arXiv:1912.06322).
 
     Parameters
     ----------
-    alpha_ms : float
+    per_row_ms : float
         Milliseconds for each row.
-    tau0_ms : float
+    base_ms : float
         Milliseconds for the batch.
 
     Examples
     --------
-    >>> linear(alpha_ms=0.5, tau0_ms=5)(4)
+    >>> linear(per_row_ms=0.5, base_ms=5)(4)
     7000000
     """
-    return lambda rows: round((alpha_ms * rows + tau0_ms) * 1e6)
+    return ServiceTime(lambda rows: per_row_ms * rows + base_ms, "ms")
 
 
-def table(ms_of_rows: Mapping[int, float]) -> Service:
+def table(ms_of_rows: Mapping[int, float]) -> ServiceTime:
     """Milliseconds by batch size, straight lines in between; beyond the ends the last slope goes on.
 
     Raises
@@ -65,18 +115,18 @@ def table(ms_of_rows: Mapping[int, float]) -> Service:
         )
     sizes = sorted(ms_of_rows)
 
-    def service(rows: int) -> int:
+    def time_ms(rows: int) -> float:
         if len(sizes) == 1:
-            return round(ms_of_rows[sizes[0]] * 1e6)
+            return ms_of_rows[sizes[0]]
         right = min(max(bisect_left(sizes, rows), 1), len(sizes) - 1)
         low, high = sizes[right - 1], sizes[right]
         slope = (ms_of_rows[high] - ms_of_rows[low]) / (high - low)
-        return max(0, round((ms_of_rows[low] + slope * (rows - low)) * 1e6))
+        return max(0.0, ms_of_rows[low] + slope * (rows - low))
 
-    return service
+    return ServiceTime(time_ms, "ms")
 
 
-def measured(stats: Mapping[str, Any]) -> Service:
+def measured(stats: Mapping[str, Any]) -> ServiceTime:
     """The mean times of a live model, from its entry in the statistics (``batch_stats``).
 
     Parameters
@@ -127,8 +177,8 @@ class Jittered:
     service: Service
     sigma: float
 
-    def __call__(self, rows: int) -> int:
-        """Without a seed, the median."""
+    def __call__(self, rows: int) -> float:
+        """Without a seed, the median, in nanoseconds."""
         return self.service(rows)
 
 
@@ -151,3 +201,57 @@ def seeded(service: Service, seed: int) -> Service:
     chance = random.Random(seed)
     inner, sigma = service.service, service.sigma
     return lambda rows: round(inner(rows) * math.exp(chance.gauss(0.0, sigma)))
+
+
+class ExecutionTimes:
+    """What a simulation calls: the checked time of each execution.
+
+    Parameters
+    ----------
+    service : Service
+    seed : int
+        Of its random factor, if it has one.
+
+    Attributes
+    ----------
+    warning : str
+        What is implausible, in words: a function without a unit returned less than a microsecond. Empty otherwise.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the service model is not a function.
+    """
+
+    def __init__(self, service: Service, seed: int) -> None:
+        if not callable(service):
+            raise InvalidArgumentError(f"a service model is a function, such as fixed(5) gives, got {service!r}")
+        self._function = service.service if isinstance(service, Jittered) else service
+        self._has_unit = isinstance(self._function, ServiceTime)
+        self._draw = seeded(service, seed)
+        self.warning = ""
+
+    def __call__(self, rows: int) -> int:
+        """Nanoseconds for a batch of this many rows.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If the service model returns no time.
+        """
+        time = self._draw(rows)
+        if not _is_time(time):
+            raise InvalidArgumentError(
+                f"a service model gives nanoseconds from 0 on for a number of rows, got {time!r} for {rows}"
+            )
+        if 0 < time < _IMPLAUSIBLE_NS and not self._has_unit and not self.warning:
+            name = getattr(self._function, "__name__", "<lambda>").replace("<lambda>", "f")
+            self.warning = (
+                f"the service model returned {time:g} ns for {counted(rows, 'row')}; "
+                f"wrap it as tnb.service_time({name}, unit='ms') if you meant {time:g} ms"
+            )
+        return round(time)
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, (int, float)) and 0 <= value < math.inf

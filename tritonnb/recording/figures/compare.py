@@ -1,4 +1,4 @@
-"""Two recordings of the same arrivals, one above the other over the same time."""
+"""Two recordings, one above the other over the same time."""
 
 from __future__ import annotations
 
@@ -11,10 +11,15 @@ if TYPE_CHECKING:
     from tritonnb.recording.comparison import Comparison
 
 
-def draw(comparison: Comparison) -> Picture:
+def draw(comparison: Comparison, start_ms: float | None = None, end_ms: float | None = None) -> Picture:
     """Draw it; see `Comparison.plot`."""
-    told = ", ".join(f"{name}: {value}" for name, value in comparison.edits.items()) or "no edit"
-    runs = {"before": comparison.before, f"after ({told})": comparison.after}
+    before, after = comparison.names
+    if comparison.recorded is not None:
+        told = ", ".join(f"{name}: {value}" for name, value in comparison.edits.items()) or "no edit"
+        after = f"{after} ({told})"
+    runs = {before: comparison.before, after: comparison.after}
+    if (start_ms, end_ms) != (None, None):
+        runs = {name: rec.between(start_ms, end_ms) for name, rec in runs.items()}
     lanes = sum(len(each.instances) for each in runs.values())
     figure = Picture(figsize=(WIDTH, 4.6 + 0.75 * lanes), layout="constrained")
     panels = figure.subplots(2, 1)

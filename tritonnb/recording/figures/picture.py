@@ -67,18 +67,16 @@ class Picture(Figure):
         return _PAPER if same_color(self.get_facecolor(), "white") else ""
 
 
-class PictureAxes(Axes):
-    """Axes that show their whole `Picture` when a cell ends with them."""
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        figure = self.get_figure(root=True)
-        assert isinstance(figure, Picture)
-        return figure._repr_mimebundle_()
-
-
 def axes_for(ax: Axes | None, height: float, alt: str) -> Axes:
     """The given axes, or those of a new picture."""
     if ax is not None:
         return ax
     figure = Picture(figsize=(WIDTH, height), layout="constrained", alt=alt)
-    return figure.add_subplot(axes_class=PictureAxes)
+    return figure.add_subplot()
+
+
+def figure_of(ax: Axes) -> Figure:
+    """What every figure function gives: the figure that its axes are in."""
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    return figure

@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from tritonnb.recording.figures.palette import BLUE, ORANGE, SKY, tint
 from tritonnb.recording.figures.picture import axes_for
 from tritonnb.recording.figures.scale import TimeScale, calm, duration, panel_above, say_nothing_ran
-from tritonnb.recording.figures.waiting import depth, waits
+from tritonnb.recording.figures.waiting import depth, drawn_waits
 
 if TYPE_CHECKING:
     from tritonnb.recording.recording import Recording
@@ -25,7 +25,7 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     if not rec.requests:
         return say_nothing_ran(ax)
     scale = TimeScale.of(rec)
-    times, depths = depth(waits(rec))
+    times, depths = depth(drawn_waits(rec))
     xs = [scale.at(each) for each in times]
     ax.fill_between(xs, depths, step="post", color=tint(SKY, 0.6), linewidth=0)
     ax.step(xs, depths, where="post", color=BLUE, linewidth=0.8)
@@ -45,7 +45,7 @@ def describe(rec: Recording) -> str:
         return f"Queue. {rec.verdict()}"
     queue = sum(each.queue_ns for each in rec.requests) / len(rec.requests)
     compute = sum(each.exec_end_ns - each.exec_start_ns for each in rec.requests) / len(rec.requests)
-    _, depths = depth(waits(rec))
+    _, depths = depth(drawn_waits(rec))
     return (
         f"Queue against compute: a request waits {duration(queue)} and runs {duration(compute)} on average, so "
         f"{queue / (queue + compute or 1):.0%} of its time is queue. At most {max(depths, default=0)} wait at once."
@@ -55,13 +55,14 @@ def describe(rec: Recording) -> str:
 def _parts(ax: Axes, rec: Recording, scale: TimeScale) -> None:
     """Mean queue and compute time of the requests that finished in each part of the recording."""
     above = panel_above(ax, 0.8, "ms a request (mean)")
-    ends = np.array([scale.at(each.exec_end_ns) for each in rec.requests])
-    edges = np.linspace(0, scale.length, _BINS + 1)
+    ended = [each for each in rec.requests if scale.shows(each.exec_end_ns, each.exec_end_ns)]
+    ends = np.array([scale.at(each.exec_end_ns) for each in ended])
+    edges = np.linspace(*scale.ends, _BINS + 1)
     counts = np.histogram(ends, edges)[0]
     base = np.zeros(_BINS)
     for name, paint, hatch, values in (
-        ("compute", BLUE, "", [each.exec_end_ns - each.exec_start_ns for each in rec.requests]),
-        ("queue", ORANGE, "//", [each.queue_ns for each in rec.requests]),
+        ("compute", BLUE, "", [each.exec_end_ns - each.exec_start_ns for each in ended]),
+        ("queue", ORANGE, "//", [each.queue_ns for each in ended]),
     ):
         total = np.histogram(ends, edges, weights=np.array(values, float) / 1e6)[0]
         mean = np.divide(total, counts, out=np.zeros(_BINS), where=counts > 0)

@@ -27,12 +27,15 @@ class TimeScale:
 
     Attributes
     ----------
+    origin_ns : int
+        Where the axis is 0: the beginning of the recording.
     begin_ns, end_ns : int
-        Of the recording.
+        What is drawn: the recording, or a part of its time.
     unit_ns : float
     unit : str
     """
 
+    origin_ns: int
     begin_ns: int
     end_ns: int
     unit_ns: float
@@ -43,15 +46,24 @@ class TimeScale:
         """The scale for a recording."""
         begin, end = rec.span_ns
         unit_ns, unit = next((size, name) for size, name, least in _UNITS if end - begin >= least)
-        return cls(begin, end, unit_ns, unit)
+        return cls(rec.origin_ns, begin, end, unit_ns, unit)
 
     def at(self, time_ns: float) -> float:
-        """Where a moment is."""
-        return (time_ns - self.begin_ns) / self.unit_ns
+        """Where a moment is; what lies outside is at the edge."""
+        return (min(max(time_ns, self.begin_ns), self.end_ns) - self.origin_ns) / self.unit_ns
+
+    def shows(self, begin_ns: int, end_ns: int) -> bool:
+        """Whether something of a time is drawn."""
+        return begin_ns <= self.end_ns and end_ns >= self.begin_ns
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Where what is drawn begins and ends."""
+        return self.at(self.begin_ns), self.at(self.end_ns)
 
     @property
     def length(self) -> float:
-        """The whole recording."""
+        """All that is drawn."""
         return max((self.end_ns - self.begin_ns) / self.unit_ns, 1e-9)
 
     def fitting(self, ax: Axes) -> Callable[[str, float, float], bool]:
@@ -63,7 +75,8 @@ class TimeScale:
 
     def frame(self, ax: Axes) -> None:
         """Set the axis up."""
-        ax.set_xlim(-0.02 * self.length, 1.02 * self.length)
+        left, right = self.ends
+        ax.set_xlim(left - 0.02 * self.length, right + 0.02 * self.length)
 
 
 def duration(ns: float) -> str:

@@ -32,18 +32,17 @@ _ROW = 0.42
 
 def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     """Draw it; see `Plot.slots`."""
-    alt, held, lanes = describe(rec), rec.stays, _lanes(rec)
-    backlog = [each for each in held if each.backlog_ns > 0]
+    alt, held, lanes, scale = describe(rec), rec.stays, _lanes(rec), TimeScale.of(rec)
+    backlog = [each for each in held if each.backlog_ns > 0 and scale.shows(each.arrived_ns, each.assigned_ns)]
     refused = _refused(rec)
     places = _backlog_rows(rec, backlog, refused)
     depth = (max(places) + 1) * _ROW if places else 0
     ax = axes_for(ax, 1.0 + 0.36 * len(lanes) + 0.36 * depth, alt)
-    scale = TimeScale.of(rec)
     scale.frame(ax)
     numbers = numbered(held)
     for y, (instance, _) in zip(lanes.values(), lanes, strict=True):
         ax.axhspan(y - 0.5, y + 0.5, color="#F6F6F6" if rec.instances.index(instance) % 2 else "white", zorder=0)
-    ax.hlines([y - 0.5 for y in lanes.values()], 0, scale.length, colors=LIGHT, linewidths=0.6, zorder=0)
+    ax.hlines([y - 0.5 for y in lanes.values()], *scale.ends, colors=LIGHT, linewidths=0.6, zorder=0)
     line = _line_width(ax, scale, rec)
     _stays(ax, scale, held, lanes, numbers)
     _requests(ax, scale, held, lanes, numbers, line)
@@ -129,8 +128,9 @@ def _stays(ax: Axes, scale: TimeScale, held: list[Stay], lanes: _Lanes, numbers:
         left, right = scale.at(stay.assigned_ns), scale.at(stay.released_ns or scale.end_ns)
         bands.append(box(left, right, y - 0.5, y + 0.5))
         paints.append(tint(paint, 0.22))
-        arrivals += [(scale.at(request.queued_ns), y - 0.42) for _, request in stay.requests]
-        marks += [paint] * len(stay.requests)
+        came = [each.queued_ns for _, each in stay.requests if scale.shows(each.queued_ns, each.queued_ns)]
+        arrivals += [(scale.at(each), y - 0.42) for each in came]
+        marks += [paint] * len(came)
         name = str(stay.sequence)
         shortest = min(batch.exec_end_ns - batch.exec_start_ns for batch, _ in stay.requests) / scale.unit_ns
         if not fits(f"{name}·1", shortest, 7.5) and fits(f" {name}", right - left, 8):
@@ -149,6 +149,8 @@ def _requests(ax: Axes, scale: TimeScale, held: list[Stay], lanes: _Lanes, numbe
         y, paint = lanes[stay.instance, stay.slot], colour(numbers[stay.sequence])
         low, high = y - _BOX / 2, y + _BOX / 2
         for number, (batch, request) in enumerate(stay.requests, 1):
+            if not scale.shows(batch.exec_start_ns, batch.exec_end_ns):
+                continue
             begin, end = scale.at(batch.exec_start_ns), scale.at(batch.exec_end_ns)
             boxes.append(box(begin, end, low, high))
             paints.append(paint)
@@ -165,7 +167,7 @@ def _batches(ax: Axes, scale: TimeScale, rec: Recording, lanes: _Lanes, line: fl
     """What holds each batch together, and the null rows."""
     nulls, frames, links, dots = [], [], [], []
     for batch in rec.batches:
-        if not batch.slots:
+        if not batch.slots or not scale.shows(batch.exec_start_ns, batch.exec_end_ns):
             continue
         left, right = scale.at(batch.exec_start_ns), scale.at(batch.exec_end_ns)
         heights = [lanes[batch.instance, slot] for slot in batch.slots]

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from tritonnb.recording.figures.batch_sizes import SizeCost, describe_costs, draw_costs
 from tritonnb.recording.figures.palette import BLUE, INK, ORANGE, PINK, SKY
-from tritonnb.recording.figures.picture import axes_for
+from tritonnb.recording.figures.picture import WIDTH, Picture, axes_for, figure_of
 from tritonnb.recording.figures.scale import calm, duration, say_nothing_ran
 from tritonnb.telemetry.difference import difference
 
@@ -24,6 +25,8 @@ class StatisticsPlot:
     stats : mapping
         Such as ``server["name"].stats()`` gives.
 
+    ``server["name"].plot()`` draws both figures.
+
     Examples
     --------
     >>> before = server["digits"].stats()  # doctest: +SKIP
@@ -33,7 +36,25 @@ class StatisticsPlot:
     def __init__(self, stats: Mapping[str, Any]) -> None:
         self._stats = stats
 
-    def batch_sizes(self, ax: Axes | None = None, *, since: Mapping[str, Any] | None = None) -> Axes:
+    def __call__(self, *, since: Mapping[str, Any] | None = None) -> Figure:
+        """Both figures: where a request's time goes, and the sizes of the batches.
+
+        Parameters
+        ----------
+        since : mapping, optional
+            Earlier statistics: only what came after them is drawn.
+        """
+        figure = Picture(figsize=(WIDTH, 6.2), layout="constrained")
+        above, below = figure.subplots(2, 1, height_ratios=[1.6, 4.4])
+        self.parts(above, since=since)
+        self.batch_sizes(below, since=since)
+        figure.alt = f"{self._parts_in_words(since)} {self._batch_sizes_in_words(since)}"
+        return figure
+
+    def __repr__(self) -> str:
+        return "<figures of statistics: parts(), batch_sizes(); plot() draws both>"
+
+    def batch_sizes(self, ax: Axes | None = None, *, since: Mapping[str, Any] | None = None) -> Figure:
         """How many batches of each size there were, what one took, and what a row of it cost.
 
         Parameters
@@ -42,11 +63,10 @@ class StatisticsPlot:
         since : mapping, optional
             Earlier statistics: only what came after them is drawn.
         """
-        found = [_cost(entry) for entry in self._since(since)["batch_stats"]]
-        alt = describe_costs(found) if found else "Batch sizes. Nothing was executed."
-        return draw_costs(found, ax, alt, "mean")
+        found = self._costs(since)
+        return figure_of(draw_costs(found, ax, self._batch_sizes_in_words(since), "mean"))
 
-    def parts(self, ax: Axes | None = None, *, since: Mapping[str, Any] | None = None) -> Axes:
+    def parts(self, ax: Axes | None = None, *, since: Mapping[str, Any] | None = None) -> Figure:
         """Where a request's time goes on average: queue, input, inference, output.
 
         Parameters
@@ -57,12 +77,10 @@ class StatisticsPlot:
         """
         stats = self._since(since)["inference_stats"]
         means = {name: _mean_ms(stats[name]) for name in _PARTS}
-        whole = _mean_ms(stats["success"])
-        told = ", ".join(f"{name.replace('_', ' ')} {duration(mean * 1e6)}" for name, mean in means.items())
-        count = stats["success"]["count"]
+        whole, count = _mean_ms(stats["success"]), stats["success"]["count"]
+        ax = axes_for(ax, 1.6, self._parts_in_words(since))
         if not count:
-            return say_nothing_ran(axes_for(ax, 1.6, "Parts of a request. Nothing was executed."))
-        ax = axes_for(ax, 1.6, f"A request takes {duration(whole * 1e6)} on average of {count}: {told}.")
+            return figure_of(say_nothing_ran(ax))
         left = 0.0
         for name, mean in means.items():
             ax.barh(0, mean, left=left, color=_PARTS[name], label=f"{name.replace('_', ' ')} {mean:.2f} ms")
@@ -73,7 +91,22 @@ class StatisticsPlot:
         ax.set_xlabel(f"ms (mean of {count} requests)", fontsize=8)
         ax.legend(fontsize=7.5, frameon=False, ncols=5, loc="upper left")
         calm(ax)
-        return ax
+        return figure_of(ax)
+
+    def _costs(self, since: Mapping[str, Any] | None) -> list[SizeCost]:
+        return [_cost(entry) for entry in self._since(since)["batch_stats"]]
+
+    def _batch_sizes_in_words(self, since: Mapping[str, Any] | None) -> str:
+        found = self._costs(since)
+        return describe_costs(found) if found else "Batch sizes. Nothing was executed."
+
+    def _parts_in_words(self, since: Mapping[str, Any] | None) -> str:
+        stats = self._since(since)["inference_stats"]
+        whole = stats["success"]
+        if not whole["count"]:
+            return "Parts of a request. Nothing was executed."
+        told = ", ".join(f"{name.replace('_', ' ')} {duration(_mean_ms(stats[name]) * 1e6)}" for name in _PARTS)
+        return f"A request takes {duration(_mean_ms(whole) * 1e6)} on average of {whole['count']}: {told}."
 
     def _since(self, before: Mapping[str, Any] | None) -> Mapping[str, Any]:
         return self._stats if before is None else difference(self._stats, before)

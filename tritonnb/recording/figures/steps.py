@@ -35,7 +35,7 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
         return say_nothing_ran(ax)
     scale = TimeScale.of(rec)
     scale.frame(ax)
-    ax.hlines([y - 0.5 for y in lanes.values()], 0, scale.length, colors=LIGHT, linewidths=0.6, zorder=0)
+    ax.hlines([y - 0.5 for y in lanes.values()], *scale.ends, colors=LIGHT, linewidths=0.6, zorder=0)
     numbers = {step: number for number, journey in enumerate(rec.journeys) for step in journey.steps}
     _boxes(ax, scale, rec, lanes, numbers)
     for instance, y in lanes.items():
@@ -81,6 +81,8 @@ def _boxes(ax: Axes, scale: TimeScale, rec: Recording, lanes: dict[str, float], 
     fits = scale.fitting(ax)
     boxes, faces, edges = [], [], []
     for batch in rec.batches:
+        if not scale.shows(batch.exec_start_ns, batch.exec_end_ns):
+            continue
         left, right = scale.at(batch.exec_start_ns), scale.at(batch.exec_end_ns)
         width = max(right - left, scale.length * 0.002)
         height = (_TOP - _BOTTOM) / len(batch.requests)

@@ -24,7 +24,7 @@ from tritonnb.recording.figures.scale import (
     say_nothing_ran,
     tell_unit,
 )
-from tritonnb.recording.figures.waiting import Wait, depth, rows, waits
+from tritonnb.recording.figures.waiting import Wait, depth, drawn_waits, rows, waits
 from tritonnb.scheduling.reasons import counted
 
 if TYPE_CHECKING:
@@ -54,14 +54,17 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     top = len(instances) * (1 + _GAP) + _GAP  # the label of a full batch is above its lane
     ran: dict[str, list[Batch]] = {}
     for batch in rec.batches:
+        if not scale.shows(batch.exec_start_ns, batch.exec_end_ns):
+            continue
         ran.setdefault(batch.instance, []).append(batch)
     in_short = False
     for number, instance in enumerate(instances):
         base = top - _GAP - number * (1 + _GAP) - 1
         in_short |= _lane(ax, scale, rec, instance, ran.get(instance, []), base, colours)
         ticks[base + 0.5] = instance
-    ticks |= _waiting_band(ax, scale, found, -_GAP, colours, levels)
-    ticks |= _depth_band(ax, scale, found, -2 * _GAP - _WAITING - _DEPTH)
+    waiting = drawn_waits(rec)
+    ticks |= _waiting_band(ax, scale, waiting, -_GAP, colours, levels)
+    ticks |= _depth_band(ax, scale, waiting, -2 * _GAP - _WAITING - _DEPTH)
     name_lanes(ax, ticks)
     ax.set_ylim(-2 * _GAP - _WAITING - _DEPTH - 0.1, top + 0.1)
     tell_unit(ax, scale.unit, _legend(rec, levels, in_short))
@@ -73,13 +76,13 @@ def describe(rec: Recording) -> str:
     """The alternative text."""
     if not rec.batches:
         return f"Timeline without a batch. {rec.verdict()}"
-    _, depths = depth(waits(rec))
+    _, depths = depth(drawn_waits(rec))
     begin, end = rec.span_ns
     words = f"Timeline of {duration(end - begin)} on {counted(len(rec.instances), 'instance')}. {rec.verdict()}"
     words += f" At most {counted(max(depths, default=0), 'request')} waited at once."
     if len(rec.batches) <= _FEW:
         told = [
-            f"{counted(each.size, 'row')} on {each.instance} at {(each.exec_start_ns - begin) / 1e6:.1f} ms"
+            f"{counted(each.size, 'row')} on {each.instance} at {(each.exec_start_ns - rec.origin_ns) / 1e6:.1f} ms"
             for each in rec.batches
         ]
         words += f" Batches: {'; '.join(told)}."
@@ -97,9 +100,9 @@ def _lane(
 ) -> bool:
     """Draw it; whether labels are in short."""
     full, preferred = rec.sizes_of(instance)
-    ax.hlines([base, base + 1], 0, scale.length, colors=LIGHT, linewidths=0.8, zorder=0)
+    ax.hlines([base, base + 1], *scale.ends, colors=LIGHT, linewidths=0.8, zorder=0)
     lines = [base + size / full for size in preferred if size < full]
-    ax.hlines(lines, 0, scale.length, colors=GREY, linewidths=0.6, linestyles=(0, (4, 4)), zorder=0)
+    ax.hlines(lines, *scale.ends, colors=GREY, linewidths=0.6, linestyles=(0, (4, 4)), zorder=0)
     sizes = {(each.batch, each.serial): each.size for each in rec.requests} if colours else {}
     fits = scale.fitting(ax)
     boxes: list[list[tuple[float, float]]] = []

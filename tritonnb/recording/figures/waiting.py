@@ -55,6 +55,12 @@ def waits(rec: Recording) -> list[Wait]:
     return sorted(found.values(), key=lambda each: (each.begin_ns, each.serial))
 
 
+def drawn_waits(rec: Recording) -> list[Wait]:
+    """The waits of which something lies in the time that is drawn."""
+    begin_ns, end_ns = rec.span_ns
+    return [each for each in waits(rec) if each.begin_ns <= end_ns and each.end_ns >= begin_ns]
+
+
 def depth(found: Iterable[Wait]) -> tuple[list[int], list[int]]:
     """Requests waiting: moments in ns, and how many from each of them on."""
     steps: dict[int, int] = {}

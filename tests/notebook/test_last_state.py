@@ -1,0 +1,75 @@
+"""A notebook that is executed without a browser keeps what its widgets showed last."""
+
+from __future__ import annotations
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+SERVE = """import tritonnb as tnb
+server = tnb.serve(port=0)
+@server.model(max_batch_size=8, dynamic_batching={})
+def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
+    return X * 2"""
+TRAFFIC = 'rec = tnb.load(server["double"], clients=4, requests=100).wait().recording; len(rec.batches)'
+
+
+def execute(*sources: str) -> list[list[dict]]:
+    """The outputs of each cell as data by MIME type."""
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
+    NotebookClient(notebook, timeout=110, kernel_name="python3").execute()
+    return [[output["data"] for output in cell.outputs if "data" in output] for cell in notebook.cells]
+
+
+@pytest.fixture(scope="module")
+def outputs() -> dict[str, list[dict]]:
+    cells = {
+        "serve": SERVE,
+        "watch": 'server["double"].watch()',
+        "dashboard": "server.dashboard()",
+        "traffic": TRAFFIC,
+        "view": "rec.view()",
+        "what_if": "rec.what_if(max_batch_size=4).view()",
+    }
+    return dict(zip(cells, execute(*cells.values()), strict=True))
+
+
+def test_a_live_view_shows_the_batches_that_ran_after_it_was_opened(outputs):
+    widget, still = outputs["watch"]
+    assert "application/vnd.jupyter.widget-view+json" in widget
+    assert "100 requests ran in" in still["text/plain"]
+    assert "100 requests ran in" in still["text/html"]
+    assert still["image/png"]
+
+
+def test_a_live_view_shows_what_ran_in_the_cell_that_stopped_the_server():
+    *_, (_, still), _ = execute(SERVE, 'server["double"].watch()', f"{TRAFFIC}; server.stop()")
+    assert "100 requests ran in" in still["text/plain"]
+
+
+def test_a_dashboard_shows_the_statistics_of_what_ran_after_it_was_opened(outputs):
+    _, still = outputs["dashboard"]
+    assert "100" in still["text/plain"]
+    assert "no batch was seen yet" not in still["text/html"]
+
+
+@pytest.mark.parametrize("name", ["view", "what_if"])
+def test_a_view_of_a_recording_is_followed_by_a_figure_for_exports(outputs, name):
+    _, still = outputs[name]
+    assert still["image/png"]
+    assert 'src="data:image/png' in still["text/html"]
+
+
+def test_a_comparison_keeps_its_table_too(outputs):
+    _, still = outputs["what_if"]
+    assert "<th>before</th><th>after</th>" in still["text/html"]
+
+
+def test_no_output_has_an_object_address_or_class_name_as_its_text(outputs):
+    texts = [data["text/plain"] for cell in outputs.values() for data in cell]
+    assert [text for text in texts if "IPython.core.display" in text or "object at 0x" in text] == []
+
+
+def test_what_takes_a_while_has_one_line_of_progress_which_is_empty_in_the_end():
+    *_, (*lines, _) = execute(SERVE, 'tnb.sweep(server["double"], max_batch_size=[2, 4], clients=4).wait()')
+    assert [(line["text/plain"], line["text/html"]) for line in lines] in ([], [("", "")])

@@ -1,0 +1,133 @@
+"""Two recordings side by side."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+import tritonnb as tnb
+
+EAGER = 'name: "m" max_batch_size: 8 dynamic_batching { }'
+PATIENT = 'name: "m" max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 20000 }'
+ARRIVALS = [(0, 4), (0, 2), (17_000, 2), (33_000, 6), (33_000, 2)]
+
+
+def simulated(config: str, arrivals=ARRIVALS) -> tnb.Recording:
+    return tnb.simulate(config, arrivals, tnb.fixed(50))
+
+
+def live(rec: tnb.Recording) -> tnb.Recording:
+    """The same batches as if a server had recorded them."""
+    return tnb.Recording(rec.events, rec.configs)
+
+
+@pytest.fixture
+def both() -> tnb.Comparison:
+    return tnb.compare(simulated(EAGER), simulated(PATIENT), names=("eager", "patient"))
+
+
+def test_numbers_of_both_stand_side_by_side(both):
+    rows = {name: (one, other) for name, one, other in both.table()}
+    assert rows["batches"] == (3, 2)
+    assert rows["requests"] == (5, 5)
+    assert rows["rate"] == (both.before.summary()["rate"], both.after.summary()["rate"])
+    assert both.verdict().startswith("patient beside eager: rate (requests/s)")
+    assert "batches 3 → 2" in both.verdict()
+
+
+def test_text_and_html_have_a_column_for_each_under_its_name(both):
+    assert "     eager   patient\n" in repr(both)
+    assert "<th>eager</th><th>patient</th>" in both._repr_html_()
+    assert "null rows" in repr(both)
+    assert "null rows" in both._repr_html_()
+
+
+def test_null_rows_are_counted():
+    config = 'name: "m" max_batch_size: 2 sequence_batching { direct { } }'
+    rec = tnb.simulate(config, tnb.sequences([3, 3, 3], every_ms=20, stagger_ms=5), tnb.fixed(4))
+    nulls = sum(each.requests.count(None) for each in rec.batches)
+    assert nulls > 0
+    assert ("null_rows", nulls, nulls) in tnb.compare(rec, rec).table()
+    assert ("null_rows", nulls, nulls) in rec.what_if().table()
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "note"),
+    [
+        (simulated(EAGER), simulated(PATIENT), "eager and patient are simulated: their times and rates are virtual"),
+        (live(simulated(EAGER)), simulated(PATIENT), "patient is simulated: its times and rates are virtual"),
+    ],
+)
+def test_what_is_virtual_is_said_to_be(one, other, note):
+    found = tnb.compare(one, other, names=("eager", "patient"))
+    assert note in repr(found)
+    assert note in found._repr_html_()
+
+
+def test_between_two_live_recordings_nothing_is_virtual():
+    found = tnb.compare(live(simulated(EAGER)), live(simulated(PATIENT)))
+    assert "virtual" not in repr(found) + found._repr_html_()
+
+
+def test_a_simulated_recording_says_so_also_from_a_file_and_in_part(tmp_path):
+    rec = simulated(EAGER)
+    rec.save(tmp_path / "rec.jsonl")
+    for each in (rec, tnb.Recording.load(tmp_path / "rec.jsonl"), rec.of("m"), rec.between(0, 20), rec.what_if().after):
+        assert each.simulated
+        assert "virtual" in repr(each)
+        assert "virtual" in each._repr_html_()
+    assert not live(rec).simulated
+    assert "virtual" not in repr(live(rec))
+
+
+def test_batches_are_compared_where_the_arrivals_are_the_same(both):
+    assert both.difference().startswith("batch 1 differs. eager: at 0.0 ms 1 request, 4 rows")
+    requests = [{each.requests for each in run.batches} for run in (both.before, both.after)]
+    for run, numbers, other in zip((both.before, both.after), both.regrouped(), requests[::-1], strict=True):
+        assert numbers == {each.number for each in run.batches if each.requests not in other} != set()
+    other = tnb.compare(simulated(EAGER), simulated(EAGER, ARRIVALS[:-1]))
+    assert other.difference() == "the arrivals are not the same, so batches are not compared one by one"
+    assert other.regrouped() == (set(), set())
+
+
+def test_the_serials_of_requests_do_not_matter():
+    rec = simulated(EAGER)
+    shifted = tnb.simulate(EAGER.replace('"m"', '"other"'), ARRIVALS, tnb.fixed(50))
+    both_models = tnb.Recording([*rec.events, *shifted.events])
+    assert tnb.compare(rec, both_models.of("other")).difference() == "the batches are the same"
+
+
+def test_both_are_drawn_over_the_same_time_or_a_part_of_it(both):
+    figure = both.plot()
+    one, other = figure.axes
+    assert one.get_xlim() == other.get_xlim()
+    assert one.get_title(loc="left").startswith("eager: 3 batches")
+    assert other.get_title(loc="left").startswith("patient: 2 batches")
+    part = both.plot(start_ms=10, end_ms=40)
+    assert part.axes[0].get_xlim()[0] > 9
+    part.savefig(io.BytesIO())
+
+
+def test_both_open_in_one_view(both):
+    _, before, _, after, _ = both.view().children
+    assert before.value == "<b>eager</b>"
+    assert after.value.startswith("<b>patient</b>: batch 1 differs")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((5, simulated(EAGER)), "compare needs two recordings, got int"),
+        ((simulated(EAGER), None), "compare needs two recordings, got NoneType"),
+    ],
+)
+def test_what_is_no_recording_is_refused(arguments, words):
+    with pytest.raises(tnb.TritonError, match=words):
+        tnb.compare(*arguments)
+
+
+@pytest.mark.parametrize("names", [("a", "a"), ("a",), "ab", (1, 2)])
+def test_names_are_two(names):
+    with pytest.raises(tnb.TritonError, match="names are two different texts"):
+        tnb.compare(simulated(EAGER), simulated(EAGER), names=names)

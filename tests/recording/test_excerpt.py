@@ -1,0 +1,105 @@
+"""A part of the time of a recording: what was in the server then, in every figure."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from matplotlib.figure import Figure
+
+import tritonnb as tnb
+
+#: A batch every 10 ms from 0 to 90, each 4 ms long.
+REGULAR = tnb.simulate('name: "m" max_batch_size: 4', [(10_000 * n, 1 + n % 4) for n in range(10)], tnb.fixed(4))
+SLOTS = tnb.simulate(
+    'name: "m" max_batch_size: 2 sequence_batching { direct { } }',
+    tnb.sequences([3, 3, 3, 3], every_ms=20, stagger_ms=5),
+    tnb.fixed(4),
+)
+NAMES = ["timeline", "batch_sizes", "latency", "queue"]
+
+
+@pytest.mark.parametrize(
+    ("start_ms", "end_ms", "batches"),
+    [
+        (None, None, range(1, 11)),
+        (25, 45, [4, 5]),
+        (23, None, range(4, 11)),  # 3 ran from 20 to 24 and is in it
+        (None, 5, [1]),
+        (10, 10.5, [2]),
+        (5, 9, []),
+        (-100, 1000, range(1, 11)),
+    ],
+)
+def test_an_excerpt_has_the_batches_that_ran_in_it(start_ms, end_ms, batches):
+    part = REGULAR.between(start_ms, end_ms)
+    expected = [*([3] if start_ms == 23 else []), *batches]
+    assert [each.number for each in part.batches] == expected
+    assert len(part.requests) == len(part.arrivals()) == len(expected)
+    assert part.batches == [each for each in REGULAR.batches if each.number in expected]
+
+
+def test_a_request_that_waits_is_in_an_excerpt_before_its_batch_runs():
+    rec = tnb.simulate("max_batch_size: 1", [(0, 1), (1000, 1)], tnb.fixed(10))
+    part = rec.between(2, 5)
+    assert len(part.requests) == 2
+    assert "1 request waited at once" in part.plot.alt("timeline")
+    boxes = part.plot.timeline().axes[0].collections
+    assert max(len(each.get_paths()) for each in boxes if "Poly" in type(each).__name__) == 1
+
+
+def test_times_count_from_the_beginning_of_the_recording():
+    [ax] = REGULAR.plot.timeline(start_ms=25, end_ms=45).axes
+    assert ax.get_xlim() == pytest.approx((25 - 0.4, 45 + 0.4))
+    assert "at 30.0 ms; 1 row on m_0_0 at 40.0 ms" in REGULAR.between(25, 45).plot.alt("timeline")
+    assert REGULAR.between(20, 60).between(25, 45).plot.timeline().axes[0].get_xlim() == ax.get_xlim()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_figure_takes_a_part_of_the_time_and_can_be_saved(name):
+    ax = Figure().add_subplot()
+    assert getattr(REGULAR.plot, name)(ax, start_ms=25, end_ms=45) is ax.figure
+    for figure in (getattr(REGULAR.plot, name)(start_ms=5, end_ms=9), getattr(REGULAR.plot, name)(end_ms=45)):
+        figure.savefig(io.BytesIO(), format="svg")
+    assert getattr(REGULAR.plot, name)(start_ms=5, end_ms=9).axes[0].texts[0].get_text() == "Nothing was executed."
+
+
+def test_slots_keep_their_sequences_and_numbers():
+    part = SLOTS.between(18, 30)
+    assert {each.sequence for each in part.stays} < {each.sequence for each in SLOTS.stays} | {0}
+    labels = {each.get_text() for each in part.plot.slots().axes[0].texts}
+    assert "1·2" in labels
+    assert "1·1" not in labels
+    SLOTS.plot.slots(start_ms=18, end_ms=30).savefig(io.BytesIO())
+
+
+def test_what_is_no_figure_of_the_recording_is_none_of_a_part_either():
+    with pytest.raises(tnb.TritonError, match="no stateful model"):
+        REGULAR.plot.slots(start_ms=5, end_ms=9)
+
+
+@pytest.mark.parametrize("window", [(5, 5), (6, 5), ("a", 5), (float("nan"), 5), (200, None)])
+def test_a_part_without_a_length_is_refused(window):
+    with pytest.raises(
+        tnb.TritonError, match=r"a part of a recording needs start_ms < end_ms, got .* from 0\.0 to 94\.0 ms"
+    ):
+        REGULAR.between(*window)
+
+
+@pytest.mark.parametrize("rec", [REGULAR, SLOTS, tnb.Recording()], ids=["dynamic", "stateful", "empty"])
+def test_an_overview_has_the_main_figures(rec):
+    figure = rec.plot()
+    figure.savefig(io.BytesIO())
+    assert rec.plot.alt("slots" if rec is SLOTS else "timeline") in figure.alt
+    assert rec.plot.alt("latency") in figure.alt
+
+
+def test_an_overview_takes_a_part_of_the_time():
+    assert "2 requests ran in 2 batches" in REGULAR.plot(start_ms=25, end_ms=45).alt
+    assert "plot() for an overview" in repr(REGULAR.plot)
+
+
+def test_who_had_waited_before_a_part_is_not_drawn_as_waiting():
+    rec = tnb.simulate("max_batch_size: 4 dynamic_batching { }", [(0, 1), *[(1000, 1)] * 3], tnb.fixed(10))
+    assert len(rec.between(0, 5).plot.alt("timeline").split("At most 3 requests waited at once")) == 2
+    assert "At most 0 requests waited at once" in rec.between(12, 15).plot.alt("timeline")
