@@ -12,20 +12,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Array = npt.NDArray[Any]
 
-
-def copy_of(array: npt.ArrayLike) -> Array:
+def copy_of(array: npt.ArrayLike) -> npt.NDArray[Any]:
     """A copy in memory of its own, in C order, that can be written to."""
     return array.copy() if type(array) is np.ndarray else np.array(array, order="C")
 
 
-def own(array: Array) -> Array:
+def own(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """An array that its owner may write to: the array itself, or a copy of it if it is read-only."""
     return array if array.flags.writeable else copy_of(array)
 
 
-def read_only(array: Array) -> Array:
+def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """A view that cannot be written to, for an array that several readers share."""
     if not array.flags.writeable:
         return array
