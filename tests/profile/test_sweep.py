@@ -262,7 +262,7 @@ def test_the_best_can_be_exported_and_served_again(tmp_path: Path):
             "grpc://host:8001",
             "-i grpc -b 1 --request-rate-range=20 --request-distribution=constant --request-count=400",
         ),
-        ({"arrivals": tnb.ClosedLoop(3, 9, size=2)}, "localhost:8000", "-b 2 --concurrency-range=3 --request-count=9 "),
+        ({"arrivals": tnb.ClosedLoop(3, 9, rows=2)}, "localhost:8000", "-b 2 --concurrency-range=3 --request-count=9 "),
         ({"rate": 20, "shapes": {"X": [2]}}, "localhost:8000", "--request-distribution=poisson"),
         ({"rate": 20, "shapes": {"X": [2]}}, "localhost:8000", "--shape=X:2"),
     ],
