@@ -16,6 +16,7 @@ from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonErro
 from tritonnb.core.messages import InferRequest
 from tritonnb.core.version import TRITON_VERSION
 from tritonnb.runtime.facilities import Facilities
+from tritonnb.runtime.instance import Instance
 from tritonnb.runtime.loading import ModelSource
 from tritonnb.runtime.loop import in_thread
 from tritonnb.runtime.model_calls import ModelCalls
@@ -153,15 +154,25 @@ class Engine:
 
     # --- inference ----------------------------------------------------------------------------
 
-    def submit(self, request: InferRequest) -> None:
+    def submit(self, request: InferRequest, caller: Instance | None = None) -> None:
         """Take a request; its responses come through ``request.respond``.
+
+        Parameters
+        ----------
+        request : InferRequest
+        caller : Instance, optional
+            The model instance that waits for the answer.
 
         Raises
         ------
         TritonError
-            If it is refused at once: unknown model, invalid, or not admitted by the scheduler.
+            If it is refused at once: unknown model, invalid, not admitted by the scheduler, or a call that closes a
+            circle of waiting instances.
         """
-        self._table.get(request.model_name, request.model_version).submit(request)
+        served = self._table.get(request.model_name, request.model_version)
+        if caller is not None:
+            self._calls.wait(request, served, caller)
+        served.submit(request)
 
     def cancel(self, request: InferRequest) -> None:
         """Nobody waits for the request any more."""

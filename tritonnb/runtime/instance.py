@@ -13,11 +13,17 @@ import time
 import traceback
 from collections.abc import Callable
 from queue import SimpleQueue
+from typing import TYPE_CHECKING
 
 from tritonnb.backends.contract import BackendModelInstance, Execution, InstanceSpec
 from tritonnb.core.errors import InternalError, TritonError, without_frames
 
+if TYPE_CHECKING:
+    from tritonnb.runtime.served import Served
+
 logger = logging.getLogger(__name__)
+
+_this_thread = threading.local()
 
 Done = Callable[["Instance", Execution, TritonError | None], None]
 
@@ -40,6 +46,8 @@ class Instance:
     ----------
     busy : bool
         Whether work is meant for it that is not done; kept by its user.
+    waits_for : list of Served
+        The model versions whose answers the code on its thread waits for; `ModelCalls.wait` keeps it.
     """
 
     def __init__(
@@ -52,6 +60,7 @@ class Instance:
         self.spec = spec
         self.backend_instance = backend_instance
         self.busy = False
+        self.waits_for: list[Served] = []
         self._loop = loop
         self._done = done
         self._work: SimpleQueue[Execution | None] = SimpleQueue()
@@ -92,6 +101,7 @@ class Instance:
         await self._ended
 
     def _run(self) -> None:
+        _this_thread.instance = self
         started = self._started
         try:
             self.backend_instance.initialize()
@@ -140,6 +150,11 @@ class Instance:
         """On the loop."""
         execution, raised = self._executed.get()
         self._done(self, execution, raised)
+
+
+def instance_of_this_thread() -> Instance | None:
+    """The instance whose model runs on the current thread, if there is one."""
+    return getattr(_this_thread, "instance", None)
 
 
 def _settle(future: asyncio.Future[None], error: BaseException | None) -> None:

@@ -114,7 +114,7 @@ class PythonInstance(BackendModelInstance):
         self._context = context
         self._spec = spec
         self._path = path
-        self._host = Host(context.version_directory, context.server, self, spec.name)
+        self._host = Host(context.version_directory, context.server, spec.name)
         model = ModelSpec.from_config(context.config)
         self._outputs = tuple(model.outputs)
         self._reshaped = {name: each for name, each in model.outputs.items() if each.reshape is not None}
