@@ -24,7 +24,7 @@ from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.core.ownership import own
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.instance import Instance, instance_of_this_thread
-from tritonnb.runtime.loop import STOPPED
+from tritonnb.runtime.loop import BackgroundLoop
 
 logger = logging.getLogger(__name__)
 
@@ -34,9 +34,10 @@ Outputs = dict[str, npt.NDArray[Any]]
 class Submitter:
     """Carries requests from other threads to the engine's loop, many with one wake-up."""
 
-    def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, engine: Engine, background: BackgroundLoop) -> None:
         self._engine = engine
-        self._loop = loop
+        self._background = background
+        self._loop = background.loop
         self._waiting: deque[InferRequest] = deque()
         self._called = False
 
@@ -67,7 +68,7 @@ class Submitter:
         try:
             self._loop.call_soon_threadsafe(function, *args)
         except RuntimeError:  # the loop is closed
-            raise UnavailableError(STOPPED) from None
+            raise UnavailableError(self._background.stopped_text) from None
 
     def cancel(self, request: InferRequest) -> None:
         """Nobody waits for the request any more."""

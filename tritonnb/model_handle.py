@@ -12,7 +12,6 @@ from tritonnb.array_requests import REQUEST_OPTIONS, checked_options, make_reque
 from tritonnb.config_handle import ConfigHandle
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
 from tritonnb.inference import Outputs
-from tritonnb.runtime.loop import STOPPED
 from tritonnb.runtime.served import Served
 
 if TYPE_CHECKING:
@@ -202,7 +201,7 @@ class ModelHandle:
         except NotFoundError:
             if self._server.alive:
                 raise
-            raise UnavailableError(STOPPED) from None
+            raise UnavailableError(self._server.stopped_text) from None
 
     def _request(self, inputs: Mapping[str, npt.ArrayLike] | None, options: dict[str, Any]) -> InferRequest:
         if not isinstance(inputs, Mapping | None):
@@ -232,7 +231,7 @@ class ModelHandle:
 
     def _title(self) -> str:
         if not self._server.alive:
-            return f"model '{self.name}' ({STOPPED})"
+            return f"model '{self.name}' ({self._server.stopped_text})"
         versions = self._server.call(self._server.engine.ready_versions, self.name)
         state = f"version {', '.join(map(str, versions))}, READY" if versions else f"not ready: {self._reason()}"
         return f"model '{self.name}' ({state})"

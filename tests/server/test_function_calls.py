@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import tritonnb as tnb
-from tritonnb.core.errors import TritonError, UnavailableError
+from tritonnb import background_server
+from tritonnb.core.errors import InternalError, TritonError, UnavailableError
 from tritonnb.server import Server
 
 CIRCLE = r"^all instances of model '{}' wait for one another"
@@ -110,3 +111,40 @@ def test_a_passive_instance_answers_no_call(server: Server):
 
     with pytest.raises(UnavailableError, match="wait for one another"):
         server["me"](x=np.ones(1, np.float32))
+
+
+@pytest.mark.parametrize("requests", [1, 2])
+def test_a_stop_says_what_it_waits_for_and_what_still_ran(
+    requests: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(background_server, "REPORT_INTERVAL_S", 0.01)
+    held, entered = threading.Event(), threading.Event()
+    server = Server(port=0, exit_timeout=0.2)
+
+    @server.model
+    def slow(x: tnb.FP32[1]) -> tnb.FP32[1]:
+        entered.set()
+        assert held.wait(30)
+        return x
+
+    @server.model
+    def idle(x: tnb.FP32[1]) -> tnb.FP32[1]:
+        return x
+
+    async def stop() -> None:
+        waiting = [asyncio.ensure_future(server["slow"].infer_async(x=[1.0])) for _ in range(requests)]
+        await asyncio.to_thread(entered.wait, 30)
+        what = "1 request" if requests == 1 else f"{requests} requests"
+        with pytest.raises(InternalError) as caught:
+            await asyncio.to_thread(server.stop)
+        assert str(caught.value) == (
+            f"the server was stopped after 0.2 s (exit_timeout) while it waited for model 'slow' ({what}): "
+            "what runs goes on until it returns, its result is lost"
+        )
+        printed = capsys.readouterr().out.splitlines()
+        assert set(printed) == {f"stop() waits for model 'slow' ({what}), at most 0.2 s (exit_timeout)"}
+        held.set()
+        for each in waiting:
+            each.cancel()
+
+    asyncio.run(stop())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,37 @@ def test_a_server_that_has_been_stopped():
         with pytest.raises(tnb.TritonError, match=r"^the server has been stopped$"):
             mistake()
     assert repr(model) == "model 'add_sub' (the server has been stopped)"
+
+
+def test_a_server_that_was_replaced(tmp_path: Path):
+    (tmp_path / "model_repository").mkdir()
+    first = tnb.serve(tmp_path / "model_repository", port=0)
+
+    @first.model
+    def m(X: tnb.FP32[1]) -> tnb.FP32[1]:
+        return X
+
+    model = first["m"]
+    with tnb.serve(tmp_path / "model_repository", port=0):
+        words = (
+            "the server has been stopped: a later one replaced it (tnb.serve, or Server(replaces=...)), which is to be "
+            "used instead"
+        )
+        mistakes = (model.stats, first.stats, lambda: model(X=[1.0]), lambda: first["m"])
+        assert [told(mistake) for mistake in mistakes] == [words] * 4
+        assert repr(model) == f"model 'm' ({words})"
+
+
+@pytest.mark.parametrize("option", ["port", "grpc_port", "metrics_port"])
+def test_a_port_that_is_taken(option: str):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        text = told(lambda: Server(**{"port": 0, option: port}))
+    service = {"port": "HTTP", "grpc_port": "GRPC", "metrics_port": "Metrics"}[option]
+    assert text == (
+        f"the {service} service cannot listen on 127.0.0.1:{port}: the port is already in use; another {option}=, or "
+        f"{option}=0 for any free port, avoids that"
+    )
 
 
 @pytest.mark.parametrize(

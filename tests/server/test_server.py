@@ -387,7 +387,7 @@ def test_a_stopped_server_says_so_to_every_caller():
 
 
 def test_whatever_goes_wrong_on_the_way_in_is_answered(server, monkeypatch):
-    def broken(request: object) -> None:
+    def broken(request: object, caller: object) -> None:
         raise RuntimeError("broken")
 
     monkeypatch.setattr(server.engine, "submit", broken)
@@ -423,9 +423,9 @@ def test_servers_that_all_say_so_share_a_port(transport: str):
         ports = {"port": first.port, "grpc_port": first.grpc_port}
         with Server(http=http, grpc=grpc, **ports) as second:
             assert (second.port, second.grpc_port) == (first.port, first.grpc_port)
-        with pytest.raises(UnavailableError, match="already in use"):
+        with pytest.raises(UnavailableError, match="GRPC service cannot listen"):
             Server(http=http, **ports)
-        with pytest.raises(UnavailableError, match="already in use"):
+        with pytest.raises(UnavailableError, match="HTTP service cannot listen"):
             Server(grpc=grpc, **ports)
 
 

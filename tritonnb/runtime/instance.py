@@ -117,7 +117,10 @@ class Instance:
             hand_back((execution, run(execution)))
             # Nothing of the batch lives here once it is answered: clients unregister its shared memory then.
             del execution
-            wake(report)
+            try:
+                wake(report)
+            except RuntimeError:  # the server did not wait for this execution (`ExitTimeoutError`): its loop is closed
+                return
         try:
             self.backend_instance.finalize()
         except BaseException:

@@ -294,6 +294,10 @@ class ModelRepository:
             await self._lifecycle.closed()
         self.loader.close()
 
+    def unfinished(self) -> list[Served]:
+        """The versions for whose answers or end `close` waits."""
+        return [*(each for each in self.table.served() if each.in_flight), *self._lifecycle.closing()]
+
     # --- ensembles follow their parts ---------------------------------------------------------
 
     async def _follow(self, part: str) -> None:
