@@ -177,7 +177,9 @@ class Server(BackgroundServer):
         ----------
         function : callable
             Its annotated parameters are the inputs, its return annotation the output ``OUTPUT`` or a dict of
-            outputs; it is called with whole batches, ``[rows, dims...]``.
+            outputs; it is called with whole batches, ``[rows, dims...]``. It may be ``async def``. What it returns
+            must have the declared dims, one row for each row of the batch, and values that fit the datatypes:
+            integers and floating-point numbers may be rounded to floating-point numbers, but 1.5 is not an integer.
         **fields
             Fields of the model configuration: ``max_batch_size``, ``dynamic_batching``, ``name``, …
 

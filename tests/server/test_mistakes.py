@@ -47,7 +47,9 @@ def told(mistake: Callable[[], object]) -> str:
     ("inputs", "words"),
     [
         (np.zeros((1, 4), np.float32), "inputs of model 'add_sub' are given by name (INPUT0=, INPUT1=), got ndarray"),
-        ({"INPUT0": "one"}, "input 'INPUT0' of model 'add_sub' is FP32, and could not convert string to float: 'one'"),
+        ({"INPUT0": "one"}, "model 'add_sub': input 'INPUT0' expected FP32 values, got 'one'"),
+        ({"INPUT0": [1.0, None]}, "model 'add_sub': input 'INPUT0' expected FP32 values, got None"),
+        ({"INPUT0": [[1.0], []]}, "model 'add_sub': input 'INPUT0' expected lists of one length, got several lengths"),
         ({"INPUT": X}, "unexpected inference input 'INPUT' for model 'add_sub': it has 'INPUT0', 'INPUT1'"),
         (
             {"INPUT0": Foreign(np.ones((1, 4)))},
@@ -231,7 +233,7 @@ def test_a_field_of_a_functions_configuration(server: Server, fields: dict[str, 
 
 
 def test_a_function_without_annotations_and_one_that_returns_nothing(server: Server):
-    assert "the parameter 'x' needs a tensor type with dims, such as FP32[1], not nothing" in (
+    assert "the parameter 'x' has no annotation: expected a tensor type with dims, such as FP32[1]" in (
         told(lambda: server.model(lambda x: x))
     )
 
@@ -239,7 +241,9 @@ def test_a_function_without_annotations_and_one_that_returns_nothing(server: Ser
     def m(X: tnb.FP32[1]) -> tnb.FP32[1]:
         pass
 
-    assert told(lambda: server["m"](X=[[1.0]])) == "model 'm' gave None for the output 'OUTPUT'"
+    assert told(lambda: server["m"](X=[[1.0]])) == (
+        "model 'm': output 'OUTPUT' expected FP32 values, got None: does the function return them?"
+    )
 
 
 def test_a_field_of_a_running_configuration(server: Server):

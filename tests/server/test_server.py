@@ -121,7 +121,7 @@ def test_a_cancelled_task_cancels_its_request(server: Server):
         ({"INPUT0": X, "OTHER": X}, "unexpected inference input 'OTHER' for model 'add_sub'"),
         ({"INPUT0": X}, "missing required input.*'INPUT1'"),
         ({"INPUT0": X[0], "INPUT1": X[0]}, r"Expected \[-1,4\], got \[4\]"),
-        ({"INPUT0": "a", "INPUT1": X}, "'INPUT0' of model 'add_sub' is FP32"),
+        ({"INPUT0": "a", "INPUT1": X}, "model 'add_sub': input 'INPUT0' expected FP32 values, got 'a'"),
     ],
 )
 def test_a_bad_request_names_the_model_and_the_tensor(server: Server, inputs: dict, complaint: str):

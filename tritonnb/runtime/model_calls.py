@@ -172,6 +172,4 @@ def _is_hopeless(served: Served, seen: set[Served]) -> bool:
     if needed:
         return any(_is_hopeless(each, seen) for each in needed)
     active = [each for each in served.instances if not each.spec.passive]
-    return bool(active) and all(
-        any(_is_hopeless(awaited, seen) for awaited in list(each.waits_for)) for each in active
-    )
+    return bool(active) and all(any(_is_hopeless(awaited, seen) for awaited in list(each.waits_for)) for each in active)

@@ -29,6 +29,7 @@ from tritonnb.runtime.loading import ModelLoader, ModelSource
 from tritonnb.runtime.model_directories import ModelDirectories
 from tritonnb.runtime.model_table import Model, ModelTable
 from tritonnb.runtime.options import EngineOptions
+from tritonnb.runtime.served import Served
 from tritonnb.runtime.served_ensemble import ServedEnsemble
 
 logger = logging.getLogger(__name__)
