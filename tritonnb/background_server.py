@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from tritonnb.core.failures import with_short_traceback
 from tritonnb.endpoints.listening import Endpoints, ListenOptions
 from tritonnb.inference import Submitter
 from tritonnb.runtime.engine import Engine
@@ -87,6 +88,7 @@ class BackgroundServer:
         """Run a coroutine on the server's loop and wait for it."""
         return self._background.run(coroutine)
 
+    @with_short_traceback
     def stop(self) -> None:
         """Answer what was accepted, then end the server and free its port; harmless twice."""
         self._finalizer()

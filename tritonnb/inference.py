@@ -151,7 +151,7 @@ class Collector:
             The first error among the responses.
         """
         if self._errors:
-            raise self._errors.pop(0)  # it will hold this frame, which must not hold it
+            raise self._errors[0].again()  # other requests of the batch may have the same error
         return [{each.name: _to_numpy(each) for each in response.outputs} for response in self._responses]
 
 

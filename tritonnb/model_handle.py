@@ -11,6 +11,7 @@ from tritonnb import inference
 from tritonnb.array_requests import REQUEST_OPTIONS, checked_options, make_request
 from tritonnb.config_handle import ConfigHandle
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
+from tritonnb.core.failures import shorten_traceback, with_short_traceback
 from tritonnb.inference import Outputs
 from tritonnb.runtime.served import Served
 
@@ -52,7 +53,11 @@ class ModelHandle:
 
     def __call__(self, inputs: Mapping[str, npt.ArrayLike] | None = None, /, **options: Any) -> Outputs:
         """Run one inference; see `infer`."""
-        return self.infer(inputs, **options)
+        try:
+            return self.infer(inputs, **options)
+        except TritonError as error:
+            shorten_traceback(error)
+            raise
 
     def infer(self, inputs: Mapping[str, npt.ArrayLike] | None = None, /, **options: Any) -> Outputs:
         """Run one inference and wait for it.
@@ -88,7 +93,11 @@ class ModelHandle:
         a cancelled call until the model is done with it. A Python model or a function gets them read-only
         and fails if it writes to them; everything else is copied as usual.
         """
-        return self._single(inference.infer(self._server.submitter, self._request(inputs, options)))
+        try:
+            return self._single(inference.infer(self._server.submitter, self._request(inputs, options)))
+        except TritonError as error:
+            shorten_traceback(error)
+            raise
 
     def infer_async(
         self, inputs: Mapping[str, npt.ArrayLike] | None = None, /, **options: Any
@@ -104,25 +113,36 @@ class ModelHandle:
         try:
             request = self._request(inputs, options)
         except TritonError as error:
+            shorten_traceback(error)
             return _raise(error)
         return self._infer_async(request)
 
     async def _infer_async(self, request: InferRequest) -> Outputs:
-        return self._single(await inference.infer_async(self._server.submitter, request))
+        try:
+            return self._single(await inference.infer_async(self._server.submitter, request))
+        except TritonError as error:
+            shorten_traceback(error)
+            raise
 
     def infer_all(self, inputs: Mapping[str, npt.ArrayLike] | None = None, /, **options: Any) -> list[Outputs]:
         """Like `infer`, ``copy=False`` included, giving every response of a decoupled model."""
-        return inference.infer(self._server.submitter, self._request(inputs, options))
+        try:
+            return inference.infer(self._server.submitter, self._request(inputs, options))
+        except TritonError as error:
+            shorten_traceback(error)
+            raise
 
     @property
     def ready(self) -> bool:
         """Whether the model answers requests."""
         return self._server.call(self._server.engine.model_ready, self.name, self.version)
 
+    @with_short_traceback
     def metadata(self) -> dict[str, Any]:
         """Model metadata, as the v2 protocol gives it."""
         return self._server.call(self._server.engine.model_metadata, self.name, self.version)
 
+    @with_short_traceback
     def stats(self) -> dict[str, Any]:
         """The statistics extension's entry of this model (the newest version's by default)."""
         found = self._server.call(self._server.engine.statistics, self.name, self.version)
@@ -177,10 +197,12 @@ class ModelHandle:
 
         return watch(self)
 
+    @with_short_traceback
     def reload(self) -> None:
         """Load the model anew from its files; the old one answers until the new one is ready."""
         self._server.load(self.name, anew=True)
 
+    @with_short_traceback
     def unload(self) -> None:
         """Stop taking requests for the model, and free it when the accepted ones are answered."""
         self._server.unload(self.name)

@@ -19,6 +19,7 @@ from tritonnb.backends.functions import Function, FunctionBackend, config_of
 from tritonnb.background_server import BackgroundServer
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
 from tritonnb.core.events import Packed, unpack
+from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.similar import did_you_mean
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.http.endpoint import HttpOptions
@@ -87,6 +88,7 @@ class Server(BackgroundServer):
     ...     server["digits"](image=images)
     """
 
+    @with_short_traceback
     def __init__(
         self,
         model_repository: StrPath | Sequence[StrPath] = (),
@@ -123,9 +125,13 @@ class Server(BackgroundServer):
             ),
             replaces,
         )
+        if "log" not in engine_options:  # whoever gives log settings reads the log
+            for name, error in self.load_errors.items():
+                print(f"model '{name}' is not served: {error}")
 
     # --- using it -----------------------------------------------------------------------------
 
+    @with_short_traceback
     def __getitem__(self, name: str) -> ModelHandle:
         """The model of a name; also one that failed to load, to mend its configuration.
 
@@ -146,6 +152,7 @@ class Server(BackgroundServer):
         """Names of the models that are ready."""
         return iter(dict.fromkeys(each.name for each in self.call(self.engine.models)))
 
+    @with_short_traceback
     def load(self, name: str, config: AnyConfig | None = None, *, anew: bool = False) -> ModelHandle:
         """Load a model from the repository, or load it anew if its files have changed.
 
@@ -168,6 +175,7 @@ class Server(BackgroundServer):
             self.run(self.engine.load(name, parameters, anew=anew))
         return self[name]
 
+    @with_short_traceback
     def model(self, function: Function | None = None, **fields: Any) -> Any:
         """Serve a Python function as a model; a decorator, with or without arguments.
 
@@ -201,6 +209,7 @@ class Server(BackgroundServer):
         self.run(self.engine.load_source(ModelSource(config.name, Path(), config, (1,), FunctionBackend(function))))
         return function
 
+    @with_short_traceback
     def unload(self, name: str, *, unload_dependents: bool = False) -> None:
         """Stop taking requests for a model; what it accepted is answered.
 
@@ -221,6 +230,7 @@ class Server(BackgroundServer):
             raise NotFoundError(f"Request for unknown model: '{name}' is not found{self._like(name)}")
         self.run(self.engine.unload(name, unload_dependents))
 
+    @with_short_traceback
     def stats(self, name: str = "") -> dict[str, Any]:
         """The statistics extension's answer for one model, or for all.
 
@@ -234,6 +244,7 @@ class Server(BackgroundServer):
         except InvalidArgumentError as error:
             raise InvalidArgumentError(f"{error.message}{self._like(name)}") from None
 
+    @with_short_traceback
     def metadata(self) -> dict[str, Any]:
         """Server metadata of the v2 protocol."""
         return self.call(self.engine.metadata)
@@ -242,6 +253,7 @@ class Server(BackgroundServer):
         """Whether the server, and every model it should serve, is ready."""
         return self.alive and self.call(self.engine.is_ready)
 
+    @with_short_traceback
     def labels(self, model: str, output: str) -> list[str] | None:
         """The class labels of a model's output; None where it has none.
 
@@ -256,6 +268,7 @@ class Server(BackgroundServer):
             raise InvalidArgumentError(f"unexpected inference output '{output}' for model '{model}': it has {known}")
         return served.labels(output)
 
+    @with_short_traceback
     def index(self) -> list[dict[str, str]]:
         """The repository index: every model with its state, and the reason where it failed."""
         return self.call(self.engine.index)

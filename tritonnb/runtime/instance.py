@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from tritonnb.backends.contract import BackendModelInstance, Execution, InstanceSpec
 from tritonnb.core.errors import InternalError, TritonError, without_frames
+from tritonnb.core.failures import to_keep, where
 
 if TYPE_CHECKING:
     from tritonnb.runtime.served import Served
@@ -128,17 +129,22 @@ class Instance:
         self._loop.call_soon_threadsafe(_settle, self._ended, None)
 
     def _execute(self, execution: Execution) -> TritonError | None:
-        raised: TritonError | None = None
         execution.exec_start_ns = time.monotonic_ns()
         try:
             self.backend_instance.execute(execution)
         except TritonError as error:
-            raised = without_frames(error)
+            return without_frames(error)
         except BaseException as error:  # a model's sys.exit() must not end the instance's thread
-            self._log(error)
-            raised = InternalError(f"{type(error).__name__}: {error}")
-        execution.exec_end_ns = time.monotonic_ns()
-        return raised
+            cause = to_keep(error)
+            self._log(cause)
+            model = next(each.model_name for each in execution.requests if not each.is_null)
+            text = f"model '{model}': {type(error).__name__}: {error}{where(cause)}"
+            del cause  # this frame lives as long as the traceback that leads to it: it holds neither the error
+            return InternalError(text, cause=error)
+        finally:
+            execution.exec_end_ns = time.monotonic_ns()
+            del execution  # nor the batch
+        return None
 
     def _log(self, error: BaseException) -> None:
         """Tell where a model failed, once for each place: under traffic the same comes with every batch."""

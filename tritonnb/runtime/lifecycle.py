@@ -95,6 +95,7 @@ class ModelLifecycle:
             f"load failed for model '{name}': {model.failure}\n",
             hint=next((error.hint for error in causes if error.hint), ""),
             problems=dict.fromkeys(problem for error in causes for problem in error.problems),
+            model_error=causes[-1].model_error,
         )
 
     def _swap(self, model: Model, source: ModelSource, made: dict[int, Served]) -> None:
