@@ -34,11 +34,12 @@ class ModelHandle:
     server : Server
     name : str
     version : int, optional
-        -1, the default, is the newest version that is ready, at every call anew.
+        -1, the default, is the newest version that is ready, at every call.
 
     Examples
     --------
     >>> server["digits"](image=images)["scores"]  # doctest: +SKIP
+    >>> server["digits", 1](image=images)["scores"]  # version 1, doctest: +SKIP
     """
 
     def __init__(self, server: Server, name: str, version: int = -1) -> None:
@@ -158,7 +159,7 @@ class ModelHandle:
 
     @property
     def config(self) -> ConfigHandle:
-        """The model's configuration, to read, change, and apply."""
+        """The model's configuration, which all of its versions share, to read, change, and apply."""
         return ConfigHandle(self._server, self.name)
 
     def traffic(self, **options: Any) -> Traffic:
@@ -255,6 +256,8 @@ class ModelHandle:
         if not self._server.alive:
             return f"model '{self.name}' ({self._server.stopped_text})"
         versions = self._server.call(self._server.engine.ready_versions, self.name)
+        if self.version != -1:
+            versions = [each for each in versions if each == self.version]
         state = f"version {', '.join(map(str, versions))}, READY" if versions else f"not ready: {self._reason()}"
         return f"model '{self.name}' ({state})"
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from tritonnb.backends.functions import Function, FunctionBackend, config_of
 from tritonnb.background_server import BackgroundServer
@@ -132,21 +133,30 @@ class Server(BackgroundServer):
     # --- using it -----------------------------------------------------------------------------
 
     @with_short_traceback
-    def __getitem__(self, name: str) -> ModelHandle:
+    def __getitem__(self, key: str | tuple[str, int]) -> ModelHandle:
         """The model of a name; also one that failed to load, to mend its configuration.
+
+        Parameters
+        ----------
+        key : str or (str, int)
+            ``server["digits"]`` is the newest version that is ready, at every call; ``server["digits", 1]`` is
+            version 1.
 
         Raises
         ------
-        NotFoundError
-            If no version of it is served.
+        NotFoundError, UnavailableError
+            If no version of it, or not that version, is served.
         """
+        name, version = key if isinstance(key, tuple) and len(key) == 2 else (key, -1)
         _require_name(name)
-        if not self.call(self.engine.failure, name):
+        if isinstance(key, tuple):
+            _require_version(name, version)
+        if version != -1 or not self.call(self.engine.failure, name):
             try:
-                self.call(self.engine.model, name)
+                self.call(self.engine.model, name, int(version))
             except NotFoundError as error:
-                raise NotFoundError(f"{error.message}{self._like(name)}") from None
-        return ModelHandle(self, name)
+                raise NotFoundError(f"{error.message}{self._served_versions(name) or self._like(name)}") from None
+        return ModelHandle(self, name, int(version))
 
     def __iter__(self) -> Iterator[str]:
         """Names of the models that are ready."""
@@ -312,6 +322,11 @@ class Server(BackgroundServer):
         recording.fill(map(unpack, self.call(list, self.engine.stream.recent)), self.call(self.engine.configs))
         return recording
 
+    def _served_versions(self, name: str) -> str:
+        """The versions of a model that are ready, as the end of an error's text; empty if there are none."""
+        versions = self.call(self.engine.ready_versions, name)
+        return f"; ready: {', '.join(map(str, versions))}" if versions else ""
+
     def _like(self, name: str) -> str:
         """The model that was perhaps meant, as the end of an error's text."""
         return did_you_mean(name, {each["name"] for each in self.index()} - {name})
@@ -406,3 +421,8 @@ def paths_of(given: StrPath | Sequence[StrPath]) -> tuple[Path, ...]:
 def _require_name(name: object) -> None:
     if not isinstance(name, str):
         raise InvalidArgumentError(f"a model is asked for by its name, a text, got {name!r}")
+
+
+def _require_version(name: str, version: object) -> None:
+    if isinstance(version, bool) or not isinstance(version, SupportsIndex) or operator.index(version) < 1:
+        raise InvalidArgumentError(f"model '{name}': a version must be a whole number from 1 on, got {version!r}")
