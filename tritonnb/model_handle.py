@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy.typing as npt
 
@@ -287,3 +288,32 @@ class ModelHandle:
 
 async def _raise(error: TritonError) -> Outputs:
     raise error
+
+
+def read_key(key: object) -> tuple[str, int]:
+    """The name and the version of ``server[key]``; version -1 where only a name is given.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the name is not a string, or the version not a number from 1 on.
+    """
+    if not isinstance(key, tuple) or len(key) != 2:
+        return require_name(key), -1
+    name, version = require_name(key[0]), key[1]
+    if isinstance(version, bool) or not isinstance(version, SupportsIndex) or operator.index(version) < 1:
+        raise InvalidArgumentError(f"model '{name}': a version must be a whole number from 1 on, got {version!r}")
+    return name, operator.index(version)
+
+
+def require_name(name: object) -> str:
+    """The name of a model, which is a string.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it is not.
+    """
+    if not isinstance(name, str):
+        raise InvalidArgumentError(f"a model is asked for by its name, a text, got {name!r}")
+    return name

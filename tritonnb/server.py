@@ -9,12 +9,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-import operator
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any
 
 from tritonnb.backends.functions import Function, FunctionBackend, config_of
 from tritonnb.background_server import BackgroundServer
@@ -27,7 +26,7 @@ from tritonnb.endpoints.http.endpoint import HttpOptions
 from tritonnb.endpoints.listening import ListenOptions
 from tritonnb.endpoints.metrics.families import MetricsOptions
 from tritonnb.model_config.read import AnyConfig, config_json
-from tritonnb.model_handle import ModelHandle
+from tritonnb.model_handle import ModelHandle, read_key, require_name
 from tritonnb.recording.recording import Recording
 from tritonnb.runtime.load_log import raised_here
 from tritonnb.runtime.loading import ModelSource
@@ -110,22 +109,23 @@ class Server(BackgroundServer):
         for unknown in engine_options.keys() - _ENGINE_OPTIONS:
             known = [*_ENGINE_OPTIONS, *inspect.signature(Server).parameters]
             raise TypeError(f"Server has no option '{unknown}'{did_you_mean(unknown, known)}")
-        super().__init__(
-            EngineOptions(model_repositories=paths_of(model_repository), **engine_options),
-            ListenOptions(
-                host,
-                port,
-                allow_http,
-                http or HttpOptions(),
-                grpc_port,
-                grpc_host,
-                grpc or GrpcOptions(),
-                metrics_port,
-                metrics_host,
-                metrics or MetricsOptions(),
-            ),
-            replaces,
-        )
+        with raised_here():  # and printed below
+            super().__init__(
+                EngineOptions(model_repositories=paths_of(model_repository), **engine_options),
+                ListenOptions(
+                    host,
+                    port,
+                    allow_http,
+                    http or HttpOptions(),
+                    grpc_port,
+                    grpc_host,
+                    grpc or GrpcOptions(),
+                    metrics_port,
+                    metrics_host,
+                    metrics or MetricsOptions(),
+                ),
+                replaces,
+            )
         if "log" not in engine_options:  # whoever gives log settings reads the log
             for name, error in self.load_errors.items():
                 print(f"model '{name}' is not served: {error}")
@@ -147,16 +147,13 @@ class Server(BackgroundServer):
         NotFoundError, UnavailableError
             If no version of it, or not that version, is served.
         """
-        name, version = key if isinstance(key, tuple) and len(key) == 2 else (key, -1)
-        _require_name(name)
-        if isinstance(key, tuple):
-            _require_version(name, version)
+        name, version = read_key(key)
         if version != -1 or not self.call(self.engine.failure, name):
             try:
-                self.call(self.engine.model, name, int(version))
+                self.call(self.engine.model, name, version)
             except NotFoundError as error:
                 raise NotFoundError(f"{error.message}{self._served_versions(name) or self._like(name)}") from None
-        return ModelHandle(self, name, int(version))
+        return ModelHandle(self, name, version)
 
     def __iter__(self) -> Iterator[str]:
         """Names of the models that are ready."""
@@ -179,7 +176,7 @@ class Server(BackgroundServer):
         TritonError
             As Triton's load API, with a hint; what served before goes on serving.
         """
-        _require_name(name)
+        require_name(name)
         parameters = None if config is None else {"config": config_json(config)}
         with raised_here():
             self.run(self.engine.load(name, parameters, anew=anew))
@@ -216,7 +213,9 @@ class Server(BackgroundServer):
         if function is None:
             return functools.partial(self.model, **fields)
         config = config_of(function, fields)
-        self.run(self.engine.load_source(ModelSource(config.name, Path(), config, (1,), FunctionBackend(function))))
+        source = ModelSource(config.name, Path(), config, (1,), FunctionBackend(function))
+        with raised_here():
+            self.run(self.engine.load_source(source))
         return function
 
     @with_short_traceback
@@ -235,7 +234,7 @@ class Server(BackgroundServer):
         NotFoundError
             If there is no such model.
         """
-        _require_name(name)
+        require_name(name)
         if name not in {each["name"] for each in self.index()}:
             raise NotFoundError(f"Request for unknown model: '{name}' is not found{self._like(name)}")
         self.run(self.engine.unload(name, unload_dependents))
@@ -416,13 +415,3 @@ def paths_of(given: StrPath | Sequence[StrPath]) -> tuple[Path, ...]:
         return tuple(Path(each).expanduser() for each in paths)
     except TypeError:
         raise InvalidArgumentError(f"model_repository must be a path or several, got {given!r}") from None
-
-
-def _require_name(name: object) -> None:
-    if not isinstance(name, str):
-        raise InvalidArgumentError(f"a model is asked for by its name, a text, got {name!r}")
-
-
-def _require_version(name: str, version: object) -> None:
-    if isinstance(version, bool) or not isinstance(version, SupportsIndex) or operator.index(version) < 1:
-        raise InvalidArgumentError(f"model '{name}': a version must be a whole number from 1 on, got {version!r}")

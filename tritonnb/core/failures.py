@@ -1,12 +1,10 @@
-"""How failures are reported: exceptions of user code as causes, tracebacks without the package's own frames, once."""
+"""How failures are reported: exceptions of user code as causes, tracebacks without the package's own frames."""
 
 from __future__ import annotations
 
 import functools
-import logging
 import traceback
 from collections.abc import Callable
-from itertools import dropwhile
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
@@ -20,48 +18,37 @@ E = TypeVar("E", bound=BaseException)
 def to_keep(error: E) -> E:
     """An exception of user code, to be kept as the cause of a `TritonError`.
 
-    Its traceback begins with the first frame of user code. The local variables of all frames are forgotten: they hold
-    tensors, which only the garbage collector would free.
+    Where it was raised becomes a note, instead of the traceback: frames hold tensors, which only the garbage collector
+    would free.
     """
     current: BaseException | None = error
-    seen: set[int] = set()
-    while current is not None and id(current) not in seen:
-        seen.add(id(current))
-        traceback.clear_frames(current.__traceback__)
-        current.__traceback__ = next(dropwhile(_is_not_user_code, _entries(current.__traceback__)), None)
+    while current is not None and current.__traceback__ is not None:
+        note = "".join(traceback.format_list(_user_frames(current))).rstrip()
+        if note and note not in getattr(current, "__notes__", ()):
+            current.add_note(note)
+        current.__traceback__ = None
         current = current.__cause__ or current.__context__
     return error
 
 
 def where(error: BaseException) -> str:
     """The innermost place of user code in a traceback as the end of an error's text; empty where there is none."""
-    entries = [each for each in _entries(error.__traceback__) if not _is_not_user_code(each)]
-    if not entries:
-        return ""
-    code = entries[-1].tb_frame.f_code
-    return f" (line {entries[-1].tb_lineno} of {code.co_filename}, in {code.co_name})"
+    frames = _user_frames(error)
+    return f" (line {frames[-1].lineno} of {frames[-1].filename}, in {frames[-1].name})" if frames else ""
 
 
-def _entries(trace: TracebackType | None) -> list[TracebackType]:
-    entries = []
-    while trace is not None:
-        entries.append(trace)
+def _user_frames(error: BaseException) -> list[traceback.FrameSummary]:
+    """The frames of a traceback from the first one of user code on."""
+    trace = error.__traceback__
+    while trace is not None and not _is_user_code(trace):
         trace = trace.tb_next
-    return entries
+    return traceback.extract_tb(trace)
 
 
-def _is_not_user_code(entry: TracebackType) -> bool:
+def _is_user_code(entry: TracebackType) -> bool:
     module = str(entry.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
-    return module in ("tritonnb", "asyncio", "importlib") or entry.tb_frame.f_code.co_filename.startswith("<frozen ")
-
-
-def log_raised(logger: logging.Logger, message: str, *args: object) -> None:
-    """Log an error that is raised, too: only where logging is set up, as in ``tritonnb serve``.
-
-    Elsewhere, as in a notebook, Python would write it to stderr, beside the exception.
-    """
-    if logger.hasHandlers():
-        logger.error(message, *args)
+    frozen = entry.tb_frame.f_code.co_filename.startswith("<frozen ")
+    return module not in ("tritonnb", "asyncio", "importlib") and not frozen
 
 
 def shorten_traceback(error: TritonError) -> None:
@@ -70,7 +57,7 @@ def shorten_traceback(error: TritonError) -> None:
     The cause is what user code raised, if that is why.
     """
     error.__traceback__ = None
-    error.__cause__ = error.cause  # which suppresses the context, too
+    error.__cause__ = error.model_error  # which suppresses the context, too
 
 
 def with_short_traceback(function: Callable[P, T]) -> Callable[P, T]:

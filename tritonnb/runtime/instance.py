@@ -135,15 +135,12 @@ class Instance:
         except TritonError as error:
             return without_frames(error)
         except BaseException as error:  # a model's sys.exit() must not end the instance's thread
-            cause = to_keep(error)
-            self._log(cause)
+            self._log(error)
             model = next(each.model_name for each in execution.requests if not each.is_null)
-            text = f"model '{model}': {type(error).__name__}: {error}{where(cause)}"
-            del cause  # this frame lives as long as the traceback that leads to it: it holds neither the error
-            return InternalError(text, cause=error)
+            text = f"model '{model}': {type(error).__name__}: {error}{where(error)}"
+            return InternalError(text, model_error=to_keep(error))
         finally:
             execution.exec_end_ns = time.monotonic_ns()
-            del execution  # nor the batch
         return None
 
     def _log(self, error: BaseException) -> None:

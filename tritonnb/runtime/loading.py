@@ -248,7 +248,7 @@ class _AsTritonError:
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, Exception) and not isinstance(error, TritonError):
-            raise InternalError(f"{type(error).__name__}: {error}{where(error)}", cause=to_keep(error)) from None
+            raise InternalError(f"{type(error).__name__}: {error}", model_error=to_keep(error)) from None
 
 
 async def _reported(awaitable: Any) -> None:

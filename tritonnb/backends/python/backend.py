@@ -139,7 +139,7 @@ class PythonInstance(BackendModelInstance):
             raise
         except BaseException as error:
             modules.forget_model(self._module)
-            raise InternalError(modules.describe(error), cause=to_keep(error)) from None
+            raise InternalError(modules.describe(error), model_error=to_keep(error)) from None
         self._model = model
         self._host.executing = True
 
@@ -164,7 +164,7 @@ class PythonInstance(BackendModelInstance):
         except BaseException as error:
             self._close_senders(execution, senders)
             failure = self._failed(self._describe(error))
-            failure.cause = to_keep(error)
+            failure.model_error = to_keep(error)
             raise failure from None
         execution.compute_ended()
         for index, request in enumerate(requests):
