@@ -40,7 +40,7 @@ class ModelHandle:
     Examples
     --------
     >>> server["digits"](image=images)["scores"]  # doctest: +SKIP
-    >>> server["digits", 1](image=images)["scores"]  # version 1, doctest: +SKIP
+    >>> server["digits", 1](image=images)["scores"]  # doctest: +SKIP
     """
 
     def __init__(self, server: Server, name: str, version: int = -1) -> None:
