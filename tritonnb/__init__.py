@@ -9,6 +9,7 @@ from typing import Any
 
 from tritonnb import compiled  # noqa: F401 -- before everything that may be compiled
 from tritonnb.backends.annotations import (
+    BF16,
     BOOL,
     BYTES,
     FP16,
@@ -70,6 +71,7 @@ def load_ipython_extension(shell: Any) -> None:
 
 
 __all__ = [
+    "BF16",
     "BOOL",
     "BYTES",
     "FP16",

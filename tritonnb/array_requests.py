@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritonnb.core.datatypes import BF16, BYTES, as_bytes_array, float32_to_bf16
+from tritonnb.core.conversion import convert
+from tritonnb.core.datatypes import BF16, BYTES
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import (
     LONGEST_CORRELATION_ID,
@@ -131,20 +132,16 @@ def _from_numpy(model: str, wanted: TensorSpec, value: npt.ArrayLike, copy: bool
     datatype = wanted.datatype
     if isinstance(value, np.ndarray) and value.dtype == datatype.numpy and datatype is not BYTES:
         return copy_of(value) if copy else _lent(value)
-    if datatype is BYTES:
-        return as_bytes_array(value)
     what = f"input '{wanted.name}' of model '{model}' is {datatype.name}"
     if value is None:
         raise InvalidArgumentError(f"{what}, and None is no array")
-    # Lists are converted; arrays, of any library, have a datatype already. For BF16 NumPy has none.
-    has_datatype = hasattr(value, "__array__") and datatype is not BF16
-    given = np.dtype(np.float32) if datatype is BF16 else datatype.numpy
+    # Lists are converted; arrays, of any library, have a datatype already. For BF16 and BYTES NumPy has none.
+    is_array = hasattr(value, "__array__")
     try:
-        array = np.asarray(value) if has_datatype else np.asarray(value, given)
+        array = np.asarray(value) if is_array and datatype not in (BF16, BYTES) else convert(value, datatype)
     except Exception as error:  # arrays of other libraries raise what they like
-        raise InvalidArgumentError(f"{what}, and {error}") from None
-    if datatype is BF16:
-        return float32_to_bf16(array)
+        what = f"{what}, and" if is_array else f"model '{model}': input '{wanted.name}'"
+        raise InvalidArgumentError(f"{what} {error}") from None
     if array.dtype == datatype.numpy:
         return copy_of(array) if copy else _lent(array)
     what += f" (NumPy {datatype.numpy}), got "

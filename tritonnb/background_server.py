@@ -7,18 +7,25 @@ what was accepted is answered.
 from __future__ import annotations
 
 import asyncio
+import logging
 import weakref
 from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from tritonnb.core.failures import with_short_traceback
 from tritonnb.endpoints.listening import Endpoints, ListenOptions
 from tritonnb.inference import Submitter
 from tritonnb.runtime.engine import Engine
-from tritonnb.runtime.loop import BackgroundLoop
+from tritonnb.runtime.loop import REPLACED, BackgroundLoop
 from tritonnb.runtime.options import EngineOptions
 
 T = TypeVar("T")
+
+#: Seconds between what `BackgroundServer.stop` says of what it waits for.
+REPORT_INTERVAL_S = 1.0
+
+logger = logging.getLogger(__name__)
 
 
 class BackgroundServer:
@@ -35,12 +42,13 @@ class BackgroundServer:
     def __init__(self, options: EngineOptions, listen: ListenOptions, replaces: BackgroundServer | None = None) -> None:
         self._background = BackgroundLoop()
         self._engine = Engine(options)
-        self._submitter = Submitter(self._engine, self._background.loop)
+        self._submitter = Submitter(self._engine, self._background)
         self._endpoints = Endpoints()
         self._finalizer = weakref.finalize(self, _stop, self._background, self._engine, self._endpoints)
         try:
             if replaces is not None:
                 self.run(_rehearse(self._engine, listen.besides(replaces.endpoints)))
+                replaces._background.stopped_text = REPLACED
                 replaces.stop()
             self.run(_start(self._engine, self._endpoints, listen))
         except BaseException:
@@ -67,6 +75,11 @@ class BackgroundServer:
         """Whether the server has not been stopped."""
         return self._background.alive
 
+    @property
+    def stopped_text(self) -> str:
+        """What calls to a server that has been stopped fail with."""
+        return self._background.stopped_text
+
     def call(self, function: Callable[..., T], *args: Any) -> T:
         """Run a function on the server's loop and wait for it."""
         return self._background.call(function, *args)
@@ -75,6 +88,7 @@ class BackgroundServer:
         """Run a coroutine on the server's loop and wait for it."""
         return self._background.run(coroutine)
 
+    @with_short_traceback
     def stop(self) -> None:
         """Answer what was accepted, then end the server and free its port; harmless twice."""
         self._finalizer()
@@ -129,6 +143,26 @@ def _stop(background: BackgroundLoop, engine: Engine, endpoints: Endpoints) -> N
             await endpoints.stop(timeout)
 
     try:
-        background.run(close())
+        background.run(close(), REPORT_INTERVAL_S, _Progress(background, engine).report)
     finally:
         background.stop()
+
+
+class _Progress:
+    """Prints what a server that is being stopped waits for, when that changes.
+
+    Where the log shows it already, as for ``tritonnb serve``, nothing is printed.
+    """
+
+    def __init__(self, background: BackgroundLoop, engine: Engine) -> None:
+        self._background = background
+        self._engine = engine
+        self._last = ""
+
+    def report(self) -> None:
+        if logger.hasHandlers() and logger.isEnabledFor(logging.INFO):
+            return
+        unfinished = self._background.call(self._engine.unfinished)
+        if unfinished not in ("", self._last):
+            self._last = unfinished
+            print(f"stop() waits for {unfinished}, at most {self._engine.options.exit_timeout:g} s (exit_timeout)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import gc
 import json
 import logging
@@ -10,6 +11,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from tritonnb.core.version import VERSION
 from tritonnb.doctor import doctor
 from tritonnb.endpoints.listening import PortTakenError
 from tritonnb.flags import FlagParser, add_flags, server_options, warnings
+from tritonnb.runtime.finishing import ExitTimeoutError
 from tritonnb.server import Server
 from tritonnb.telemetry.log_settings import LogHandler, LogSettings
 from tritonnb.telemetry.perfetto import to_perfetto
@@ -80,6 +83,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 def _serve(options: argparse.Namespace) -> int:
     log = _set_up_logging(options)
     signals = _signals()
+    _show_crashes()
     for text in warnings(options):
         logger.warning("Warning: %s", text)
     try:
@@ -90,7 +94,8 @@ def _serve(options: argparse.Namespace) -> int:
     try:
         server = Server(**arguments, log=log, exit_on_error=options.exit_on_error)
     except PortTakenError as error:
-        logger.error("failed to start %s service: %s - %s", error.service, error.status.label, error)
+        socket_text = f"Socket '{error.host}:{error.port}' already in use"
+        logger.error("failed to start %s service: %s - %s", error.service, error.status.label, socket_text)
         return 1
     except TritonError as error:
         logger.error("error: creating server: %s - %s", error.status.label, error)
@@ -106,10 +111,11 @@ def _serve(options: argparse.Namespace) -> int:
         logger.info("Started Metrics Service at %s:%d", metrics.host, metrics.port)
     signals.recv(1)
     logger.info("Waiting for in-flight requests to complete.")
+    threading.Thread(target=_exit_at_second_signal, args=[signals], name="tritonnb signals", daemon=True).start()
     try:
         server.stop()
-    except TritonError as error:
-        logger.error("%s", error)
+    except ExitTimeoutError:
+        logger.error("Exit timeout expired. Exiting immediately.")
         return 1
     return 0
 
@@ -126,6 +132,19 @@ def _signals() -> socket.socket:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, frame: None)
     return reading
+
+
+def _exit_at_second_signal(signals: socket.socket) -> None:
+    """End the process without waiting any more, should another signal come."""
+    number = signals.recv(1)[0]
+    logger.error("signal %d received while stopping: exiting immediately", number)
+    os._exit(128 + number)  # as shells give it
+
+
+def _show_crashes() -> None:
+    """On a crash, such as a segmentation fault in a model's native code, write where each thread was to stderr."""
+    if sys.__stderr__ is not None and not faulthandler.is_enabled():
+        faulthandler.enable(sys.__stderr__)
 
 
 def _calm_garbage_collector() -> None:

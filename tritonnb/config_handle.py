@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
+from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.similar import did_you_mean
 from tritonnb.model_config.diagnose import Explained
 from tritonnb.model_config.json_config import set_fields
@@ -68,6 +69,7 @@ class ConfigHandle:
         """The configuration as the config endpoint shows it, defaults included."""
         return config_to_dict(self._message)
 
+    @with_short_traceback
     def diff(self) -> str:
         """What `apply` would change, as a unified diff of *config.pbtxt*; empty for nothing."""
         before, after = _to_text(self._running()), self.text
@@ -79,6 +81,7 @@ class ConfigHandle:
         """Forget the changes that were not applied."""
         self._message.CopyFrom(self._running())
 
+    @with_short_traceback
     def apply(self) -> str:
         """Make the running model use this configuration; no request in flight is lost.
 

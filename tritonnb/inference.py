@@ -23,7 +23,8 @@ from tritonnb.core.errors import InternalError, TritonError, UnavailableError
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.core.ownership import own
 from tritonnb.runtime.engine import Engine
-from tritonnb.runtime.loop import STOPPED
+from tritonnb.runtime.instance import Instance, instance_of_this_thread
+from tritonnb.runtime.loop import BackgroundLoop
 
 logger = logging.getLogger(__name__)
 
@@ -33,9 +34,10 @@ Outputs = dict[str, npt.NDArray[Any]]
 class Submitter:
     """Carries requests from other threads to the engine's loop, many with one wake-up."""
 
-    def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, engine: Engine, background: BackgroundLoop) -> None:
         self._engine = engine
-        self._loop = loop
+        self._background = background
+        self._loop = background.loop
         self._waiting: deque[InferRequest] = deque()
         self._called = False
 
@@ -47,16 +49,26 @@ class Submitter:
         UnavailableError
             If the server has been stopped.
         """
+        caller = instance_of_this_thread()
+        if caller is not None:  # a model calls another one
+            self._call(self._take_call, request, caller)
+            return
         self._waiting.append(request)
         # `_take` lowers the flag before it empties the queue, so a request that finds it raised is
         # in time to be taken.
         if not self._called:
             self._called = True
             try:
-                self._loop.call_soon_threadsafe(self._take)
-            except RuntimeError as error:  # the loop is closed
+                self._call(self._take)
+            except UnavailableError:
                 self._called = False
-                raise UnavailableError(STOPPED) from error
+                raise
+
+    def _call(self, function: Callable[..., None], *args: Any) -> None:
+        try:
+            self._loop.call_soon_threadsafe(function, *args)
+        except RuntimeError:  # the loop is closed
+            raise UnavailableError(self._background.stopped_text) from None
 
     def cancel(self, request: InferRequest) -> None:
         """Nobody waits for the request any more."""
@@ -67,14 +79,16 @@ class Submitter:
         self._called = False
         waiting = self._waiting
         while waiting:
-            request = waiting.popleft()
-            try:
-                self._engine.submit(request)
-            except TritonError as error:
-                request.respond(request, InferResponse(error=error))
-            except Exception as error:  # whatever it is, somebody waits for an answer
-                logger.exception("submitting a request to model '%s' failed", request.model_name)
-                request.respond(request, InferResponse(error=InternalError(f"{type(error).__name__}: {error}")))
+            self._take_call(waiting.popleft(), None)
+
+    def _take_call(self, request: InferRequest, caller: Instance | None) -> None:
+        try:
+            self._engine.submit(request, caller)
+        except TritonError as error:
+            request.respond(request, InferResponse(error=error))
+        except Exception as error:  # whatever it is, somebody waits for an answer
+            logger.exception("submitting a request to model '%s' failed", request.model_name)
+            request.respond(request, InferResponse(error=InternalError(f"{type(error).__name__}: {error}")))
 
 
 class Waker:
@@ -137,7 +151,7 @@ class Collector:
             The first error among the responses.
         """
         if self._errors:
-            raise self._errors.pop(0)  # it will hold this frame, which must not hold it
+            raise self._errors[0].again()  # other requests of the batch may have the same error
         return [{each.name: _to_numpy(each) for each in response.outputs} for response in self._responses]
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy.typing as npt
 
@@ -11,8 +12,8 @@ from tritonnb import inference
 from tritonnb.array_requests import REQUEST_OPTIONS, checked_options, make_request
 from tritonnb.config_handle import ConfigHandle
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
+from tritonnb.core.failures import shorten_traceback, with_short_traceback
 from tritonnb.inference import Outputs
-from tritonnb.runtime.loop import STOPPED
 from tritonnb.runtime.served import Served
 
 if TYPE_CHECKING:
@@ -34,11 +35,12 @@ class ModelHandle:
     server : Server
     name : str
     version : int, optional
-        -1, the default, is the newest version that is ready, at every call anew.
+        -1, the default, is the newest version that is ready, at every call.
 
     Examples
     --------
     >>> server["digits"](image=images)["scores"]  # doctest: +SKIP
+    >>> server["digits", 1](image=images)["scores"]  # doctest: +SKIP
     """
 
     def __init__(self, server: Server, name: str, version: int = -1) -> None:
@@ -53,7 +55,11 @@ class ModelHandle:
 
     def __call__(self, inputs: Mapping[str, npt.ArrayLike] | None = None, /, **options: Any) -> Outputs:
         """Run one inference; see `infer`."""
-        return self.infer(inputs, **options)
+        try:
+            return self.infer(inputs, **options)
+        except TritonError as error:
+            shorten_traceback(error)
+            raise
 
     def infer(self, inputs: Mapping[str, npt.ArrayLike] | None = None, /, **options: Any) -> Outputs:
         """Run one inference and wait for it.
@@ -89,7 +95,11 @@ class ModelHandle:
         a cancelled call until the model is done with it. A Python model or a function gets them read-only
         and fails if it writes to them; everything else is copied as usual.
         """
-        return self._single(inference.infer(self._server.submitter, self._request(inputs, options)))
+        try:
+            return self._single(inference.infer(self._server.submitter, self._request(inputs, options)))
+        except TritonError as error:
+            shorten_traceback(error)
+            raise
 
     def infer_async(
         self, inputs: Mapping[str, npt.ArrayLike] | None = None, /, **options: Any
@@ -105,25 +115,36 @@ class ModelHandle:
         try:
             request = self._request(inputs, options)
         except TritonError as error:
+            shorten_traceback(error)
             return _raise(error)
         return self._infer_async(request)
 
     async def _infer_async(self, request: InferRequest) -> Outputs:
-        return self._single(await inference.infer_async(self._server.submitter, request))
+        try:
+            return self._single(await inference.infer_async(self._server.submitter, request))
+        except TritonError as error:
+            shorten_traceback(error)
+            raise
 
     def infer_all(self, inputs: Mapping[str, npt.ArrayLike] | None = None, /, **options: Any) -> list[Outputs]:
         """Like `infer`, ``copy=False`` included, giving every response of a decoupled model."""
-        return inference.infer(self._server.submitter, self._request(inputs, options))
+        try:
+            return inference.infer(self._server.submitter, self._request(inputs, options))
+        except TritonError as error:
+            shorten_traceback(error)
+            raise
 
     @property
     def ready(self) -> bool:
         """Whether the model answers requests."""
         return self._server.call(self._server.engine.model_ready, self.name, self.version)
 
+    @with_short_traceback
     def metadata(self) -> dict[str, Any]:
         """Model metadata, as the v2 protocol gives it."""
         return self._server.call(self._server.engine.model_metadata, self.name, self.version)
 
+    @with_short_traceback
     def stats(self) -> dict[str, Any]:
         """The statistics extension's entry of this model (the newest version's by default)."""
         found = self._server.call(self._server.engine.statistics, self.name, self.version)
@@ -139,7 +160,7 @@ class ModelHandle:
 
     @property
     def config(self) -> ConfigHandle:
-        """The model's configuration, to read, change, and apply."""
+        """The model's configuration, which all of its versions share, to read, change, and apply."""
         return ConfigHandle(self._server, self.name)
 
     def traffic(self, **options: Any) -> Traffic:
@@ -178,10 +199,12 @@ class ModelHandle:
 
         return watch(self)
 
+    @with_short_traceback
     def reload(self) -> None:
         """Load the model anew from its files; the old one answers until the new one is ready."""
         self._server.load(self.name, anew=True)
 
+    @with_short_traceback
     def unload(self) -> None:
         """Stop taking requests for the model, and free it when the accepted ones are answered."""
         self._server.unload(self.name)
@@ -202,7 +225,7 @@ class ModelHandle:
         except NotFoundError:
             if self._server.alive:
                 raise
-            raise UnavailableError(STOPPED) from None
+            raise UnavailableError(self._server.stopped_text) from None
 
     def _request(self, inputs: Mapping[str, npt.ArrayLike] | None, options: dict[str, Any]) -> InferRequest:
         if not isinstance(inputs, Mapping | None):
@@ -232,8 +255,10 @@ class ModelHandle:
 
     def _title(self) -> str:
         if not self._server.alive:
-            return f"model '{self.name}' ({STOPPED})"
+            return f"model '{self.name}' ({self._server.stopped_text})"
         versions = self._server.call(self._server.engine.ready_versions, self.name)
+        if self.version != -1:
+            versions = [each for each in versions if each == self.version]
         state = f"version {', '.join(map(str, versions))}, READY" if versions else f"not ready: {self._reason()}"
         return f"model '{self.name}' ({state})"
 
@@ -263,3 +288,32 @@ class ModelHandle:
 
 async def _raise(error: TritonError) -> Outputs:
     raise error
+
+
+def read_key(key: object) -> tuple[str, int]:
+    """The name and the version of ``server[key]``; version -1 where only a name is given.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the name is not a string, or the version not a number from 1 on.
+    """
+    if not isinstance(key, tuple) or len(key) != 2:
+        return require_name(key), -1
+    name, version = require_name(key[0]), key[1]
+    if isinstance(version, bool) or not isinstance(version, SupportsIndex) or operator.index(version) < 1:
+        raise InvalidArgumentError(f"model '{name}': a version must be a whole number from 1 on, got {version!r}")
+    return name, operator.index(version)
+
+
+def require_name(name: object) -> str:
+    """The name of a model, which is a string.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it is not.
+    """
+    if not isinstance(name, str):
+        raise InvalidArgumentError(f"a model is asked for by its name, a text, got {name!r}")
+    return name

@@ -19,13 +19,14 @@ from tritonnb.backends.functions import Function, FunctionBackend, config_of
 from tritonnb.background_server import BackgroundServer
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
 from tritonnb.core.events import Packed, unpack
+from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.similar import did_you_mean
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.http.endpoint import HttpOptions
 from tritonnb.endpoints.listening import ListenOptions
 from tritonnb.endpoints.metrics.families import MetricsOptions
 from tritonnb.model_config.read import AnyConfig, config_json
-from tritonnb.model_handle import ModelHandle
+from tritonnb.model_handle import ModelHandle, read_key, require_name
 from tritonnb.recording.recording import Recording
 from tritonnb.runtime.load_log import raised_here
 from tritonnb.runtime.loading import ModelSource
@@ -87,6 +88,7 @@ class Server(BackgroundServer):
     ...     server["digits"](image=images)
     """
 
+    @with_short_traceback
     def __init__(
         self,
         model_repository: StrPath | Sequence[StrPath] = (),
@@ -107,45 +109,57 @@ class Server(BackgroundServer):
         for unknown in engine_options.keys() - _ENGINE_OPTIONS:
             known = [*_ENGINE_OPTIONS, *inspect.signature(Server).parameters]
             raise TypeError(f"Server has no option '{unknown}'{did_you_mean(unknown, known)}")
-        super().__init__(
-            EngineOptions(model_repositories=paths_of(model_repository), **engine_options),
-            ListenOptions(
-                host,
-                port,
-                allow_http,
-                http or HttpOptions(),
-                grpc_port,
-                grpc_host,
-                grpc or GrpcOptions(),
-                metrics_port,
-                metrics_host,
-                metrics or MetricsOptions(),
-            ),
-            replaces,
-        )
+        with raised_here():  # and printed below
+            super().__init__(
+                EngineOptions(model_repositories=paths_of(model_repository), **engine_options),
+                ListenOptions(
+                    host,
+                    port,
+                    allow_http,
+                    http or HttpOptions(),
+                    grpc_port,
+                    grpc_host,
+                    grpc or GrpcOptions(),
+                    metrics_port,
+                    metrics_host,
+                    metrics or MetricsOptions(),
+                ),
+                replaces,
+            )
+        if "log" not in engine_options:  # whoever gives log settings reads the log
+            for name, error in self.load_errors.items():
+                print(f"model '{name}' is not served: {error}")
 
     # --- using it -----------------------------------------------------------------------------
 
-    def __getitem__(self, name: str) -> ModelHandle:
+    @with_short_traceback
+    def __getitem__(self, key: str | tuple[str, int]) -> ModelHandle:
         """The model of a name; also one that failed to load, to mend its configuration.
+
+        Parameters
+        ----------
+        key : str or (str, int)
+            ``server["digits"]`` is the newest version that is ready, at every call; ``server["digits", 1]`` is
+            version 1.
 
         Raises
         ------
-        NotFoundError
-            If no version of it is served.
+        NotFoundError, UnavailableError
+            If no version of it, or not that version, is served.
         """
-        _require_name(name)
-        if not self.call(self.engine.failure, name):
+        name, version = read_key(key)
+        if version != -1 or not self.call(self.engine.failure, name):
             try:
-                self.call(self.engine.model, name)
+                self.call(self.engine.model, name, version)
             except NotFoundError as error:
-                raise NotFoundError(f"{error.message}{self._like(name)}") from None
-        return ModelHandle(self, name)
+                raise NotFoundError(f"{error.message}{self._served_versions(name) or self._like(name)}") from None
+        return ModelHandle(self, name, version)
 
     def __iter__(self) -> Iterator[str]:
         """Names of the models that are ready."""
         return iter(dict.fromkeys(each.name for each in self.call(self.engine.models)))
 
+    @with_short_traceback
     def load(self, name: str, config: AnyConfig | None = None, *, anew: bool = False) -> ModelHandle:
         """Load a model from the repository, or load it anew if its files have changed.
 
@@ -162,12 +176,13 @@ class Server(BackgroundServer):
         TritonError
             As Triton's load API, with a hint; what served before goes on serving.
         """
-        _require_name(name)
+        require_name(name)
         parameters = None if config is None else {"config": config_json(config)}
         with raised_here():
             self.run(self.engine.load(name, parameters, anew=anew))
         return self[name]
 
+    @with_short_traceback
     def model(self, function: Function | None = None, **fields: Any) -> Any:
         """Serve a Python function as a model; a decorator, with or without arguments.
 
@@ -177,7 +192,9 @@ class Server(BackgroundServer):
         ----------
         function : callable
             Its annotated parameters are the inputs, its return annotation the output ``OUTPUT`` or a dict of
-            outputs; it is called with whole batches, ``[rows, dims...]``.
+            outputs; it is called with whole batches, ``[rows, dims...]``. It may be ``async def``. What it returns
+            must have the declared dims, one row for each row of the batch, and values that fit the datatypes:
+            integers and floating-point numbers may be rounded to floating-point numbers, but 1.5 is not an integer.
         **fields
             Fields of the model configuration: ``max_batch_size``, ``dynamic_batching``, ``name``, …
 
@@ -196,9 +213,12 @@ class Server(BackgroundServer):
         if function is None:
             return functools.partial(self.model, **fields)
         config = config_of(function, fields)
-        self.run(self.engine.load_source(ModelSource(config.name, Path(), config, (1,), FunctionBackend(function))))
+        source = ModelSource(config.name, Path(), config, (1,), FunctionBackend(function))
+        with raised_here():
+            self.run(self.engine.load_source(source))
         return function
 
+    @with_short_traceback
     def unload(self, name: str, *, unload_dependents: bool = False) -> None:
         """Stop taking requests for a model; what it accepted is answered.
 
@@ -214,11 +234,12 @@ class Server(BackgroundServer):
         NotFoundError
             If there is no such model.
         """
-        _require_name(name)
+        require_name(name)
         if name not in {each["name"] for each in self.index()}:
             raise NotFoundError(f"Request for unknown model: '{name}' is not found{self._like(name)}")
         self.run(self.engine.unload(name, unload_dependents))
 
+    @with_short_traceback
     def stats(self, name: str = "") -> dict[str, Any]:
         """The statistics extension's answer for one model, or for all.
 
@@ -232,6 +253,7 @@ class Server(BackgroundServer):
         except InvalidArgumentError as error:
             raise InvalidArgumentError(f"{error.message}{self._like(name)}") from None
 
+    @with_short_traceback
     def metadata(self) -> dict[str, Any]:
         """Server metadata of the v2 protocol."""
         return self.call(self.engine.metadata)
@@ -240,6 +262,7 @@ class Server(BackgroundServer):
         """Whether the server, and every model it should serve, is ready."""
         return self.alive and self.call(self.engine.is_ready)
 
+    @with_short_traceback
     def labels(self, model: str, output: str) -> list[str] | None:
         """The class labels of a model's output; None where it has none.
 
@@ -254,6 +277,7 @@ class Server(BackgroundServer):
             raise InvalidArgumentError(f"unexpected inference output '{output}' for model '{model}': it has {known}")
         return served.labels(output)
 
+    @with_short_traceback
     def index(self) -> list[dict[str, str]]:
         """The repository index: every model with its state, and the reason where it failed."""
         return self.call(self.engine.index)
@@ -296,6 +320,11 @@ class Server(BackgroundServer):
         recording = Recording()
         recording.fill(map(unpack, self.call(list, self.engine.stream.recent)), self.call(self.engine.configs))
         return recording
+
+    def _served_versions(self, name: str) -> str:
+        """The versions of a model that are ready, as the end of an error's text; empty if there are none."""
+        versions = self.call(self.engine.ready_versions, name)
+        return f"; ready: {', '.join(map(str, versions))}" if versions else ""
 
     def _like(self, name: str) -> str:
         """The model that was perhaps meant, as the end of an error's text."""
@@ -386,8 +415,3 @@ def paths_of(given: StrPath | Sequence[StrPath]) -> tuple[Path, ...]:
         return tuple(Path(each).expanduser() for each in paths)
     except TypeError:
         raise InvalidArgumentError(f"model_repository must be a path or several, got {given!r}") from None
-
-
-def _require_name(name: object) -> None:
-    if not isinstance(name, str):
-        raise InvalidArgumentError(f"a model is asked for by its name, a text, got {name!r}")

@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
+from tritonnb.core.failures import with_short_traceback
 from tritonnb.endpoints import listening
 from tritonnb.notebook.busy_cells import share_interpreter
 from tritonnb.server import Server, StrPath, paths_of
@@ -14,6 +15,7 @@ from tritonnb.server import Server, StrPath, paths_of
 _running: weakref.WeakValueDictionary[tuple[str, ...], Server] = weakref.WeakValueDictionary()
 
 
+@with_short_traceback
 def serve(model_repository: StrPath | Sequence[StrPath] = (), *, port: int | None = None, **options: Any) -> Server:
     """Start an inference server in this process.
 
@@ -51,6 +53,4 @@ def serve(model_repository: StrPath | Sequence[StrPath] = (), *, port: int | Non
     for each in repositories:
         if (each / "config.pbtxt").is_file():
             print(f"'{each}' looks like a model: serve the directory that it lies in, '{each.resolve().parent}'")
-    for name, error in server.load_errors.items():
-        print(f"model '{name}' is not served: {error}")
     return server

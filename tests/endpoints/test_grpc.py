@@ -301,7 +301,7 @@ def test_headers_that_match_become_parameters(start: Start):
 
 def test_a_taken_port_is_refused(start: Start):
     taken = int(address(start()).split(":")[1])
-    with pytest.raises(UnavailableError, match=f"Socket .*:{taken}.* already in use"):
+    with pytest.raises(UnavailableError, match=f"GRPC service cannot listen on .*:{taken}: .*in use; .*grpc_port=0"):
         start(grpc_port=taken)
 
 

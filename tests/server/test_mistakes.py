@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,9 @@ def told(mistake: Callable[[], object]) -> str:
     ("inputs", "words"),
     [
         (np.zeros((1, 4), np.float32), "inputs of model 'add_sub' are given by name (INPUT0=, INPUT1=), got ndarray"),
-        ({"INPUT0": "one"}, "input 'INPUT0' of model 'add_sub' is FP32, and could not convert string to float: 'one'"),
+        ({"INPUT0": "one"}, "model 'add_sub': input 'INPUT0' expected FP32 values, got 'one'"),
+        ({"INPUT0": [1.0, None]}, "model 'add_sub': input 'INPUT0' expected FP32 values, got None"),
+        ({"INPUT0": [[1.0], []]}, "model 'add_sub': input 'INPUT0' expected lists of one length, got several lengths"),
         ({"INPUT": X}, "unexpected inference input 'INPUT' for model 'add_sub': it has 'INPUT0', 'INPUT1'"),
         (
             {"INPUT0": Foreign(np.ones((1, 4)))},
@@ -142,6 +145,37 @@ def test_a_server_that_has_been_stopped():
     assert repr(model) == "model 'add_sub' (the server has been stopped)"
 
 
+def test_a_server_that_was_replaced(tmp_path: Path):
+    (tmp_path / "model_repository").mkdir()
+    first = tnb.serve(tmp_path / "model_repository", port=0)
+
+    @first.model
+    def m(X: tnb.FP32[1]) -> tnb.FP32[1]:
+        return X
+
+    model = first["m"]
+    with tnb.serve(tmp_path / "model_repository", port=0):
+        words = (
+            "the server has been stopped: a later one replaced it (tnb.serve, or Server(replaces=...)), which is to be "
+            "used instead"
+        )
+        mistakes = (model.stats, first.stats, lambda: model(X=[1.0]), lambda: first["m"])
+        assert [told(mistake) for mistake in mistakes] == [words] * 4
+        assert repr(model) == f"model 'm' ({words})"
+
+
+@pytest.mark.parametrize("option", ["port", "grpc_port", "metrics_port"])
+def test_a_port_that_is_taken(option: str):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        text = told(lambda: Server(**{"port": 0, option: port}))
+    service = {"port": "HTTP", "grpc_port": "GRPC", "metrics_port": "Metrics"}[option]
+    assert text == (
+        f"the {service} service cannot listen on 127.0.0.1:{port}: the port is already in use; another {option}=, or "
+        f"{option}=0 for any free port, avoids that"
+    )
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -199,7 +233,7 @@ def test_a_field_of_a_functions_configuration(server: Server, fields: dict[str, 
 
 
 def test_a_function_without_annotations_and_one_that_returns_nothing(server: Server):
-    assert "the parameter 'x' needs a tensor type with dims, such as FP32[1], not nothing" in (
+    assert "the parameter 'x' has no annotation: expected a tensor type with dims, such as FP32[1]" in (
         told(lambda: server.model(lambda x: x))
     )
 
@@ -207,7 +241,9 @@ def test_a_function_without_annotations_and_one_that_returns_nothing(server: Ser
     def m(X: tnb.FP32[1]) -> tnb.FP32[1]:
         pass
 
-    assert told(lambda: server["m"](X=[[1.0]])) == "model 'm' gave None for the output 'OUTPUT'"
+    assert told(lambda: server["m"](X=[[1.0]])) == (
+        "model 'm': output 'OUTPUT' expected FP32 values, got None: does the function return them?"
+    )
 
 
 def test_a_field_of_a_running_configuration(server: Server):

@@ -121,7 +121,7 @@ def test_a_cancelled_task_cancels_its_request(server: Server):
         ({"INPUT0": X, "OTHER": X}, "unexpected inference input 'OTHER' for model 'add_sub'"),
         ({"INPUT0": X}, "missing required input.*'INPUT1'"),
         ({"INPUT0": X[0], "INPUT1": X[0]}, r"Expected \[-1,4\], got \[4\]"),
-        ({"INPUT0": "a", "INPUT1": X}, "'INPUT0' of model 'add_sub' is FP32"),
+        ({"INPUT0": "a", "INPUT1": X}, "model 'add_sub': input 'INPUT0' expected FP32 values, got 'a'"),
     ],
 )
 def test_a_bad_request_names_the_model_and_the_tensor(server: Server, inputs: dict, complaint: str):
@@ -387,7 +387,7 @@ def test_a_stopped_server_says_so_to_every_caller():
 
 
 def test_whatever_goes_wrong_on_the_way_in_is_answered(server, monkeypatch):
-    def broken(request: object) -> None:
+    def broken(request: object, caller: object) -> None:
         raise RuntimeError("broken")
 
     monkeypatch.setattr(server.engine, "submit", broken)
@@ -423,9 +423,9 @@ def test_servers_that_all_say_so_share_a_port(transport: str):
         ports = {"port": first.port, "grpc_port": first.grpc_port}
         with Server(http=http, grpc=grpc, **ports) as second:
             assert (second.port, second.grpc_port) == (first.port, first.grpc_port)
-        with pytest.raises(UnavailableError, match="already in use"):
+        with pytest.raises(UnavailableError, match="GRPC service cannot listen"):
             Server(http=http, **ports)
-        with pytest.raises(UnavailableError, match="already in use"):
+        with pytest.raises(UnavailableError, match="HTTP service cannot listen"):
             Server(grpc=grpc, **ports)
 
 

@@ -1,15 +1,18 @@
 """Annotations that make a Python function a model: ``def double(X: FP32[1]) -> FP32[1]``.
 
 ``FP32[3, -1]`` is a tensor of that datatype and those dims, without the batch dimension, -1 for a
-variable one: what *config.pbtxt* calls ``data_type`` and ``dims``.
+variable one: what *config.pbtxt* calls ``data_type`` and ``dims``. Dims have no names.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from tritonnb.core import datatypes
 from tritonnb.core.datatypes import DataType
+from tritonnb.core.errors import InvalidArgumentError
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +29,21 @@ class TensorType:
     dims: tuple[int, ...] = ()
 
     def __getitem__(self, dims: int | tuple[int, ...]) -> TensorType:
-        """The type with dims."""
-        return TensorType(self.datatype, dims if isinstance(dims, tuple) else (dims,))
+        """The type with dims.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If a dim is not a whole number from 1 on, or -1.
+        """
+        checked = dims if isinstance(dims, tuple) else (dims,)
+        for dim in checked:
+            if not (isinstance(dim, (int, np.integer)) and (dim == -1 or dim > 0)):
+                raise InvalidArgumentError(
+                    f"a dim of {self.datatype.name}[...] must be a whole number from 1 on, or -1 for a variable one, "
+                    f"got {dim!r}"
+                )
+        return TensorType(self.datatype, tuple(map(int, checked)))
 
     def __repr__(self) -> str:
         return f"{self.datatype.name}{list(self.dims)}" if self.dims else self.datatype.name
@@ -42,6 +58,7 @@ INT8 = TensorType(datatypes.INT8)
 INT16 = TensorType(datatypes.INT16)
 INT32 = TensorType(datatypes.INT32)
 INT64 = TensorType(datatypes.INT64)
+BF16 = TensorType(datatypes.BF16)
 FP16 = TensorType(datatypes.FP16)
 FP32 = TensorType(datatypes.FP32)
 FP64 = TensorType(datatypes.FP64)

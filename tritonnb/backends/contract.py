@@ -45,18 +45,16 @@ class ServerCalls(Protocol):
     def metrics(self) -> CustomMetrics:
         """The metrics that models define."""
 
-    def infer(
-        self, request: InferRequest, *, decoupled: bool, caller: object, cause: InferRequest | None = None
-    ) -> None:
+    def infer(self, request: InferRequest, *, decoupled: bool, cause: InferRequest | None = None) -> None:
         """Have a request run; errors, too, come through ``request.respond``, on the server's loop.
+
+        On an instance's own thread the instance waits: a request that only it could answer fails.
 
         Parameters
         ----------
         request : InferRequest
         decoupled : bool
             Any number of responses is welcome.
-        caller : BackendModelInstance or None
-            The instance that does nothing else until the final response is there, if one does.
         cause : InferRequest, optional
             The request in whose trace this one belongs.
         """

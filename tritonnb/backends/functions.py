@@ -1,7 +1,9 @@
 """Python functions as models: the machinery behind ``@server.model``.
 
-A function is called with whole batches: an array ``[rows, dims...]`` for each input, and gives an array
-of as many rows for each output. Without batching (``max_batch_size=0``) there is no row dimension.
+A function is called with whole batches: an array ``[rows, dims...]`` for each input, and returns an array
+of as many rows for each output. Without batching (``max_batch_size=0``) there is no row dimension. BF16, which NumPy
+does not have, is ``float32`` in both directions. An ``async def`` function is awaited on the instance's thread, one
+batch at a time.
 """
 
 from __future__ import annotations
@@ -10,7 +12,6 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.backends.annotations import TensorType
@@ -23,8 +24,10 @@ from tritonnb.backends.contract import (
     InstanceSpec,
     ModelContext,
 )
-from tritonnb.core.datatypes import BYTES, as_bytes_array
-from tritonnb.core.errors import InternalError, InvalidArgumentError
+from tritonnb.backends.function_outputs import read_outputs
+from tritonnb.backends.python.coroutines import Coroutines
+from tritonnb.core.datatypes import BF16, bf16_to_float32
+from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.model_config.json_config import set_fields
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
 
@@ -41,23 +44,27 @@ def config_of(function: Function, fields: Mapping[str, Any]) -> pb.ModelConfig:
     ----------
     function : callable
         Every parameter annotated with a tensor type is an input of its name. The return annotation
-        is a tensor type (the output ``OUTPUT``) or a dict of output names to tensor types.
+        is a tensor type (the output ``OUTPUT``) or a dict of output names to tensor types. It may be ``async def``.
     fields : mapping
         Other fields of ``inference.ModelConfig``, as JSON would have them.
 
     Raises
     ------
     InvalidArgumentError
-        If it is no function, an annotation is missing, or a field unknown.
+        If it cannot be called by parameter names or yields, an annotation is missing, or a field unknown.
     """
     if not callable(function):
         raise InvalidArgumentError(f"a function is served as a model, not {function!r}")
     name = fields.get("name", getattr(function, "__name__", "function"))
-    signature = inspect.signature(function, eval_str=True)
+    signature = _signature(function, name)
     config = pb.ModelConfig(name=name, backend=FunctionBackend.name)
     for parameter in signature.parameters.values():
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise InvalidArgumentError(
+                f"model '{name}': the parameter '{parameter.name}' cannot be passed by name, as inputs are"
+            )
         if parameter.annotation is inspect.Parameter.empty and parameter.default is not inspect.Parameter.empty:
-            continue  # not an input, and the function gets along without it
+            continue  # not an input: its default is used
         tensor = _tensor_type(parameter.annotation, f"parameter '{parameter.name}'", name)
         optional = parameter.default is not inspect.Parameter.empty
         config.input.add(name=parameter.name, data_type=tensor.datatype.number, dims=tensor.dims, optional=optional)
@@ -72,16 +79,33 @@ def config_of(function: Function, fields: Mapping[str, Any]) -> pb.ModelConfig:
     return config
 
 
-def _tensor_type(annotation: Any, what: str, name: str) -> TensorType:
-    if not isinstance(annotation, TensorType) or not annotation.dims:
+def _signature(function: Function, name: str) -> inspect.Signature:
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise InvalidArgumentError(
-            f"model '{name}': the {what} needs a tensor type with dims, such as FP32[1], not {_shown(annotation)}"
+            f"model '{name}': a function that yields cannot be served: return the outputs (several responses for a "
+            "request need a model.py with a decoupled transaction policy)"
         )
-    return annotation
+    try:
+        return inspect.signature(function, eval_str=True)
+    except InvalidArgumentError as error:  # from a `TensorType`
+        raise InvalidArgumentError(f"model '{name}': {error}") from None
+    except Exception as error:  # whatever an annotation raises that is evaluated only now
+        raise InvalidArgumentError(f"model '{name}': the annotations cannot be read: {error}") from None
 
 
-def _shown(annotation: Any) -> str:
-    return "nothing" if annotation is inspect.Signature.empty else repr(annotation)
+def _tensor_type(annotation: Any, what: str, name: str) -> TensorType:
+    if isinstance(annotation, TensorType) and annotation.dims:
+        return annotation
+    if annotation is inspect.Signature.empty:
+        problem = "has no annotation"
+    elif isinstance(annotation, TensorType):
+        problem = f"is annotated with {annotation}, without dims"
+    else:
+        problem = f"is annotated with {annotation!r}"
+    raise InvalidArgumentError(
+        f"model '{name}': the {what} {problem}: expected a tensor type with dims, such as FP32[1], or FP32[-1] for a "
+        "variable dim"
+    )
 
 
 class FunctionBackend(Backend):
@@ -121,30 +145,25 @@ class FunctionInstance(BackendModelInstance):
     def __init__(self, spec: ModelSpec, function: Function) -> None:
         self._spec = spec
         self._function = function
+        self._coroutines = Coroutines()
 
     def execute(self, execution: Execution) -> None:
-        """Gather the batch, call the function, scatter what it gives."""
-        arrays = {
-            name: gather(execution, name, each.ragged, writeable=True) for name, each in self._spec.inputs.items()
-        }
+        """Gather the batch, call the function, scatter what it returns."""
+        arrays = {name: self._gathered(execution, each) for name, each in self._spec.inputs.items()}
         execution.compute_started()
-        result = self._function(**{name: array for name, array in arrays.items() if array is not None})
+        returned = self._function(**{name: array for name, array in arrays.items() if array is not None})
+        if inspect.iscoroutine(returned):
+            returned = self._coroutines.run(returned)
         execution.compute_ended()
-        found = result if isinstance(result, dict) else {next(iter(self._spec.outputs)): result}
-        batching = self._spec.max_batch_size > 0
-        outputs = {name: (spec, self._checked(spec, found, batching)) for name, spec in self._spec.outputs.items()}
-        scatter(execution, outputs, batching)
+        rows = sum(each.batch_size for each in execution.requests)
+        arrays = read_outputs(self._spec, returned, rows)
+        outputs = {name: (spec, arrays[name]) for name, spec in self._spec.outputs.items()}
+        scatter(execution, outputs, self._spec.max_batch_size > 0)
 
-    def _checked(self, spec: TensorSpec, found: Mapping[str, Any], batching: bool) -> Any:
-        if spec.name not in found:
-            raise InternalError(f"model '{self._spec.name}' gave no output '{spec.name}', only {sorted(found)}")
-        value = found[spec.name]
-        if value is None:
-            raise InternalError(f"model '{self._spec.name}' gave None for the output '{spec.name}'")
-        array = as_bytes_array(value) if spec.datatype is BYTES else np.asarray(value, spec.datatype.numpy)
-        if array.ndim != len(spec.dims) + batching:
-            raise InternalError(
-                f"model '{self._spec.name}': output '{spec.name}' has the shape {list(array.shape)}, expected "
-                f"{['rows'] * batching + list(spec.dims)}"
-            )
-        return array
+    def finalize(self) -> None:
+        """End the event loop of an ``async def`` function."""
+        self._coroutines.close()
+
+    def _gathered(self, execution: Execution, spec: TensorSpec) -> Any:
+        array = gather(execution, spec.name, spec.ragged, writeable=True)
+        return bf16_to_float32(array) if spec.datatype is BF16 and array is not None else array

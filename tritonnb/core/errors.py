@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
-from typing import ClassVar, TypeVar
+from typing import ClassVar, Self, TypeVar
 
 from tritonnb.core.problems import Problem
 
@@ -59,6 +59,8 @@ class TritonError(Exception):
         The remedy. It ends the text that Python code sees (``str(error)``) and is not sent to clients.
     problems : iterable of Problem, optional
         What is wrong with a configuration, where, and the fix. Without ``hint``, the first hint among them is it.
+    model_error : BaseException, optional
+        What user code raised, prepared by `tritonnb.core.failures.to_keep`. In process it is the ``__cause__``.
 
     Examples
     --------
@@ -72,13 +74,20 @@ class TritonError(Exception):
     default_status: ClassVar[Status] = Status.INTERNAL
 
     def __init__(
-        self, message: str, status: Status | None = None, *, hint: str = "", problems: Iterable[Problem] = ()
+        self,
+        message: str,
+        status: Status | None = None,
+        *,
+        hint: str = "",
+        problems: Iterable[Problem] = (),
+        model_error: BaseException | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
         self.status = status or self.default_status
         self.hint = hint
         self.problems: tuple[Problem, ...] = ()
+        self.model_error = model_error
         self.explain(problems)
 
     def explain(self, problems: Iterable[Problem]) -> None:
@@ -90,9 +99,11 @@ class TritonError(Exception):
     def __str__(self) -> str:
         return f"{self.message.rstrip(_END)}; {self.hint}" if self.hint else self.message
 
-    def again(self) -> TritonError:
-        """A new error of this text and status, to be raised where this one is kept (see `without_frames`)."""
-        return TritonError(self.message, self.status, hint=self.hint, problems=self.problems)
+    def again(self) -> Self:
+        """A copy of this error, to be raised where this one is kept (see `without_frames`)."""
+        copy = type(self).__new__(type(self), *self.args)
+        copy.__dict__.update(self.__dict__)
+        return copy
 
 
 class UnknownError(TritonError):

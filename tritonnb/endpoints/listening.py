@@ -27,12 +27,20 @@ _LAST_PORT = 65_535
 E = TypeVar("E", bound=Endpoint)
 
 
+#: The options of `Server` with the ports of its services, which are named as Triton names them.
+_PORT_OPTIONS = {"HTTP": "port", "GRPC": "grpc_port", "Metrics": "metrics_port"}
+
+
 class PortTakenError(UnavailableError):
-    """Somebody else listens there; ``service`` is what could not begin."""
+    """Another program, or another server of this one, listens where ``service`` was to listen."""
 
     def __init__(self, service: str, host: str, port: int) -> None:
-        super().__init__(f"Socket '{host}:{port}' already in use")
-        self.service = service
+        option = _PORT_OPTIONS[service]
+        super().__init__(
+            f"the {service} service cannot listen on {host}:{port}: the port is already in use; another {option}=, or "
+            f"{option}=0 for any free port, avoids that"
+        )
+        self.service, self.host, self.port = service, host, port
 
 
 @dataclass(frozen=True, slots=True)

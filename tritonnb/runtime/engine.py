@@ -16,6 +16,8 @@ from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonErro
 from tritonnb.core.messages import InferRequest
 from tritonnb.core.version import TRITON_VERSION
 from tritonnb.runtime.facilities import Facilities
+from tritonnb.runtime.finishing import ExitTimeoutError, describe_unfinished
+from tritonnb.runtime.instance import Instance
 from tritonnb.runtime.loading import ModelSource
 from tritonnb.runtime.loop import in_thread
 from tritonnb.runtime.model_calls import ModelCalls
@@ -136,7 +138,7 @@ class Engine:
 
         Raises
         ------
-        InternalError
+        ExitTimeoutError
             If work is left when ``exit_timeout`` is over.
         """
         self._stopping = True
@@ -145,23 +147,40 @@ class Engine:
         try:
             await asyncio.wait_for(self._repository.close(), self.options.exit_timeout)
         except TimeoutError:
-            raise InternalError("Exit timeout expired. Exiting immediately.") from None
+            raise ExitTimeoutError(
+                f"the server was stopped after {self.options.exit_timeout:g} s (exit_timeout) while it waited for "
+                f"{self.unfinished()}: what runs goes on until it returns, its result is lost"
+            ) from None
         finally:
             self.tracer.close()
             if self.tracer.spans is not None:
                 await in_thread(self.tracer.spans.close)
 
+    def unfinished(self) -> str:
+        """The models that `stop` waits for, in words; empty for none."""
+        return describe_unfinished(self._repository.unfinished())
+
     # --- inference ----------------------------------------------------------------------------
 
-    def submit(self, request: InferRequest) -> None:
+    def submit(self, request: InferRequest, caller: Instance | None = None) -> None:
         """Take a request; its responses come through ``request.respond``.
+
+        Parameters
+        ----------
+        request : InferRequest
+        caller : Instance, optional
+            The model instance that waits for the answer.
 
         Raises
         ------
         TritonError
-            If it is refused at once: unknown model, invalid, or not admitted by the scheduler.
+            If it is refused at once: unknown model, invalid, not admitted by the scheduler, or a call that closes a
+            circle of waiting instances.
         """
-        self._table.get(request.model_name, request.model_version).submit(request)
+        served = self._table.get(request.model_name, request.model_version)
+        if caller is not None:
+            self._calls.wait(request, served, caller)
+        served.submit(request)
 
     def cancel(self, request: InferRequest) -> None:
         """Nobody waits for the request any more."""

@@ -6,9 +6,26 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
+from tritonnb.core.errors import InternalError
 from tritonnb.runtime.served import Served
 
 logger = logging.getLogger(__name__)
+
+
+class ExitTimeoutError(InternalError):
+    """A server was stopped before its models had finished."""
+
+
+def describe_unfinished(served: Sequence[Served]) -> str:
+    """Models and how many of their requests have no answer yet, in words."""
+    counts: dict[str, int] = {}
+    for each in served:
+        counts[each.name] = counts.get(each.name, 0) + each.in_flight
+    return ", ".join(f"model '{name}' ({_requests(count)})" for name, count in sorted(counts.items()))
+
+
+def _requests(count: int) -> str:
+    return f"{count} request{'s' * (count > 1)}" if count else "being unloaded"
 
 
 async def finish(served: Sequence[Served], sequences: bool) -> None:

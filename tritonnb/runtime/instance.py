@@ -13,11 +13,18 @@ import time
 import traceback
 from collections.abc import Callable
 from queue import SimpleQueue
+from typing import TYPE_CHECKING
 
 from tritonnb.backends.contract import BackendModelInstance, Execution, InstanceSpec
 from tritonnb.core.errors import InternalError, TritonError, without_frames
+from tritonnb.core.failures import to_keep, where
+
+if TYPE_CHECKING:
+    from tritonnb.runtime.served import Served
 
 logger = logging.getLogger(__name__)
+
+_this_thread = threading.local()
 
 Done = Callable[["Instance", Execution, TritonError | None], None]
 
@@ -40,6 +47,8 @@ class Instance:
     ----------
     busy : bool
         Whether work is meant for it that is not done; kept by its user.
+    waits_for : list of Served
+        The model versions whose answers the code on its thread waits for; `ModelCalls.wait` keeps it.
     """
 
     def __init__(
@@ -52,6 +61,7 @@ class Instance:
         self.spec = spec
         self.backend_instance = backend_instance
         self.busy = False
+        self.waits_for: list[Served] = []
         self._loop = loop
         self._done = done
         self._work: SimpleQueue[Execution | None] = SimpleQueue()
@@ -92,6 +102,7 @@ class Instance:
         await self._ended
 
     def _run(self) -> None:
+        _this_thread.instance = self
         started = self._started
         try:
             self.backend_instance.initialize()
@@ -107,7 +118,10 @@ class Instance:
             hand_back((execution, run(execution)))
             # Nothing of the batch lives here once it is answered: clients unregister its shared memory then.
             del execution
-            wake(report)
+            try:
+                wake(report)
+            except RuntimeError:  # the server did not wait for this execution (`ExitTimeoutError`): its loop is closed
+                return
         try:
             self.backend_instance.finalize()
         except BaseException:
@@ -115,17 +129,19 @@ class Instance:
         self._loop.call_soon_threadsafe(_settle, self._ended, None)
 
     def _execute(self, execution: Execution) -> TritonError | None:
-        raised: TritonError | None = None
         execution.exec_start_ns = time.monotonic_ns()
         try:
             self.backend_instance.execute(execution)
         except TritonError as error:
-            raised = without_frames(error)
+            return without_frames(error)
         except BaseException as error:  # a model's sys.exit() must not end the instance's thread
             self._log(error)
-            raised = InternalError(f"{type(error).__name__}: {error}")
-        execution.exec_end_ns = time.monotonic_ns()
-        return raised
+            model = next(each.model_name for each in execution.requests if not each.is_null)
+            text = f"model '{model}': {type(error).__name__}: {error}{where(error)}"
+            return InternalError(text, model_error=to_keep(error))
+        finally:
+            execution.exec_end_ns = time.monotonic_ns()
+        return None
 
     def _log(self, error: BaseException) -> None:
         """Tell where a model failed, once for each place: under traffic the same comes with every batch."""
@@ -140,6 +156,11 @@ class Instance:
         """On the loop."""
         execution, raised = self._executed.get()
         self._done(self, execution, raised)
+
+
+def instance_of_this_thread() -> Instance | None:
+    """The instance whose model runs on the current thread, if there is one."""
+    return getattr(_this_thread, "instance", None)
 
 
 def _settle(future: asyncio.Future[None], error: BaseException | None) -> None:

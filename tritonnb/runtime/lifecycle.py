@@ -40,7 +40,7 @@ class ModelLifecycle:
         self._loader = loader
         self._stream = stream
         self._retries = retries
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing: dict[asyncio.Task[None], Served] = {}
 
     async def create_versions(self, model: Model, source: ModelSource) -> None:
         """Create the versions of a model, then let them take over from those that serve.
@@ -95,6 +95,7 @@ class ModelLifecycle:
             f"load failed for model '{name}': {model.failure}\n",
             hint=next((error.hint for error in causes if error.hint), ""),
             problems=dict.fromkeys(problem for error in causes for problem in error.problems),
+            model_error=causes[-1].model_error,
         )
 
     def _swap(self, model: Model, source: ModelSource, made: dict[int, Served]) -> None:
@@ -122,6 +123,10 @@ class ModelLifecycle:
         """Wait until every version that was replaced or retired is gone."""
         await asyncio.gather(*self._closing)
 
+    def closing(self) -> list[Served]:
+        """The versions that were replaced or retired and are not gone yet."""
+        return list(self._closing.values())
+
     def _retire(self, name: str, version: int, entry: Version) -> None:
         served, entry.served, entry.state = entry.served, None, State.UNLOADING
         self._changed(name, version, State.UNLOADING)
@@ -136,8 +141,8 @@ class ModelLifecycle:
     def _close(self, served: Served | None) -> asyncio.Task[None]:
         assert served is not None
         task = asyncio.get_running_loop().create_task(_drain_and_close(served))
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+        self._closing[task] = served
+        task.add_done_callback(self._closing.pop)
         return task
 
     def _changed(self, name: str, version: int, state: State, reason: str = "") -> None:

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from tritonnb.backends.contract import Backend, BackendModel, InstanceSpec, ModelContext
 from tritonnb.backends.registry import BackendRegistry
 from tritonnb.core.errors import InternalError, NotFoundError, TritonError, message_of
+from tritonnb.core.failures import to_keep
 from tritonnb.model_config.diagnose import Explained
 from tritonnb.model_config.identity import ENSEMBLE, check_runtime
 from tritonnb.model_config.load import finish_config, with_instances
@@ -247,7 +248,7 @@ class _AsTritonError:
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, Exception) and not isinstance(error, TritonError):
-            raise InternalError(f"{type(error).__name__}: {error}") from error
+            raise InternalError(f"{type(error).__name__}: {error}", model_error=to_keep(error)) from None
 
 
 async def _reported(awaitable: Any) -> None:

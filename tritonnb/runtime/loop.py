@@ -23,6 +23,7 @@ except ImportError:  # no wheel for this platform, such as Windows
 T = TypeVar("T")
 
 STOPPED = "the server has been stopped"
+REPLACED = f"{STOPPED}: a later one replaced it (tnb.serve, or Server(replaces=...)), which is to be used instead"
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -36,9 +37,12 @@ class BackgroundLoop:
     Attributes
     ----------
     loop : asyncio.AbstractEventLoop
+    stopped_text : str
+        The text of the error that calls after `stop` raise.
     """
 
     def __init__(self, name: str = "tritonnb") -> None:
+        self.stopped_text = STOPPED
         self.loop = new_event_loop()
         self._ending = threading.Lock()
         self._ended = False
@@ -54,10 +58,20 @@ class BackgroundLoop:
         """Run a function on the loop and wait for what it returns or raises."""
         return self.run(_as_coroutine(function, args))
 
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+    def run(
+        self, coroutine: Coroutine[Any, Any, T], interval: float | None = None, report: Callable[[], None] | None = None
+    ) -> T:
         """Run a coroutine on the loop and wait for what it returns or raises.
 
         An interrupt while waiting (``KeyboardInterrupt``) cancels the coroutine; the loop goes on.
+
+        Parameters
+        ----------
+        coroutine : coroutine
+        interval : float, optional
+            Seconds between calls of ``report``.
+        report : callable, optional
+            Called on this thread while it waits.
 
         Raises
         ------
@@ -72,13 +86,15 @@ class BackgroundLoop:
         with self._ending:
             if self._ended:
                 coroutine.close()
-                raise UnavailableError(STOPPED)
+                raise UnavailableError(self.stopped_text)
             future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
         try:
+            while report is not None and not concurrent.futures.wait([future], interval).done:
+                report()
             return future.result()
         except concurrent.futures.CancelledError:
             if self._ended:
-                raise UnavailableError(STOPPED) from None
+                raise UnavailableError(self.stopped_text) from None
             raise
         except KeyboardInterrupt:
             future.cancel()

@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from tritonnb.core.errors import InternalError, TritonError, UnavailableError, UnsupportedError
 from tritonnb.core.messages import InferRequest, InferResponse
+from tritonnb.runtime.instance import Instance, instance_of_this_thread
 from tritonnb.runtime.served import Served
 from tritonnb.telemetry.custom_metrics import CustomMetrics
 from tritonnb.telemetry.tracing import Tracer
@@ -59,7 +60,6 @@ class ModelCalls:
         self.metrics = CustomMetrics()
         self._engine = engine
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._waits: dict[Any, list[Served]] = {}
 
     def start(self) -> None:
         """Called once, on the server's loop."""
@@ -67,12 +67,10 @@ class ModelCalls:
 
     # --- on the models' threads ---------------------------------------------------------------
 
-    def infer(
-        self, request: InferRequest, *, decoupled: bool, caller: object, cause: InferRequest | None = None
-    ) -> None:
+    def infer(self, request: InferRequest, *, decoupled: bool, cause: InferRequest | None = None) -> None:
         """Have a request run; errors, too, come through ``request.respond``, on the loop."""
         assert self._loop is not None
-        self._loop.call_soon_threadsafe(self._submit, request, decoupled, caller, cause)
+        self._loop.call_soon_threadsafe(self._submit, request, decoupled, instance_of_this_thread(), cause)
 
     def cancel(self, request: InferRequest) -> None:
         """Nobody waits for the request any more."""
@@ -108,11 +106,13 @@ class ModelCalls:
     async def _is_ready(self, name: str, version: int) -> bool:
         return self._engine.model_ready(name, version)
 
-    def _submit(self, request: InferRequest, decoupled: bool, caller: object, cause: InferRequest | None) -> None:
+    def _submit(
+        self, request: InferRequest, decoupled: bool, caller: Instance | None, cause: InferRequest | None
+    ) -> None:
         try:
             served = self._callee(request, decoupled)
             if caller is not None:
-                self._wait(request, served, caller)
+                self.wait(request, served, caller)
             if cause is None or cause.trace is None:
                 served.submit(request)
             else:
@@ -135,35 +135,41 @@ class ModelCalls:
             )
         return served
 
-    def _wait(self, request: InferRequest, served: Served, caller: object) -> None:
-        """From now on the caller waits for a model, unless that would be for ever."""
-        waits = self._waits.setdefault(caller, [])
-        waits.append(served)
+    def wait(self, request: InferRequest, served: Served, caller: Instance) -> None:
+        """Note that an instance waits for the answer of a model, until the final response is there.
+
+        Raises
+        ------
+        UnavailableError
+            If the answer would never come, since all instances of that model wait for the caller.
+        """
+        waits_for = caller.waits_for
+        waits_for.append(served)
         respond = request.respond
 
         def answered(request: InferRequest, response: InferResponse) -> None:
             if response.final:
-                waits.remove(served)
-                if not waits:
-                    self._waits.pop(caller, None)
+                waits_for.remove(served)
             respond(request, response)
 
         request.respond = answered
-        if self._is_hopeless(served, set()):
+        if _is_hopeless(served, set()):
             raise UnavailableError(
                 f"all instances of model '{served.name}' wait for one another: a model that calls itself, directly or "
                 "through others, needs more instances than calls that are under way"
             )
 
-    def _is_hopeless(self, served: Served, seen: set[Served]) -> bool:
-        """Whether every instance of a model waits for models of which the same is true."""
-        if served in seen:
-            return True
-        seen = {*seen, served}
-        needed = served.needed_models()
-        if needed:
-            return any(self._is_hopeless(each, seen) for each in needed)
-        return bool(served.instances) and all(
-            any(self._is_hopeless(awaited, seen) for awaited in self._waits.get(each.backend_instance, ()))
-            for each in served.instances
-        )
+
+def _is_hopeless(served: Served, seen: set[Served]) -> bool:
+    """Whether every instance of a model waits for models of which the same is true.
+
+    A circle may pass through several servers, each with a loop of its own, so the lists are copied first.
+    """
+    if served in seen:
+        return True
+    seen = {*seen, served}
+    needed = served.needed_models()
+    if needed:
+        return any(_is_hopeless(each, seen) for each in needed)
+    active = [each for each in served.instances if not each.spec.passive]
+    return bool(active) and all(any(_is_hopeless(awaited, seen) for awaited in list(each.waits_for)) for each in active)

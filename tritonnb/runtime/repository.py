@@ -29,6 +29,7 @@ from tritonnb.runtime.loading import ModelLoader, ModelSource
 from tritonnb.runtime.model_directories import ModelDirectories
 from tritonnb.runtime.model_table import Model, ModelTable
 from tritonnb.runtime.options import EngineOptions
+from tritonnb.runtime.served import Served
 from tritonnb.runtime.served_ensemble import ServedEnsemble
 
 logger = logging.getLogger(__name__)
@@ -293,6 +294,10 @@ class ModelRepository:
                     self._lifecycle.retire_all(name, model)
             await self._lifecycle.closed()
         self.loader.close()
+
+    def unfinished(self) -> list[Served]:
+        """The versions for whose answers or end `close` waits."""
+        return [*(each for each in self.table.served() if each.in_flight), *self._lifecycle.closing()]
 
     # --- ensembles follow their parts ---------------------------------------------------------
 

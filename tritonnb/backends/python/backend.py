@@ -32,7 +32,8 @@ from tritonnb.backends.python.one_response import OneResponseSender
 from tritonnb.backends.python.request import TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
 from tritonnb.backends.python.response import InferenceResponse, to_core
 from tritonnb.backends.python.tensor import to_core_tensor
-from tritonnb.core.errors import InternalError, InvalidArgumentError, UnsupportedError, without_frames
+from tritonnb.core.errors import InternalError, InvalidArgumentError, UnsupportedError
+from tritonnb.core.failures import to_keep
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.core.ownership import copy_of, read_only
 from tritonnb.model_config.diff import replaced
@@ -114,7 +115,7 @@ class PythonInstance(BackendModelInstance):
         self._context = context
         self._spec = spec
         self._path = path
-        self._host = Host(context.version_directory, context.server, self, spec.name)
+        self._host = Host(context.version_directory, context.server, spec.name)
         model = ModelSpec.from_config(context.config)
         self._outputs = tuple(model.outputs)
         self._reshaped = {name: each for name, each in model.outputs.items() if each.reshape is not None}
@@ -138,7 +139,7 @@ class PythonInstance(BackendModelInstance):
             raise
         except BaseException as error:
             modules.forget_model(self._module)
-            raise InternalError(modules.describe(error)) from error
+            raise InternalError(modules.describe(error), model_error=to_keep(error)) from None
         self._model = model
         self._host.executing = True
 
@@ -162,7 +163,9 @@ class PythonInstance(BackendModelInstance):
                 responses = self._run(responses, execution)
         except BaseException as error:
             self._close_senders(execution, senders)
-            raise self._failed(self._describe(error)) from without_frames(error)
+            failure = self._failed(self._describe(error))
+            failure.model_error = to_keep(error)
+            raise failure from None
         execution.compute_ended()
         for index, request in enumerate(requests):
             if request.release_flags == TRITONSERVER_REQUEST_RELEASE_RESCHEDULE:

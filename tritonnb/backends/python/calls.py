@@ -72,8 +72,7 @@ class Call:
             return
         assert host.server is not None
         self._server = host.server
-        caller = host.instance if host.has_this_thread else None
-        self._server.infer(self._request, decoupled=decoupled, caller=caller, cause=cause)
+        self._server.infer(self._request, decoupled=decoupled, cause=cause)
 
     def wait(self, index: int) -> InferenceResponse:
         """Response number ``index``, when it is there.

@@ -29,8 +29,6 @@ class Host:
         The model's version directory.
     server : ServerCalls or None
         None while only the configuration is being completed.
-    instance : object or None
-        The backend's instance: what waits when the model calls another one.
     name : str
         The instance's.
     executing : bool
@@ -41,7 +39,6 @@ class Host:
 
     directory: Path
     server: ServerCalls | None = None
-    instance: object = None
     name: str = ""
     executing: bool = False
     process: int = field(default_factory=os.getpid)
@@ -59,11 +56,6 @@ class Host:
             yield
         finally:
             _current.host = before
-
-    @property
-    def has_this_thread(self) -> bool:
-        """Whether it is the instance's own thread that asks."""
-        return current_host() is self
 
     @property
     def is_in_another_process(self) -> bool:

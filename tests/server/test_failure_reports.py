@@ -1,0 +1,190 @@
+"""How failures look to who uses the server in process: short tracebacks, their cause, one report for each."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import subprocess
+import sys
+import traceback
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tritonnb as tnb
+from tests.server.conftest import python_model
+from tritonnb.server import Server
+
+Write = Callable[..., Path]
+
+FAILS_TO_LOAD = """
+class TritonPythonModel:
+    def initialize(self, args):
+        raise ValueError("weights missing")
+"""
+
+FAILS_TO_RUN = """
+class TritonPythonModel:
+    def execute(self, requests):
+        raise ValueError("no such word")
+"""
+
+
+@pytest.fixture
+def server(write_model: Write) -> Iterator[Server]:
+    write_model("fails_to_load", FAILS_TO_LOAD)
+    write_model("fails_to_run", FAILS_TO_RUN)
+    with Server(write_model("good", python_model("x")), port=0) as server:
+        yield server
+
+
+def fails(x: tnb.FP32[1]) -> tnb.FP32[1]:
+    raise ValueError("no such thing")
+
+
+def raised(mistake: Callable[[], Any]) -> tnb.TritonError:
+    with pytest.raises(tnb.TritonError) as caught:
+        mistake()
+    return caught.value
+
+
+def apply_unknown_backend(server: Server) -> None:
+    config = server["good"].config
+    config.backend = "pyton"
+    config.apply()
+
+
+MISTAKES: dict[str, Callable[[Server], Any]] = {
+    "a function that raises": lambda server: server["fails"](x=[1.0]),
+    "a model.py that raises": lambda server: server["fails_to_run"](X=[[1.0]]),
+    "in an event loop": lambda server: asyncio.run(server["fails"].infer_async(x=[1.0])),
+    "an input of the wrong shape": lambda server: server["good"](X=[[1.0, 2.0]]),
+    "an unknown input": lambda server: server["good"].infer_all(Z=[[1.0]]),
+    "an unknown model": lambda server: server["godo"],
+    "a load that fails": lambda server: server.load("fails_to_load"),
+    "a configuration that is refused": apply_unknown_backend,
+    "a port that is taken": lambda server: Server(port=server.port),
+    "a port that is taken, by serve": lambda server: tnb.serve(port=server.port),
+    "a function that is none": lambda server: server.model("fails"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
+def test_a_traceback_has_no_frame_of_ours(server: Server, mistake: Callable[[Server], Any]):
+    server.model(fails)
+    error = raised(lambda: mistake(server))
+    files = [each.filename for each in traceback.extract_tb(error.__traceback__)]
+    assert [each for each in files if str(Path(tnb.__file__).parent) in each] == []
+    assert __file__ in files
+
+
+@pytest.mark.parametrize(
+    ("mistake", "text", "line"),
+    [
+        (MISTAKES["a function that raises"], "no such thing", 'raise ValueError("no such thing")'),
+        (MISTAKES["a model.py that raises"], "no such word", 'raise ValueError("no such word")'),
+        (MISTAKES["a load that fails"], "weights missing", 'raise ValueError("weights missing")'),
+    ],
+)
+def test_the_cause_is_what_the_model_raised_where_it_did(
+    server: Server, mistake: Callable[[Server], Any], text: str, line: str
+):
+    server.model(fails)
+    cause = raised(lambda: mistake(server)).__cause__
+    assert repr(cause) == f"ValueError('{text}')"
+    (place,) = cause.__notes__
+    assert place.splitlines()[-1].strip() == line
+
+
+def test_a_function_that_fails_is_named_with_the_line(server: Server):
+    server.model(fails)
+    line = fails.__code__.co_firstlineno + 1
+    text = str(raised(lambda: server["fails"](x=[1.0])))
+    assert text == f"model 'fails': ValueError: no such thing (line {line} of {__file__}, in fails)"
+
+
+def test_what_a_function_that_failed_worked_on_is_free_without_the_garbage_collector(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(logging.getLogger("tritonnb.runtime.instance"), "disabled", True)  # pytest keeps records
+    arrays: list[weakref.ref[Any]] = []
+
+    @server.model
+    def fails(x: tnb.FP32[1]) -> tnb.FP32[1]:
+        work = np.ones(3)
+        arrays.append(weakref.ref(work))
+        raise ValueError(str(work.sum()))
+
+    gc.disable()
+    try:
+        error = raised(lambda: server["fails"](x=[1.0]))
+        assert error.__cause__ is not None
+        assert arrays[0]() is None
+    finally:
+        gc.enable()
+
+
+def test_each_request_of_a_batch_gets_an_error_of_its_own(server: Server):
+    server.model(fails, name="batched", max_batch_size=2, dynamic_batching={"max_queue_delay_microseconds": 10**7})
+
+    async def ask() -> list[Any]:
+        both = [server["batched"].infer_async(x=[[1.0]]) for _ in range(2)]
+        return await asyncio.gather(*both, return_exceptions=True)
+
+    first, second = asyncio.run(ask())
+    assert str(first) == str(second)
+    assert first is not second
+
+
+REPORTS = """
+import sys
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance(colors="NoColor")
+shell.run_cell(f"import tritonnb as tnb; server = tnb.serve({sys.argv[1]!r}, port=0)")
+for cell in sys.argv[2:]:
+    shell.run_cell(cell)
+shell.run_cell("server.stop()")
+"""
+
+
+def reports(repository: Path, *cells: str) -> str:
+    """What cells write, to stdout and stderr, after one that serves a repository."""
+    run = subprocess.run(
+        [sys.executable, "-c", REPORTS, str(repository), *cells],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return run.stdout
+
+
+def test_a_model_that_fails_to_load_is_reported_once(write_model: Write):
+    repository = write_model("fails_to_load", FAILS_TO_LOAD)
+    text = reports(repository)
+    assert text.count("weights missing") == 1
+    assert text.startswith("model 'fails_to_load' is not served: load failed for model 'fails_to_load'")
+    again = reports(repository, "server.load('fails_to_load')").removeprefix(text)
+    assert again.count("load failed for model") == 1
+    assert again.count("Traceback (most recent call last)") == 2  # IPython writes it above the cause, too
+
+
+@pytest.mark.parametrize(
+    ("cell", "most"),
+    [
+        ("server['good'](X=[[1.0, 2.0]])", 8),
+        ("tnb.serve(port=server.port)", 8),
+        ("c = server['good'].config\nc.backend = 'pyton'\nc.apply()", 12),
+        ('%load_ext tritonnb\n%%config good\nbackend: "pyton"', 4),
+    ],
+)
+def test_an_error_takes_few_lines_of_a_notebook(write_model: Write, cell: str, most: int):
+    cells = cell.split("\n", 1) if cell.startswith("%load_ext") else [cell]
+    lines = reports(write_model("good", python_model("x")), *cells).splitlines()
+    assert 0 < len(lines) <= most, "\n".join(lines)

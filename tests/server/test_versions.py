@@ -1,0 +1,53 @@
+"""``server["name", 1]``: one version of a model, in process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tritonnb as tnb
+from tests.server.conftest import python_model
+from tritonnb.server import Server
+
+
+@pytest.fixture
+def server(write_model: Callable[..., Path]) -> Iterator[Server]:
+    for version in (1, 3):
+        repository = write_model("m", python_model(f"x + {version}"), "version_policy { all { } }", version)
+    with Server(repository, port=0) as server:
+        yield server
+
+
+@pytest.mark.parametrize(("key", "added"), [("m", 3), (("m", 1), 1), (("m", 3), 3)])
+def test_a_handle_of_a_version_asks_that_version(server: Server, key: Any, added: int):
+    model = server[key]
+    assert model(X=[[1.0]])["Y"].tolist() == [[1.0 + added]]
+    assert model.infer_all(X=[[1.0]])[0]["Y"].tolist() == [[1.0 + added]]
+    assert asyncio.run(model.infer_async(X=[[1.0]]))["Y"].tolist() == [[1.0 + added]]
+    assert model.ready
+    assert model.stats()["version"] == str(added)
+    assert model.stats()["inference_count"] == 3
+    assert model.served.version == added
+    assert model.metadata()["versions"] == (["1", "3"] if key == "m" else [str(added)])
+    assert repr(model).startswith(f"model 'm' (version {'1, 3' if key == 'm' else added}, READY)")
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        (("m", 2), "Request for unknown model: 'm' version 2 is not found; ready: 1, 3"),
+        (("n", 1), "Request for unknown model: 'n' is not found"),
+        (("m", 0), "model 'm': a version must be a whole number from 1 on, got 0"),
+        (("m", -1), "model 'm': a version must be a whole number from 1 on, got -1"),
+        (("m", "1"), "model 'm': a version must be a whole number from 1 on, got '1'"),
+        (("m", True), "model 'm': a version must be a whole number from 1 on, got True"),
+    ],
+)
+def test_a_version_that_there_is_not(server: Server, key: Any, words: str):
+    with pytest.raises(tnb.TritonError) as caught:
+        server[key]
+    assert str(caught.value).startswith(words)

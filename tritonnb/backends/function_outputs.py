@@ -1,0 +1,69 @@
+"""What a function model returns, checked against the outputs that it declares: nothing is cut off or left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy.typing as npt
+
+from tritonnb.core.conversion import convert
+from tritonnb.core.errors import InternalError
+from tritonnb.model_config.schema import ModelSpec, TensorSpec
+
+
+def read_outputs(spec: ModelSpec, returned: Any, rows: int) -> dict[str, npt.NDArray[Any]]:
+    """The outputs of a batch as arrays of their datatypes.
+
+    Parameters
+    ----------
+    spec : ModelSpec
+    returned : mapping of str to array_like, or array_like
+        What the function returned; for a single output the value alone will do.
+    rows : int
+        Rows of the batch; of no meaning where the model does not batch.
+
+    Returns
+    -------
+    dict of str to numpy.ndarray
+        In the order of the configuration.
+
+    Raises
+    ------
+    InternalError
+        If an output is missing, is not declared, or has values, dims or a number of rows other than declared.
+    """
+    if not isinstance(returned, Mapping):
+        if len(spec.outputs) > 1:
+            raise InternalError(
+                f"model '{spec.name}' must return a dict of its outputs {_names(spec.outputs)}, got "
+                f"{type(returned).__name__}"
+            )
+        returned = dict.fromkeys(spec.outputs, returned)
+    if returned.keys() != spec.outputs.keys():
+        raise InternalError(
+            f"model '{spec.name}' must return the outputs {_names(spec.outputs)}, got {_names(returned) or 'none'}"
+        )
+    return {name: _read_output(spec, output, returned[name], rows) for name, output in spec.outputs.items()}
+
+
+def _names(outputs: Mapping[Any, Any]) -> str:
+    return ", ".join(map(repr, outputs))
+
+
+def _read_output(spec: ModelSpec, output: TensorSpec, value: Any, rows: int) -> npt.NDArray[Any]:
+    where = f"model '{spec.name}': output '{output.name}'"
+    if value is None:
+        raise InternalError(f"{where} expected {output.datatype.name} values, got None: does the function return them?")
+    try:
+        array = convert(value, output.datatype)
+    except Exception as error:  # arrays of other libraries raise what they like
+        raise InternalError(f"{where} {error}") from None
+    batch = (rows,) if spec.max_batch_size > 0 else ()
+    expected = (*batch, *(output.dims if output.reshape is None else output.reshape))
+    if len(array.shape) != len(expected) or any(
+        wanted not in (-1, size) for size, wanted in zip(array.shape, expected, strict=True)
+    ):
+        remedy = f", one row for each of the {rows} in the batch" if batch and array.shape[:1] != batch else ""
+        raise InternalError(f"{where} expected shape {list(expected)}{remedy}, got {list(array.shape)}")
+    return array
