@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.backends.annotations import TensorType
 from tritonnb.backends.batching import gather, scatter
@@ -25,6 +24,7 @@ from tritonnb.backends.contract import (
 )
 from tritonnb.core.datatypes import BYTES, as_bytes_array
 from tritonnb.core.errors import InternalError, InvalidArgumentError
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.json_config import set_fields
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
 
