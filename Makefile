@@ -7,10 +7,11 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 MODELS := $(VENV)/.models
 COMPILED := build/.compiled
+SITE := build/site
 # Containers often know no other user; Jupyter wants to be told that this is meant.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: lab demo test chromium check bench wheel models clean
+.PHONY: lab demo test test-fast chromium check docs bench wheel models clean
 
 lab: $(MODELS) $(COMPILED)
 	$(BIN)/jupyter lab $(AS_ROOT) notebooks/01_quickstart.ipynb
@@ -21,6 +22,10 @@ demo: $(MODELS) $(COMPILED)
 test: $(MODELS) $(COMPILED)
 	$(BIN)/python -m pytest
 
+# For the edit loop: without the tests that start a browser, a kernel or a build, and without those that take seconds.
+test-fast: $(MODELS) $(COMPILED)
+	$(BIN)/python -m pytest -m "not browser and not kernel and not wheel and not slow"
+
 # For the browser tests, which skip and say so where it is missing.
 chromium:
 	command -v chromium || (apt-get update --quiet && apt-get install --yes --quiet --no-install-recommends chromium)
@@ -29,6 +34,12 @@ check: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# A warning is an error. The notebooks are executed once for each version of them, or by the notebook tests.
+docs: $(MODELS)
+	rm -rf docs/generated/api
+	$(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going --quiet --doctree-dir build/doctrees docs $(SITE)
+	$(BIN)/python -m docs.sitegen.links $(SITE)
 
 bench: $(MODELS) $(COMPILED)
 	$(BIN)/python -m benchmarks
@@ -62,7 +73,7 @@ $(COMPILED): $(INSTALLED) hatch_build.py $(shell sed -n 's/^    "\(tritonnb.*\.p
 	mv $@.begun $@
 
 clean:
-	rm -rf $(VENV) build dist docs/figures .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist docs/figures docs/generated .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	rm -f *.so
 	find tritonnb -name '*.so' -delete
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,8 +1,25 @@
-"""What holds for all tests: no example of hypothesis fails because the machine was slow."""
+"""What holds for all tests: no hypothesis example fails because the machine is slow, and slow tests are marked."""
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("tritonnb", deadline=None)
 settings.load_profile("tritonnb")
+
+#: A test that uses the fixture has the marker.
+MARKER_OF_FIXTURE = {"browser": "browser", "lab": "browser", "kernel": "kernel", "wheel": "wheel"}
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark tests by their fixtures; hypothesis state machines, and tests with a longer time limit, are slow."""
+    limit = float(config.getini("timeout"))
+    for item in items:
+        fixtures = getattr(item, "fixturenames", ())
+        for marker in sorted({MARKER_OF_FIXTURE[name] for name in fixtures if name in MARKER_OF_FIXTURE}):
+            item.add_marker(marker)
+        timeout = item.get_closest_marker("timeout")
+        is_state_machine = item.name == "runTest"
+        if is_state_machine or (timeout is not None and timeout.args[0] > limit):
+            item.add_marker("slow")

@@ -46,7 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _CUT_OFF
 
 
-def _run(arguments: Sequence[str] | None) -> int:
+def make_parser() -> FlagParser:
+    """Make the parser of the command line: the documentation lists its flags."""
     parser = FlagParser(prog="tritonnb", description="An NVIDIA-Triton-compatible inference server.")
     parser.add_argument("--version", action="version", version=VERSION)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -63,7 +64,11 @@ def _run(arguments: Sequence[str] | None) -> int:
     trace.add_argument("files", nargs="+", type=Path, help="of this server or of a real Triton")
     trace.add_argument("-o", "--output", type=Path, default="trace.perfetto.json", help="%(default)s")
     commands.add_parser("doctor", help="say what this environment has")
-    options = parser.parse_args(arguments)
+    return parser
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    options = make_parser().parse_args(arguments)
     if options.command == "serve":
         return _serve(options)
     try:

@@ -6,9 +6,9 @@ import difflib
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf import text_format
-from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.core.failures import with_short_traceback
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.similar import did_you_mean
 from tritonnb.model_config.diagnose import Explained
 from tritonnb.model_config.json_config import set_fields

@@ -10,12 +10,15 @@ import importlib.metadata
 import importlib.util
 import warnings
 
+#: The packages that can nest event loops, the preferred one first.
+_PACKAGES = ("nest_asyncio2", "nest_asyncio")
+
 
 def allow_nested() -> str:
     """Let ``asyncio.run`` and ``run_until_complete`` work while a loop is running.
 
-    The maintained ``nest_asyncio2`` is taken where it is installed. ``nest_asyncio``, which is
-    archived, loses the cells queued behind a nested call on ipykernel 7 and later.
+    Uses the maintained ``nest_asyncio2`` if it is installed, ``nest_asyncio`` otherwise. ``nest_asyncio`` is archived
+    and loses the cells queued behind a nested call on ipykernel 7 and later.
 
     Returns
     -------
@@ -25,14 +28,20 @@ def allow_nested() -> str:
     Raises
     ------
     ImportError
-        If neither is installed.
+        If neither is installed; both come with ``pip install "tritonnb[nested]"``.
     """
-    if importlib.util.find_spec("nest_asyncio2") is not None:
-        name = "nest_asyncio2"
-    else:
-        name = "nest_asyncio"
-        if _ipykernel_major() >= 7:
-            warnings.warn("nest_asyncio loses queued cells on ipykernel 7: pip install nest-asyncio2", stacklevel=2)
+    installed = [name for name in _PACKAGES if importlib.util.find_spec(name) is not None]
+    if not installed:
+        raise ImportError(
+            f"allow_nested: expected {_PACKAGES[0]} or {_PACKAGES[1]} to be installed, got neither: "
+            'pip install "tritonnb[nested]"'
+        )
+    name = installed[0]
+    if name == "nest_asyncio" and _ipykernel_major() >= 7:
+        warnings.warn(
+            'nest_asyncio loses queued cells on ipykernel 7: pip install "tritonnb[nested]" brings nest-asyncio2',
+            stacklevel=2,
+        )
     importlib.import_module(name).apply()
     return name
 

@@ -106,6 +106,7 @@ def test_very_deep_documents_are_refused_and_deep_ones_are_not():
         parse(b"[" * 100_000 + b"]" * 100_000)
 
 
+@pytest.mark.slow
 @given(VALUES, st.booleans(), st.sampled_from([None, 1]))
 @settings(max_examples=200)
 def test_both_readers_read_every_document_alike(value: object, ascii_only: bool, indent: int | None):
@@ -113,6 +114,7 @@ def test_both_readers_read_every_document_alike(value: object, ascii_only: bool,
     assert parse(text.encode()) == _Reader(text).document() == json.loads(text)
 
 
+@pytest.mark.slow
 @given(VALUES, st.data())
 @settings(max_examples=200)
 def test_a_document_that_is_cut_off_is_refused_within_it(value: object, data: st.DataObject):

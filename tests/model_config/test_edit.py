@@ -103,6 +103,7 @@ def without(parsed: ParsedConfig, text: str, fields: set[str]) -> list[str]:
     return [raw[each.start : each.end].decode() for each in parsed.written.statements if each.name not in fields]
 
 
+@pytest.mark.slow
 @given(commented(), st.lists(st.tuples(FORM_EDITS, st.integers(1, 999)), min_size=1, max_size=3))
 def test_a_form_edit_changes_its_field_and_keeps_comments_and_order(text, edits):
     for edit, number in edits:
@@ -118,6 +119,7 @@ def test_a_form_edit_changes_its_field_and_keeps_comments_and_order(text, edits)
         text = edited
 
 
+@pytest.mark.slow
 @given(commented(), messages())
 def test_any_text_can_be_made_to_say_any_configuration(text, config):
     edited = edit_text(text, config)
@@ -125,6 +127,7 @@ def test_any_text_can_be_made_to_say_any_configuration(text, config):
     assert comments(edited) == comments(text)
 
 
+@pytest.mark.slow
 @given(commented())
 def test_what_says_the_right_thing_is_left_alone(text):
     assert edit_text(text, parse_text(text).config) == text

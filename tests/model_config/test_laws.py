@@ -20,6 +20,8 @@ from tritonnb.model_config.normalize import normalize, without_defaults
 from tritonnb.model_config.normalized import config_to_json
 from tritonnb.model_config.parse import ConfigSyntaxError, parse_text
 
+pytestmark = pytest.mark.slow
+
 INTEGERS = {
     FieldDescriptor.CPPTYPE_INT32: st.integers(-(2**31), 2**31 - 1),
     FieldDescriptor.CPPTYPE_UINT32: st.integers(0, 2**32 - 1),

@@ -202,6 +202,7 @@ def test_stopped_it_keeps_what_was_tried_and_the_model_is_as_it_was(server: Serv
     assert server["held"].config.text == before
 
 
+@pytest.mark.slow
 def test_an_interrupt_stops_it_and_keeps_what_was_tried(server: Server, monkeypatch: pytest.MonkeyPatch):
     arrivals = {"rate": 100, "service": tnb.fixed(10), "requests": 20_000}
     sweep = tnb.sweep(server["held"], count=[1, 2, 3, 4], **arrivals)

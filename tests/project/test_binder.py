@@ -23,7 +23,10 @@ PINS = {
 
 
 def asked_for() -> list[str]:
-    return [*PROJECT["dependencies"], *(each for name in ("examples", "test", "dev") for each in EXTRAS[name])]
+    return [
+        *PROJECT["dependencies"],
+        *(each for name in ("nested", "examples", "test", "dev", "docs") for each in EXTRAS[name]),
+    ]
 
 
 @pytest.mark.parametrize("text", asked_for())

@@ -18,6 +18,8 @@ from tritonnb.model_zoo import accumulator, dense, magika, materialize
 from tritonnb.model_zoo.digits import held_out
 from tritonnb.server import Server
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = Path(__file__).parents[2] / "model_repository"
 
 

@@ -18,9 +18,12 @@ from tritonnb.server import Server
 EXAMPLES = Path(__file__).parents[2] / "model_repository"
 LINES = ["The quick brown fox", "jumps over 13 lazy dogs"]
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("rapidocr_onnxruntime") is None, reason="the networks are not installed"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        importlib.util.find_spec("rapidocr_onnxruntime") is None, reason="the networks are not installed"
+    ),
+]
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,8 @@ from tritonnb.model_zoo import materialize, silero_vad
 from tritonnb.model_zoo.sources import package_directory
 from tritonnb.server import Server
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = Path(__file__).parents[2] / "model_repository"
 #: Eight spoken words and one noise, from Debian's package alsa-utils.
 RECORDINGS = sorted(Path("/usr/share/sounds/alsa").glob("*.wav"))

@@ -24,6 +24,8 @@ from tritonnb.core.messages import InferResponse, Tensor
 from tritonnb.runtime.loading import ModelSource
 from tritonnb.runtime.served_model import ServedModel
 
+pytestmark = pytest.mark.slow
+
 
 class Generation(Backend):
     """Answers every row with its number; loading fails if it is negative."""

@@ -37,6 +37,8 @@ from tritonnb.scheduling.virtual_time import VirtualTime
 from tritonnb.simulation.arrivals import Arrival
 from tritonnb.simulation.run import SimulatedRequest
 
+pytestmark = pytest.mark.slow
+
 CORRID = "control_input { name: 'ID' control { kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_UINT64 } }"
 CONFIGS = {
     "default": "instance_group { count: 2 }",

@@ -27,6 +27,8 @@ from tritonnb.flag_help import HELP
 from tritonnb.flags import FlagParser, add_flags, server_options, warnings
 from tritonnb.server import Server
 
+pytestmark = pytest.mark.slow
+
 #: Executes only once somebody opens the pipe *gate* in the repository to write.
 HELD = """
 import os

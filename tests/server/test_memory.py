@@ -25,6 +25,8 @@ from tritonnb.core.errors import TritonError
 from tritonnb.core.messages import InferRequest
 from tritonnb.server import Server
 
+pytestmark = pytest.mark.slow
+
 ASKS = """
 import triton_python_backend_utils as pb_utils
 

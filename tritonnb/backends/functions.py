@@ -12,8 +12,6 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tritonclient.grpc import model_config_pb2 as pb
-
 from tritonnb.backends.annotations import TensorType
 from tritonnb.backends.batching import gather, scatter
 from tritonnb.backends.contract import (
@@ -28,6 +26,7 @@ from tritonnb.backends.function_outputs import read_outputs
 from tritonnb.backends.python.coroutines import Coroutines
 from tritonnb.core.datatypes import BF16, bf16_to_float32
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.json_config import set_fields
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
 

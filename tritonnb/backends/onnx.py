@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy.typing as npt
 import onnxruntime as ort
-from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.backends.batching import as_text, gather, publish_states, scatter
 from tritonnb.backends.contract import (
@@ -34,6 +33,7 @@ from tritonnb.backends.ragged import BatchTensors
 from tritonnb.core.datatypes import BY_NUMBER, BYTES, DataType, as_bytes_array
 from tritonnb.core.errors import InternalError, InvalidArgumentError, NotFoundError, TritonError, UnsupportedError
 from tritonnb.core.messages import shape_text
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
 
 DEFAULT_MAX_BATCH_SIZE = 4

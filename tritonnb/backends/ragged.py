@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.backends.batching import input_of
 from tritonnb.backends.contract import Execution
 from tritonnb.core.datatypes import BY_NUMBER
+from tritonnb.core.protobuf import model_config_pb2 as pb
 
 Shapes = Sequence[tuple[int, ...]]
 Kind = pb.BatchInput.Kind

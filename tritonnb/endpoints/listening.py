@@ -6,17 +6,19 @@ import asyncio
 import errno
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
 from tritonnb.endpoints.endpoint import Endpoint
-from tritonnb.endpoints.grpc.endpoint import GrpcEndpoint
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.http.endpoint import HttpEndpoint, HttpOptions
 from tritonnb.endpoints.metrics.endpoint import MetricsEndpoint
 from tritonnb.endpoints.metrics.families import MetricsOptions
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.options import require_options
+
+if TYPE_CHECKING:
+    from tritonnb.endpoints.grpc.endpoint import GrpcEndpoint
 
 #: Triton's HTTP port, and how many ports after it are tried when it is taken.
 DEFAULT_PORT = 8000
@@ -128,6 +130,9 @@ class Endpoints:
                 lambda port: HttpEndpoint(engine, host=host, port=port, options=options.http),
             )
         if options.grpc_port is not None:
+            # Imported here: grpcio costs `import tritonnb` a tenth of a second, and most servers have no gRPC port.
+            from tritonnb.endpoints.grpc.endpoint import GrpcEndpoint
+
             grpc_host = options.grpc_host or host
             self.grpc = await self._listen(
                 "GRPC",

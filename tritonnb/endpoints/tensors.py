@@ -8,11 +8,11 @@ from functools import cached_property
 from typing import Protocol
 
 import numpy as np
-from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.core.datatypes import BYTES, DataType, encode_bytes
 from tritonnb.core.errors import InternalError, InvalidArgumentError
 from tritonnb.core.messages import Tensor, UndecodedTensor, shape_text
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.endpoints.classification import classify
 from tritonnb.model_config.identity import ENSEMBLE
 from tritonnb.model_config.schema import ModelSpec

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from google.protobuf.message import Message
-from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.similar import did_you_mean
 from tritonnb.model_config.json_config import set_fields
 from tritonnb.model_config.normalize import without_defaults

@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tritonclient.grpc import model_config_pb2 as pb
-
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import shape_text
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.identity import ENSEMBLE
 
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from google.protobuf.descriptor import Descriptor
-from tritonclient.grpc import model_config_pb2 as pb
+
+from tritonnb.core.protobuf import model_config_pb2 as pb
 
 
 def fields_of(message: str) -> list[str]:

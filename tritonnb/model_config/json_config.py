@@ -17,10 +17,10 @@ from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
-from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.problems import Problem
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.similar import hint_of_similar
 from tritonnb.model_config.expected import expected_value, hint_for, shown_value
 from tritonnb.model_config.fields import is_map

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tritonclient.grpc import model_config_pb2 as pb
-
 from tritonnb.core.errors import InternalError, InvalidArgumentError, Status, TritonError
 from tritonnb.core.problems import Problem
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.diagnose import Explained, read_text
 from tritonnb.model_config.identity import fill_in_identity
 from tritonnb.model_config.json_config import parse_json

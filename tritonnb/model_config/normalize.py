@@ -6,9 +6,8 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tritonclient.grpc import model_config_pb2 as pb
-
 from tritonnb.core.errors import InternalError, InvalidArgumentError
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.identity import ENSEMBLE
 
 Kind = pb.ModelInstanceGroup.Kind

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from google.protobuf.descriptor import FieldDescriptor
-from tritonclient.grpc import model_config_pb2 as pb
 
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.fields import is_map
 from tritonnb.model_config.tokens import ConfigSyntaxError, Kind, Token, Tokenizer, string_value
 

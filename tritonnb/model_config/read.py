@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 
 from google.protobuf import json_format, text_format
 from google.protobuf.message import Message
-from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.diagnose import Explained, read_text
 from tritonnb.model_config.json_config import set_fields
 from tritonnb.model_config.json_text import JsonObject, JsonSyntaxError, read_json

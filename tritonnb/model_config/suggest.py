@@ -8,9 +8,9 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from google.protobuf.descriptor import EnumDescriptor
-from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.core.problems import Fix
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.similar import similar_name
 from tritonnb.model_config.edit import edit_text
 from tritonnb.model_config.expected import similar_constant

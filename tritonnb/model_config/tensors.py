@@ -8,9 +8,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tritonclient.grpc import model_config_pb2 as pb
-
 from tritonnb.core.errors import InternalError, InvalidArgumentError
+from tritonnb.core.protobuf import model_config_pb2 as pb
 
 _TENSORRT = "tensorrt_plan"
 _IMAGE_FORMATS = (pb.ModelInput.FORMAT_NHWC, pb.ModelInput.FORMAT_NCHW)

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any
 import anywidget
 import ipywidgets as widgets
 import traitlets
-from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.events import BatchSent, Packed, RequestArrived, pack, unpack
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.notebook.feed import MOST_BATCHES, MOST_PENDING, Feed, Json
 from tritonnb.notebook.last_state import LIVE, KeepsLastState
 from tritonnb.notebook.told import MODEL, TICKS

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import anywidget
 import traitlets
-from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.core.errors import TritonError, UnavailableError
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.edit import edit_text
 from tritonnb.model_config.parse import ConfigSyntaxError, parse_text
 from tritonnb.model_config.write import write_text

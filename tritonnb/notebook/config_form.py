@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tritonclient.grpc import model_config_pb2 as pb
+from tritonnb.core.protobuf import model_config_pb2 as pb
 
 Entry = dict[str, Any]
 

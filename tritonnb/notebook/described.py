@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tritonclient.grpc import model_config_pb2 as pb
-
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.recording.sequences import slot_count
 from tritonnb.scheduling.from_config import sequence_batcher_settings
 

@@ -15,8 +15,6 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any
 
-from tritonclient.grpc import model_config_pb2 as pb
-
 from tritonnb.core.events import (
     BatchExecuted,
     BatchSent,
@@ -29,6 +27,7 @@ from tritonnb.core.events import (
     members_of,
     unpack,
 )
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.notebook.described import describe_config
 from tritonnb.notebook.queue_depth import QueueDepth
 from tritonnb.notebook.told import (

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
-from tritonclient.grpc import model_config_pb2 as pb
+
+from tritonnb.core.protobuf import model_config_pb2 as pb
 
 #: By message (without its package) and field.
 HELP = {

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from tritonclient.grpc import model_config_pb2 as pb
-
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
-from tritonnb.profile.over_grpc import OverGrpc
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.profile.over_http import OverHttp
 from tritonnb.profile.remote import RemoteModel
 from tritonnb.profile.targets import InProcess, Target
@@ -64,7 +62,11 @@ def open_target(model: ModelHandle | RemoteModel, over: str | None) -> Target:
         if over in (None, "process"):
             return InProcess(model)
         model = remote_model(model, over)
-    return OverGrpc(model) if model.protocol == "grpc" else OverHttp(model)
+    if model.protocol != "grpc":
+        return OverHttp(model)
+    from tritonnb.profile.over_grpc import OverGrpc  # imports grpcio
+
+    return OverGrpc(model)
 
 
 def remote_model(model: ModelHandle, over: str | None) -> RemoteModel:

@@ -10,15 +10,17 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
-import grpc
 from google.protobuf import json_format
-from tritonclient.grpc import model_config_pb2 as pb
-from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
+from tritonnb.core.protobuf import model_config_pb2 as pb
+
+# grpcio is imported where it is used: `import tritonnb` does without it.
+if TYPE_CHECKING:
+    import grpc
 
 #: What a URL may look like; without a scheme it is HTTP unless something else is asked for.
 _URL = re.compile(
@@ -119,6 +121,8 @@ class RemoteModel:
             If no server answers.
         """
         if self.protocol == "grpc":
+            from tritonclient.grpc import service_pb2
+
             with self._stub() as stub:
                 request = service_pb2.ModelConfigRequest(name=self.name, version=self._version())
                 return stub.ModelConfig(request, timeout=_TIMEOUT_S).config
@@ -127,6 +131,8 @@ class RemoteModel:
     def stats(self) -> dict[str, Any]:
         """The entry of the model in the statistics extension; errors as `config`."""
         if self.protocol == "grpc":
+            from tritonclient.grpc import service_pb2
+
             with self._stub() as stub:
                 request = service_pb2.ModelStatisticsRequest(name=self.name, version=self._version())
                 answer = json_format.MessageToDict(
@@ -143,6 +149,8 @@ class RemoteModel:
     def _only_name(self) -> str:
         """The name of the server's only model."""
         if self.protocol == "grpc":
+            from tritonclient.grpc import service_pb2
+
             with self._stub() as stub:
                 index = stub.RepositoryIndex(service_pb2.RepositoryIndexRequest(ready=True), timeout=_TIMEOUT_S)
                 names = sorted({model.name for model in index.models})
@@ -171,6 +179,8 @@ class RemoteModel:
 
     def channel(self) -> grpc.Channel:
         """A new gRPC channel to the server."""
+        import grpc
+
         options = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
         if self.scheme == "grpcs":
             return grpc.secure_channel(self.authority, grpc.ssl_channel_credentials(), options)
@@ -178,6 +188,9 @@ class RemoteModel:
 
     @contextmanager
     def _stub(self) -> Iterator[Any]:
+        import grpc
+        from tritonclient.grpc import service_pb2_grpc
+
         with self.channel() as channel:
             try:
                 yield service_pb2_grpc.GRPCInferenceServiceStub(channel)

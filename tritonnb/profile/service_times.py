@@ -19,9 +19,9 @@ from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.edits import edited
 from tritonnb.profile.examples import Inputs, Shapes
 from tritonnb.profile.find_model import config_of, find_model

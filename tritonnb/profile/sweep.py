@@ -15,9 +15,8 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
-from tritonclient.grpc import model_config_pb2 as pb
-
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.diagnose import Explained
 from tritonnb.model_config.edits import edited
 from tritonnb.model_config.validate import validate

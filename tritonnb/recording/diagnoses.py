@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tritonclient.grpc import model_config_pb2 as pb
-
 from tritonnb.core.events import RequestArrived
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.recording.offered import offered_load
 from tritonnb.recording.sequences import IDLE
 from tritonnb.scheduling import reasons

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from google.protobuf import text_format
-from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.core import events as all_events
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import Event
+from tritonnb.core.protobuf import model_config_pb2 as pb
 
 _FORMAT = {"format": "tritonnb recording", "version": 1}
 _TUPLES = {"members", "slots", "requests"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tritonclient.grpc import model_config_pb2 as pb
+from tritonnb.core.protobuf import model_config_pb2 as pb
 
 
 def instances_of(model: str, config: pb.ModelConfig) -> list[str]:

@@ -15,11 +15,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tritonclient.grpc import model_config_pb2 as pb
-
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import Event, RequestArrived, RequestCancelled, RequestRefused
 from tritonnb.core.messages import SEQUENCE_END, SEQUENCE_START
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.edits import edited
 from tritonnb.recording import files
 from tritonnb.recording.batches import Batch, RequestRecord, batches_of

@@ -11,8 +11,7 @@ from collections import deque
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tritonclient.grpc import model_config_pb2 as pb
-
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.recording.batches import Batch, RequestRecord
 from tritonnb.scheduling.direct import DirectSettings
 from tritonnb.scheduling.from_config import sequence_batcher_settings

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tritonclient.grpc import model_config_pb2 as pb
-
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.scheduling.reasons import counted
 from tritonnb.telemetry.quantiles import quantile
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tritonclient.grpc import model_config_pb2 as pb
-
 from tritonnb.backends.contract import ModelContext
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
 
 

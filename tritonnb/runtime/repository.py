@@ -11,9 +11,8 @@ import dataclasses
 import logging
 from collections.abc import Mapping
 
-from tritonclient.grpc import model_config_pb2 as pb
-
 from tritonnb.core.errors import InvalidArgumentError, TritonError
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.ensemble import StepModel, check_ensemble, check_no_cycle, parts_beside_circles
 from tritonnb.model_config.identity import ENSEMBLE
 from tritonnb.model_config.json_config import parse_json

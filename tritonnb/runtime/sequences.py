@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.core.datatypes import BY_NUMBER, BYTES, DataType
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import SEQUENCE_END, SEQUENCE_START, InferRequest, Tensor, nobody, shared, zeros
 from tritonnb.core.ownership import read_only
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.schema import INVALID
 from tritonnb.runtime.data_files import read_array
 from tritonnb.scheduling.decisions import Execute

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from tritonclient.grpc import model_config_pb2 as pb
-
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.normalize import DEFAULT_SEQUENCE_IDLE_US
 from tritonnb.scheduling.decisions import Decision, Scheduler
 from tritonnb.scheduling.default_scheduler import DefaultScheduler

@@ -14,11 +14,10 @@ from contextlib import contextmanager
 from itertools import count
 from operator import attrgetter
 
-from tritonclient.grpc import model_config_pb2 as pb
-
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.events import BatchExecuted, BatchSent, Event, RequestCancelled, unpack
 from tritonnb.core.messages import SEQUENCE_END, SEQUENCE_START
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.diagnose import Explained
 from tritonnb.model_config.validate import check_scheduling
 from tritonnb.scheduling import decision_events

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
-
-import grpc
+from typing import TYPE_CHECKING, Any
 
 from tritonnb.core.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    import grpc
 
 COMPRESSION_LEVELS = ("none", "low", "medium", "high")
 LARGEST_MESSAGE = 2**31 - 1
@@ -94,6 +95,8 @@ class GrpcOptions:
         """
         if not (self.use_ssl or self.use_ssl_mutual):
             return None
+        import grpc  # only a server with TLS needs it here
+
         try:
             pair = Path(self.server_key).read_bytes(), Path(self.server_cert).read_bytes()
             roots = Path(self.root_cert).read_bytes() if self.use_ssl_mutual else None

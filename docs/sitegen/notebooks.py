@@ -1,0 +1,79 @@
+"""The notebooks with their outputs: executed once for each version of a notebook, and kept in ``build/notebooks``.
+
+The notebook tests keep their executed copies there too, so a documentation build after the tests executes none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+from nbformat import NotebookNode
+
+ROOT = Path(__file__).parents[2]
+SOURCES = ROOT / "notebooks"
+EXECUTED = ROOT / "build" / "notebooks"
+TIMEOUT_S = 110
+#: Widgets need a kernel, and their JavaScript would come from a CDN; each is followed by its state as plain HTML.
+_WIDGET = "application/vnd.jupyter.widget-view+json"
+
+
+def paths() -> list[Path]:
+    """The notebooks, in order."""
+    return sorted(SOURCES.glob("*.ipynb"))
+
+
+def execute(path: Path) -> NotebookNode:
+    """Run a notebook from top to bottom in its own directory, and keep the result.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        A notebook without outputs.
+
+    Returns
+    -------
+    NotebookNode
+        The notebook with its outputs.
+
+    Raises
+    ------
+    nbclient.exceptions.CellExecutionError
+        If a cell fails.
+    """
+    notebook = nbformat.read(path, as_version=4)
+    resources = {"metadata": {"path": path.parent}}
+    NotebookClient(notebook, timeout=TIMEOUT_S, kernel_name="python3", resources=resources).execute()
+    notebook.metadata["source_sha256"] = _digest(path)
+    EXECUTED.mkdir(parents=True, exist_ok=True)
+    nbformat.write(notebook, EXECUTED / path.name)
+    return notebook
+
+
+def executed(path: Path) -> NotebookNode:
+    """The kept result if the notebook has not changed since, a new one otherwise."""
+    kept = EXECUTED / path.name
+    if kept.exists():
+        notebook = nbformat.read(kept, as_version=4)
+        if notebook.metadata.get("source_sha256") == _digest(path):
+            return notebook
+    print(f"executing {path.name}", flush=True)
+    return execute(path)
+
+
+def write_pages(directory: Path) -> None:
+    """Write every notebook with outputs that a static page can show."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for path in paths():
+        notebook = executed(path)
+        notebook.metadata.pop("widgets", None)
+        for cell in notebook.cells:
+            if cell.cell_type == "code":
+                cell.outputs = [output for output in cell.outputs if _WIDGET not in output.get("data", {})]
+        nbformat.write(notebook, directory / path.name)
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

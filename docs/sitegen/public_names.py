@@ -1,0 +1,88 @@
+"""The public names of the package: what ``tritonnb.__all__`` lists, and the classes of what they return."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import Any, get_args, get_type_hints
+
+import tritonnb
+
+#: What a server runs on; a handle gives access to it for this package's own use.
+_INTERNAL = "runtime."
+
+
+def public_objects() -> dict[str, Any]:
+    """The objects in ``tritonnb.__all__`` by name."""
+    return {name: getattr(tritonnb, name) for name in tritonnb.__all__}
+
+
+def returned_classes() -> list[type]:
+    """Classes that are not in ``tritonnb.__all__`` and that public functions, methods and properties return.
+
+    Returns
+    -------
+    list of type
+        Sorted by name. Found through return annotations, from class to class.
+    """
+    waiting = [item for item in public_objects().values() if inspect.isclass(item) or inspect.isfunction(item)]
+    known = {item for item in waiting if inspect.isclass(item)}
+    returned: set[type] = set()
+    while waiting:
+        for function in _functions(waiting.pop()):
+            new = set(_classes(_return_annotation(function))) - known
+            known |= new
+            returned |= new
+            waiting += new
+    return sorted(returned, key=lambda item: item.__name__)
+
+
+def undocumented() -> list[str]:
+    """Public functions, classes, and their public methods and properties that have no docstring."""
+    items = [item for item in public_objects().values() if inspect.isclass(item) or inspect.isfunction(item)]
+    members = [
+        (f"{item.__qualname__}.{name}", member)
+        for item in (*items, *returned_classes())
+        if inspect.isclass(item)
+        for name, member in vars(item).items()
+        if not name.startswith("_") and (inspect.isroutine(member) or isinstance(member, property))
+    ]
+    documented = [*((item.__qualname__, item) for item in items), *members]
+    return [name for name, item in documented if not inspect.getdoc(item)]
+
+
+def _functions(item: Any) -> Iterator[Callable[..., Any]]:
+    """A function itself; of a class the public methods, and the getters of its properties."""
+    if inspect.isfunction(item):
+        yield item
+        return
+    for name, member in vars(item).items():
+        function = getattr(member, "fget", None) or getattr(member, "func", None) or getattr(member, "__func__", member)
+        if inspect.isfunction(function) and not (name.startswith("_") and name != "__getitem__"):
+            yield function
+
+
+def _return_annotation(function: Callable[..., Any]) -> Any:
+    """The type that a function returns; names that are imported for type checking only are looked up everywhere."""
+    try:
+        return get_type_hints(function, {**_all_classes(), **function.__globals__}).get("return")
+    except NameError:  # a class of an optional package
+        return None
+
+
+def _all_classes() -> dict[str, type]:
+    modules = [module for name, module in list(sys.modules.items()) if name.startswith("tritonnb.")]
+    return {name: item for module in modules for name, item in vars(module).items() if inspect.isclass(item)}
+
+
+def _classes(annotation: Any) -> Iterator[type]:
+    """The public classes of this package in an annotation."""
+    if inspect.isclass(annotation) and not isinstance(annotation, types.GenericAlias):
+        package, _, module = annotation.__module__.partition(".")
+        public = not annotation.__name__.startswith("_") and not module.startswith(_INTERNAL)
+        if package == "tritonnb" and public:
+            yield annotation
+    for argument in get_args(annotation):
+        yield from _classes(argument)

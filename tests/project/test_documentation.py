@@ -1,0 +1,80 @@
+"""The checks of the documentation build find what they look for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import tritonnb
+from docs.sitegen import links, public_names, reference
+from tritonnb.cli import make_parser
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A site of two pages without a mistake."""
+    (tmp_path / "_static").mkdir()
+    (tmp_path / "_static" / "style.css").write_text("body { color: black; }")
+    (tmp_path / "index.html").write_text(
+        '<link rel="stylesheet" href="_static/style.css"><a href="other.html#end">other</a>'
+        '<a href="https://example.org/elsewhere">a link to elsewhere is followed by the reader, not by the page</a>'
+    )
+    (tmp_path / "other.html").write_text('<h1 id="end">End</h1><a href="#end">end</a><a href="index.html">start</a>')
+    return tmp_path
+
+
+def test_a_site_without_mistakes_has_no_problems(site: Path):
+    assert links.problems(site) == []
+
+
+@pytest.mark.parametrize(
+    ("html", "problem"),
+    [
+        ('<a href="missing.html">x</a>', "expected a file for the link, got missing.html"),
+        ('<a href="other.html#start">x</a>', "expected an anchor for the link, got other.html#start"),
+        ('<a href="#top">x</a>', "expected an anchor for the link, got #top"),
+        ('<img src="plot.svg">', "expected a file for the link, got plot.svg"),
+        ('<script src="https://cdn.example.org/a.js"></script>',
+         "expected every file to be part of the site, got https://cdn.example.org/a.js"),
+        ('<link rel="stylesheet" href="//fonts.example.org/a.css">',
+         "expected every file to be part of the site, got //fonts.example.org/a.css"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_a_problem(site: Path, html: str, problem: str):
+    (site / "index.html").write_text(html)
+    assert links.problems(site) == [f"index.html: {problem}"]
+
+
+@pytest.mark.parametrize("rule", ["@import 'a.css';", "a { background: url( https://example.org/a.png) }"])
+def test_a_style_sheet_that_loads_from_elsewhere_is_a_problem(site: Path, rule: str):
+    (site / "_static" / "style.css").write_text(rule)
+    assert links.problems(site) == ["_static/style.css: expected a style sheet without external references"]
+
+
+def test_every_public_name_is_documented_and_on_the_page():
+    assert public_names.undocumented() == []
+    page = reference.api_page()
+    assert [name for name in tritonnb.__all__ if name != "__version__" and f"tritonnb.{name}" not in page] == []
+
+
+def test_classes_that_public_methods_return_are_found():
+    names = {item.__name__ for item in public_names.returned_classes()}
+    assert {"ModelHandle", "ConfigHandle", "Trial"} <= names  # of a method, of a property of that class, in a list
+
+
+def test_every_flag_is_in_the_command_line_reference():
+    (commands,) = (action.choices for action in make_parser()._actions if action.dest == "command")
+    flags = commands["serve"]._option_string_actions
+    page = reference.command_line_page()
+    assert "--model-repository" in flags
+    assert [flag for flag in flags if flag.startswith("--") and flag != "--help" and f"`{flag}`" not in page] == []
+
+
+def test_the_version_is_written_once():
+    assert "version" not in (ROOT / "CITATION.cff").read_text().replace("cff-version", "")
+    pyproject = (ROOT / "pyproject.toml").read_text()
+    assert 'dynamic = ["version"]' in pyproject
+    assert f'"{tritonnb.__version__}"' not in pyproject

@@ -1,0 +1,46 @@
+"""The how-to guides and the README work: the Python and Bash blocks of each run in order, in an empty directory."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted(path for path in (ROOT / "docs/how-to").glob("*.md") if path.stem != "index")]
+BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+#: Packages that a page needs beyond those of the server.
+NEEDED = {
+    "serve-an-onnx-model": ["onnx", "onnxruntime"],
+    "serve-a-torchscript-model": ["torch"],
+    "serve-a-scikit-learn-model": ["sklearn"],
+}
+RUN_SHELL = "import subprocess; subprocess.run(['bash', '-euo', 'pipefail', '-c', {block!r}], check=True)\n"
+
+
+def statements(page: Path) -> Iterator[str]:
+    """The blocks of a page as Python source, in order."""
+    for language, block in BLOCK.findall(page.read_text("utf-8")):
+        yield block if language == "python" else RUN_SHELL.format(block=block)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path):
+    for package in NEEDED.get(page.stem, ()):
+        pytest.importorskip(package)
+    script = tmp_path / "page.py"
+    script.write_text("\n".join(statements(page)))
+    directory = tmp_path / "empty"
+    directory.mkdir()
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
+    run = subprocess.run(
+        [sys.executable, script], cwd=directory, env=environment, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stdout + run.stderr

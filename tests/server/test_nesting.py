@@ -1,0 +1,56 @@
+"""`tritonnb.allow_nested` uses the package that is installed, and says how to install one."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import warnings
+
+import pytest
+
+import tritonnb as tnb
+
+
+class NestingPackage:
+    """Stands for nest_asyncio or nest_asyncio2; applying the real ones would change every later event loop."""
+
+    def __init__(self) -> None:
+        self.applied = 0
+
+    def apply(self) -> None:
+        self.applied += 1
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, NestingPackage]:
+    """The packages that can be imported, by name; empty at first. ipykernel is of version 7."""
+    packages: dict[str, NestingPackage] = {}
+    monkeypatch.setattr(importlib.util, "find_spec", packages.get)
+    monkeypatch.setattr(importlib, "import_module", packages.__getitem__)
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: {"ipykernel": "7.1.0"}[name])
+    return packages
+
+
+def test_the_maintained_package_is_preferred(installed: dict[str, NestingPackage]):
+    installed |= {"nest_asyncio": NestingPackage(), "nest_asyncio2": NestingPackage()}
+    with warnings.catch_warnings(action="error"):
+        assert tnb.allow_nested() == "nest_asyncio2"
+    assert (installed["nest_asyncio"].applied, installed["nest_asyncio2"].applied) == (0, 1)
+
+
+def test_the_archived_package_warns_where_it_loses_cells(installed: dict[str, NestingPackage]):
+    installed["nest_asyncio"] = NestingPackage()
+    with pytest.warns(UserWarning, match="loses queued cells on ipykernel 7"):
+        assert tnb.allow_nested() == "nest_asyncio"
+    assert installed["nest_asyncio"].applied == 1
+
+
+@pytest.mark.usefixtures("installed")
+def test_without_either_package_the_error_names_the_extra():
+    with pytest.raises(ImportError) as error:
+        tnb.allow_nested()
+    assert str(error.value) == (
+        "allow_nested: expected nest_asyncio2 or nest_asyncio to be installed, got neither: "
+        'pip install "tritonnb[nested]"'
+    )
