@@ -19,7 +19,7 @@ from benchmarks.memory import memory
 from benchmarks.models import models
 from benchmarks.sequences import accumulator, streams
 from benchmarks.watch import watch
-from tritonnb.doctor import doctor
+from tritonnb.cli.doctor import doctor
 
 WHAT = {
     "http": small,

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from tritonnb.server import Server
+from tritonnb.server.server import Server
 
 CONFIG = """
 backend: "pytorch" max_batch_size: 64

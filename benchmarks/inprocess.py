@@ -22,8 +22,8 @@ import numpy as np
 
 from benchmarks.load import Request, wrk
 from benchmarks.servers import ROOT
-from tritonnb.runtime.loop import BackgroundLoop
-from tritonnb.server import Server
+from tritonnb.runtime.execution.loop import BackgroundLoop
+from tritonnb.server.server import Server
 
 X = np.zeros((1, 16), np.float32)
 #: How requests are made, and how many at once.

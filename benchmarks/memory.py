@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.load import Request, wrk
 from benchmarks.servers import ROOT
-from tritonnb.server import Server
+from tritonnb.server.server import Server
 
 REQUESTS = 200_000
 

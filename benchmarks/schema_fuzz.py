@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.servers import ROOT
-from tritonnb.server import Server
+from tritonnb.server.server import Server
 
 MODELS = ["accumulate", "addsub", "classifier", "countdown", "echo_string", "echo_types", "parameters", "textgen"]
 #: Checks of Schemathesis that hold for Triton's protocol, too: its own errors can have a status of 5xx.

@@ -18,7 +18,7 @@ import tritonclient.http.aio as httpclient
 
 from benchmarks.memory import resident_mb
 from benchmarks.servers import ROOT
-from tritonnb.server import Server
+from tritonnb.server.server import Server
 
 Clients = tuple[httpclient.InferenceServerClient, grpcclient.InferenceServerClient]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tritonnb import fixed, simulate
-from tritonnb.recording.figures.picture import Picture
-from tritonnb.recording.figures.scale import SPACE
+from tritonnb.figures.picture import Picture
+from tritonnb.figures.scale import SPACE
 
 THIRD = 50_000 / 3
 ARRIVALS = [(0, 4), (THIRD, 2), (0, 2), (2 * THIRD, 6), (2 * THIRD, 2)]

@@ -24,13 +24,12 @@ from tritonnb.backends.annotations import (
     UINT32,
     UINT64,
 )
+from tritonnb.cli.doctor import doctor
 from tritonnb.core.errors import TritonError
 from tritonnb.core.version import VERSION as __version__
-from tritonnb.doctor import doctor
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.http.endpoint import HttpOptions
 from tritonnb.endpoints.metrics.families import MetricsOptions
-from tritonnb.nesting import allow_nested
 from tritonnb.profile.load import load
 from tritonnb.profile.result import LoadResult
 from tritonnb.profile.running_load import Load
@@ -40,12 +39,11 @@ from tritonnb.profile.sweep_result import SweepResult
 from tritonnb.profile.theory import Theory, theory
 from tritonnb.recording.compare import compare
 from tritonnb.recording.comparison import Comparison
-from tritonnb.recording.drawn_worksheets import worksheet
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.simulate import simulate
-from tritonnb.recording.worksheet import Worksheet
-from tritonnb.server import Server
-from tritonnb.serving import serve
+from tritonnb.server.nested_loop import allow_nested
+from tritonnb.server.serve import serve
+from tritonnb.server.server import Server
 from tritonnb.simulation import (
     Arrival,
     ClosedLoop,
@@ -60,6 +58,8 @@ from tritonnb.simulation import (
     service_time,
     table,
 )
+from tritonnb.teaching.drawn_worksheets import worksheet
+from tritonnb.teaching.worksheet import Worksheet
 from tritonnb.telemetry.trace_settings import TraceOptions
 
 

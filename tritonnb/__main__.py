@@ -2,6 +2,6 @@
 
 import sys
 
-from tritonnb.cli import main
+from tritonnb.cli.main import main
 
 sys.exit(main())

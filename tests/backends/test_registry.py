@@ -45,7 +45,7 @@ def test_an_unknown_backend_is_refused_in_tritons_words(name: str):
 def test_a_missing_library_names_the_pip_command(
     monkeypatch: pytest.MonkeyPatch, backend: str, module: str, extra: str
 ):
-    for name in ("tritonnb.backends.onnx", "tritonnb.backends.torchscript"):
+    for name in ("tritonnb.backends.onnxruntime", "tritonnb.backends.pytorch"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(UnsupportedError, match=f'pip install "tritonnb\\[{extra}\\]"'):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tritonnb.server import Server
+from tritonnb.server.server import Server
 
 HERE = Path(__file__).parent
 CHECKOUT = os.environ.get("TRITON_CLIENT_CHECKOUT", "")

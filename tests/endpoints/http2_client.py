@@ -14,8 +14,10 @@ from hpack import Decoder, Encoder
 from tritonclient.grpc import service_pb2 as pb
 
 from tests.endpoints.served import OneModel
-from tritonnb.endpoints.grpc.fast_server import FastServer
-from tritonnb.endpoints.grpc.frames import (
+from tritonnb.endpoints.grpc.dispatch import Rpcs
+from tritonnb.endpoints.grpc.options import GrpcOptions
+from tritonnb.endpoints.grpc.transport.fast_server import FastServer
+from tritonnb.endpoints.grpc.transport.frames import (
     DATA,
     END_HEADERS,
     END_STREAM,
@@ -24,9 +26,7 @@ from tritonnb.endpoints.grpc.frames import (
     SETTINGS,
     frame,
 )  # fmt: skip
-from tritonnb.endpoints.grpc.http2 import PREFACE
-from tritonnb.endpoints.grpc.options import GrpcOptions
-from tritonnb.endpoints.grpc.rpcs import Rpcs
+from tritonnb.endpoints.grpc.transport.http2 import PREFACE
 
 INFER = "/inference.GRPCInferenceService/ModelInfer"
 STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"

@@ -14,8 +14,8 @@ from tritonnb.core.errors import NotFoundError
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.endpoints.http.endpoint import HttpEndpoint, HttpOptions
 from tritonnb.model_config.schema import ModelSpec
+from tritonnb.runtime.models.validation import RequestValidator
 from tritonnb.runtime.shared_memory import SharedMemory
-from tritonnb.runtime.validation import RequestValidator
 from tritonnb.telemetry.stream import EventStream
 from tritonnb.telemetry.trace_settings import TraceOptions
 from tritonnb.telemetry.tracing import Tracer

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tornado import httputil
 
-from tritonnb.endpoints.http import connection, request_parser
-from tritonnb.endpoints.http.awake import Awake
-from tritonnb.endpoints.http.heads import KnownHeads
+from tritonnb.endpoints.http.transport.busy_poll import Awake
+from tritonnb.endpoints.http.transport.head_cache import KnownHeads
+from tritonnb.endpoints.http.transport.server import connection, request_parser
 
 pytestmark = pytest.mark.skipif(not request_parser.AVAILABLE, reason="httptools is not installed")
 

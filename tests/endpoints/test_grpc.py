@@ -27,7 +27,7 @@ import tritonnb as tnb
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
 from tritonnb.core.events import Packed, RequestArrived, RequestCancelled, unpack
 from tritonnb.endpoints.grpc.options import GrpcOptions
-from tritonnb.server import Server
+from tritonnb.server.server import Server
 
 MODELS = Path(__file__).parents[1] / "models"
 ONE = grpcclient.InferInput("X", [1, 1], "FP32")

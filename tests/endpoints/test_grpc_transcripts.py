@@ -14,7 +14,7 @@ from google.protobuf.message_factory import GetMessageClass
 from tritonclient.grpc import service_pb2 as pb
 
 from tritonnb.endpoints.grpc.options import GrpcOptions
-from tritonnb.server import Server
+from tritonnb.server.server import Server
 from tritonnb.telemetry.trace_settings import TraceOptions
 
 HERE = Path(__file__).parent

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from tritonclient.grpc import service_pb2 as pb
 
 from tests.endpoints.http2_client import HELLO, STREAM, Running, cases, message, running, values, with_server
-from tritonnb.endpoints.grpc.frames import (
+from tritonnb.endpoints.grpc.options import GrpcOptions
+from tritonnb.endpoints.grpc.transport.frames import (
     ACK,
     CONTINUATION,
     DATA,
@@ -31,8 +32,7 @@ from tritonnb.endpoints.grpc.frames import (
     WINDOW_UPDATE,
     frame,
 )  # fmt: skip
-from tritonnb.endpoints.grpc.http2 import PREFACE
-from tritonnb.endpoints.grpc.options import GrpcOptions
+from tritonnb.endpoints.grpc.transport.http2 import PREFACE
 
 
 @with_server

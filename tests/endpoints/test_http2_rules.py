@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.endpoints.http2_client import INFER, Running, cases, message, running, with_server
-from tritonnb.endpoints.grpc.frames import (
+from tritonnb.endpoints.grpc.transport.frames import (
     ACK,
     CONTINUATION,
     DATA,
@@ -29,8 +29,8 @@ from tritonnb.endpoints.grpc.frames import (
     WINDOW_UPDATE,
     frame,
 )  # fmt: skip
-from tritonnb.endpoints.grpc.header_blocks import literal
-from tritonnb.endpoints.grpc.http2 import PREFACE
+from tritonnb.endpoints.grpc.transport.header_blocks import literal
+from tritonnb.endpoints.grpc.transport.http2 import PREFACE
 
 
 def plain(*fields: tuple[str, str]) -> bytes:

@@ -14,7 +14,7 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.endpoints.http.infer_request import RequestReader, header_length
 from tritonnb.endpoints.http.infer_response import write_response
-from tritonnb.endpoints.http.templates import RequestTemplates
+from tritonnb.endpoints.http.request_cache import RequestTemplates
 from tritonnb.endpoints.tensors import AnswerFormat
 from tritonnb.runtime.shared_memory import SharedMemory
 

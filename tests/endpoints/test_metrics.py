@@ -16,7 +16,7 @@ from tritonnb.core.events import BatchExecuted, pack
 from tritonnb.endpoints.metrics import system
 from tritonnb.endpoints.metrics.exposition import write_metrics
 from tritonnb.endpoints.metrics.families import MetricsOptions
-from tritonnb.server import Server
+from tritonnb.server.server import Server
 from tritonnb.telemetry.latencies import Histogram, Latencies, Summary
 
 MODELS = Path(__file__).parents[1] / "models"

@@ -14,7 +14,7 @@ import pytest
 
 from tritonnb.endpoints.http import application
 from tritonnb.endpoints.http.openapi import description
-from tritonnb.server import Server
+from tritonnb.server.server import Server
 
 MODELS = Path(__file__).parents[1] / "models"
 

@@ -11,7 +11,7 @@ import pytest
 from tests.endpoints.replay import differences, send
 from tests.endpoints.test_transcripts import MODELS
 from tritonnb.model_config.load import ConfigError
-from tritonnb.server import Server
+from tritonnb.server.server import Server
 
 EXCHANGES = json.loads((Path(__file__).parent / "repository.json").read_text())
 

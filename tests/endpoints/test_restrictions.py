@@ -11,7 +11,7 @@ import pytest
 
 from tritonnb.endpoints.http.endpoint import HttpOptions
 from tritonnb.endpoints.http.restrictions import Restrictions
-from tritonnb.server import Server
+from tritonnb.server.server import Server
 
 MODELS = Path(__file__).parents[1] / "models"
 BODY = json.dumps({"inputs": [{"name": "INPUT0", "datatype": "INT32", "shape": [1], "data": [1]}]})

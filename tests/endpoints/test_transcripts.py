@@ -10,7 +10,7 @@ import pytest
 
 from tests.endpoints.replay import differences, send, shared_object
 from tritonnb.endpoints.http.endpoint import HttpOptions
-from tritonnb.server import Server
+from tritonnb.server.server import Server
 from tritonnb.telemetry.trace_settings import TraceOptions
 
 HERE = Path(__file__).parent

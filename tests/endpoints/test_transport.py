@@ -14,9 +14,8 @@ from tornado import httputil, web
 from tests.endpoints.served import Client
 from tests.endpoints.test_connection import ANSWER, REQUEST, UNKNOWN, Loop, Peer
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.endpoints.http import request_parser
-from tritonnb.endpoints.http.exchange import LightHeaders
-from tritonnb.endpoints.http.transport import FastServer, Server, TornadoServer, make_server
+from tritonnb.endpoints.http.transport.exchange import LightHeaders
+from tritonnb.endpoints.http.transport.server import FastServer, Server, TornadoServer, make_server, request_parser
 
 needs_httptools = pytest.mark.skipif(not request_parser.AVAILABLE, reason="httptools is not installed")
 both = pytest.mark.parametrize("kind", [pytest.param("fast", marks=needs_httptools), "tornado"])
@@ -282,7 +281,7 @@ def test_the_best_server_there_is_is_chosen(monkeypatch: pytest.MonkeyPatch):
         kinds = {"tornado": TornadoServer, "auto": FastServer if request_parser.AVAILABLE else TornadoServer}
         for kind, chosen in kinds.items():
             assert type(make_server(kind, Acting(respond), max_body_size=1)) is chosen
-        monkeypatch.setattr("tritonnb.endpoints.http.transport.AVAILABLE", False)
+        monkeypatch.setattr("tritonnb.endpoints.http.transport.server.AVAILABLE", False)
         assert type(make_server("auto", Acting(respond), max_body_size=1)) is TornadoServer
         with pytest.raises(InvalidArgumentError, match="'auto', 'fast' or 'tornado'"):
             make_server("slow", Acting(respond), max_body_size=1)

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from tritonnb.core.errors import TritonError
+from tritonnb.model_config.backend_selection import check_runtime
 from tritonnb.model_config.ensemble import StepModel, check_ensemble, check_no_cycle
-from tritonnb.model_config.identity import check_runtime
 from tritonnb.model_config.load import ConfigError, finish_config, load_config, with_instances
 from tritonnb.model_config.model_files import check_data_files
 from tritonnb.model_config.versions import select_versions, version_directories

@@ -16,7 +16,7 @@ import pytest
 
 from tests.model_config.harness import Case, lay_out, load
 from tritonnb.model_config.load import load_config
-from tritonnb.model_config.normalized import config_to_json
+from tritonnb.model_config.to_json import config_to_json
 
 HERE = Path(__file__).parent
 NEEDS_A_BACKEND = {"auto_complete", "model_py", "python_parameters"}

@@ -17,8 +17,8 @@ from tritonclient.grpc import model_config_pb2 as pb
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.model_config.json_config import parse_json
 from tritonnb.model_config.normalize import normalize, without_defaults
-from tritonnb.model_config.normalized import config_to_json
 from tritonnb.model_config.parse import ConfigSyntaxError, parse_text
+from tritonnb.model_config.to_json import config_to_json
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,7 @@ import pytest
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from tritonnb.core.errors import InternalError, InvalidArgumentError, NotFoundError, Status, UnsupportedError
-from tritonnb.model_config.identity import check_runtime
+from tritonnb.model_config.backend_selection import check_runtime
 from tritonnb.model_config.load import ConfigError, finish_config, load_config, with_instances
 
 TENSORS = """

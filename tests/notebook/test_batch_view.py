@@ -11,8 +11,8 @@ import tritonnb as tnb
 from tritonnb.notebook import batch_view
 from tritonnb.notebook.batch_view import BatchView, LiveBatchView
 from tritonnb.notebook.feed import BURST, MOST_BATCHES
-from tritonnb.notebook.told import TICKS
-from tritonnb.server import Server
+from tritonnb.notebook.view_encoding import TICKS
+from tritonnb.server.server import Server
 
 WHOLE = {"sequence_start": True, "sequence_end": True}
 

@@ -13,7 +13,7 @@ import pytest
 import tritonnb as tnb
 from tritonnb.core.errors import TritonError
 from tritonnb.notebook.config_editor import ConfigEditor
-from tritonnb.server import Server
+from tritonnb.server.server import Server
 
 EXAMPLES = Path(__file__).parents[2] / "model_repository"
 INPUTS = {"INPUT0": [[1.0, 2, 3, 4]], "INPUT1": [[1.0, 1, 1, 1]]}

@@ -19,7 +19,7 @@ from tritonnb.notebook.batch_view import LiveBatchView
 from tritonnb.notebook.config_editor import edit_config, is_open
 from tritonnb.notebook.dashboard import Dashboard
 from tritonnb.notebook.traffic import Traffic
-from tritonnb.server import Server
+from tritonnb.server.server import Server
 
 EXAMPLES = Path(__file__).parents[2] / "model_repository"
 INPUTS = {"INPUT0": [[1.0, 2, 3, 4]], "INPUT1": [[1.0, 1, 1, 1]]}

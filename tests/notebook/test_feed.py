@@ -11,9 +11,9 @@ from tritonclient.grpc import model_config_pb2 as pb
 
 import tritonnb as tnb
 from tritonnb.core.events import BatchExecuted, CacheHit, EnsembleExecuted, pack
-from tritonnb.notebook.described import describe_config
 from tritonnb.notebook.feed import BURST, MOST_BATCHES, MOST_MEMBERS, Feed
-from tritonnb.notebook.told import TICKS
+from tritonnb.notebook.view_encoding import TICKS
+from tritonnb.notebook.view_metadata import describe_config
 from tritonnb.recording.recording import Recording
 
 DYNAMIC = 'name: "m" max_batch_size: 8 dynamic_batching { preferred_batch_size: 4 max_queue_delay_microseconds: 5000 }'

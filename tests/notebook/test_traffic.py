@@ -11,7 +11,7 @@ import tritonnb as tnb
 from tests.profile.conftest import gate as gate
 from tests.profile.conftest import server as server
 from tritonnb.notebook.traffic import Traffic, describe
-from tritonnb.server import Server
+from tritonnb.server.server import Server
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tritonnb.endpoints.metrics.endpoint import MetricsOptions
-from tritonnb.server import Server
+from tritonnb.server.server import Server
 
 HERE = Path(__file__).parent
 REPOSITORIES = [HERE / "models", HERE.parent / "models", HERE.parents[1] / "model_repository"]

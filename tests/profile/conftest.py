@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import tritonnb as tnb
-from tritonnb.server import Server
+from tritonnb.server.server import Server
 
 MODELS = Path(__file__).parents[1] / "models"
 

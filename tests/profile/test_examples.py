@@ -12,7 +12,7 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import InferRequest, Tensor
 from tritonnb.model_config.schema import ModelSpec
 from tritonnb.profile.examples import examples
-from tritonnb.runtime.validation import RequestValidator
+from tritonnb.runtime.models.validation import RequestValidator
 
 
 def spec(inputs: str, max_batch_size: int = 8) -> ModelSpec:

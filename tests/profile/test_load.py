@@ -22,7 +22,7 @@ from tritonnb.profile.remote import RemoteModel
 from tritonnb.profile.result import INTENDED
 from tritonnb.profile.running_load import Load
 from tritonnb.profile.targets import Shot
-from tritonnb.server import Server
+from tritonnb.server.server import Server
 
 WAYS = ["process", "http", "grpc"]
 

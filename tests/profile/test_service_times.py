@@ -10,7 +10,7 @@ import pytest
 
 import tritonnb as tnb
 from tritonnb.profile.service_times import measure, never_decreasing
-from tritonnb.server import Server
+from tritonnb.server.server import Server
 
 
 def sleeping(server: Server, name: str = "sleeps", **fields: object) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 import tritonnb as tnb
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
-from tritonnb.server import Server
+from tritonnb.server.server import Server
 
 
 def addresses(server: Server) -> list[tuple[str, dict]]:

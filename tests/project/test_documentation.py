@@ -8,7 +8,7 @@ import pytest
 
 import tritonnb
 from docs.sitegen import links, public_names, reference
-from tritonnb.cli import make_parser
+from tritonnb.cli.main import make_parser
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,27 +8,35 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "tritonnb"
 
-#: From the bottom to the top. Modules that are in none of these rooms are what people hold: they may know all.
-FLOORS = [
+#: From the bottom to the top. What is in no layer (the public names, `server`, `cli`) may import all of them.
+LAYERS = [
     {"core"},
     {"model_config"},
     {"scheduling", "telemetry"},
     {"backends"},
     {"runtime", "simulation"},
-    {"endpoints", "inference", "array_requests", "recording"},
-    {"profile"},
+    {"endpoints", "inprocess", "recording"},
+    {"profile", "teaching"},
+    {"figures"},
     {"notebook"},
 ]
-#: Recordings fetch their views when they are asked for; magics are what people hold.
-EXCEPT = {("recording/recording.py", "notebook"), ("recording/comparison.py", "notebook"),
-          ("notebook/magics.py", "server"), ("notebook/magics.py", "serving")}  # fmt: skip
+#: Figures and views of a recording, a load or a sweep are imported when they are asked for; magics use a server.
+EXCEPT = {
+    ("notebook/magics.py", "server"),
+    ("profile/result.py", "figures"),
+    ("profile/sweep_result.py", "figures"),
+    ("recording/comparison.py", "figures"),
+    ("recording/comparison.py", "notebook"),
+    ("recording/recording.py", "figures"),
+    ("recording/recording.py", "notebook"),
+}
 
-FLOOR_OF = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
-TOP = len(FLOORS)
+LAYER_OF = {package: number for number, packages in enumerate(LAYERS) for package in packages}
+TOP = len(LAYERS)
 
 
 def imported(path: Path) -> Iterator[str]:
-    """The rooms that a module imports when it runs, anywhere in it."""
+    """The packages that a module imports when it runs, anywhere in it."""
     waiting: list[ast.AST] = [ast.parse(path.read_text())]
     while waiting:
         node = waiting.pop()
@@ -44,9 +52,9 @@ def imported(path: Path) -> Iterator[str]:
 def upwards() -> Iterator[tuple[str, str]]:
     for path in sorted(PACKAGE.rglob("*.py")):
         module = path.relative_to(PACKAGE)
-        room = module.parts[0].removesuffix(".py")
+        package = module.parts[0].removesuffix(".py")
         for other in imported(path):
-            if room in FLOOR_OF and other != room and FLOOR_OF.get(other, TOP) >= FLOOR_OF[room]:
+            if package in LAYER_OF and other != package and LAYER_OF.get(other, TOP) >= LAYER_OF[package]:
                 yield module.as_posix(), other
 
 

@@ -16,7 +16,7 @@ from tritonclient import http
 
 from tritonnb.model_zoo import accumulator, dense, magika, materialize
 from tritonnb.model_zoo.digits import held_out
-from tritonnb.server import Server
+from tritonnb.server.server import Server
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,7 @@ from tritonclient import http
 
 from tritonnb.core.errors import TritonError
 from tritonnb.model_zoo import materialize, ocr
-from tritonnb.server import Server
+from tritonnb.server.server import Server
 
 EXAMPLES = Path(__file__).parents[2] / "model_repository"
 LINES = ["The quick brown fox", "jumps over 13 lazy dogs"]

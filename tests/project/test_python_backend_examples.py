@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tritonnb.server import Server
+from tritonnb.server.server import Server
 
 CHECKOUT = os.environ.get("TRITONNB_PYTHON_BACKEND", "")
 pytestmark = pytest.mark.skipif(not CHECKOUT, reason="TRITONNB_PYTHON_BACKEND names no checkout of python_backend")

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tritonnb.model_handle import ModelHandle
 from tritonnb.model_zoo import materialize, silero_vad
 from tritonnb.model_zoo.sources import package_directory
-from tritonnb.server import Server
+from tritonnb.server.model_handle import ModelHandle
+from tritonnb.server.server import Server
 
 pytestmark = pytest.mark.slow
 

@@ -14,9 +14,9 @@ from tritonnb.core.datatypes import INT32
 from tritonnb.core.errors import TritonError
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.runtime.engine import Engine
-from tritonnb.runtime.loading import ModelSource
-from tritonnb.runtime.loop import BackgroundLoop
+from tritonnb.runtime.execution.loop import BackgroundLoop
 from tritonnb.runtime.options import EngineOptions
+from tritonnb.runtime.repository.loader import ModelSource
 
 
 class Driver:

@@ -12,8 +12,8 @@ from tests.runtime.gated import Gate, GatedBackend, GatedModel, gated_config
 from tritonnb.backends.contract import BackendModel, BackendModelInstance, InstanceSpec, ModelContext
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, Status, UnavailableError
 from tritonnb.runtime.engine import Engine
-from tritonnb.runtime.loading import ModelSource
 from tritonnb.runtime.options import EngineOptions
+from tritonnb.runtime.repository.loader import ModelSource
 
 
 @pytest.fixture

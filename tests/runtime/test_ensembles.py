@@ -19,7 +19,7 @@ from tritonnb.core.datatypes import INT32
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, Status, TritonError, UnsupportedError
 from tritonnb.core.events import EnsembleExecuted, StepSent, unpack
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
-from tritonnb.runtime.loading import ModelSource
+from tritonnb.runtime.repository.loader import ModelSource
 
 TENSORS = 'input { name: "X" data_type: TYPE_INT32 dims: 1 } output { name: "Y" data_type: TYPE_INT32 dims: 1 }'
 

@@ -11,7 +11,7 @@ import pytest
 
 from tritonnb.backends.contract import BackendModelInstance, InstanceSpec
 from tritonnb.core.errors import TritonError
-from tritonnb.runtime.instance import Instance
+from tritonnb.runtime.execution.instance import Instance
 
 
 class Batch:

@@ -21,8 +21,8 @@ from tritonnb.backends.contract import Backend, BackendModel, BackendModelInstan
 from tritonnb.core.datatypes import INT32
 from tritonnb.core.errors import InternalError, InvalidArgumentError, NotFoundError
 from tritonnb.core.messages import InferResponse, Tensor
-from tritonnb.runtime.loading import ModelSource
-from tritonnb.runtime.served_model import ServedModel
+from tritonnb.runtime.models.served_model import ServedModel
+from tritonnb.runtime.repository.loader import ModelSource
 
 pytestmark = pytest.mark.slow
 

@@ -28,9 +28,9 @@ from tritonnb.core.events import (
 )
 from tritonnb.core.messages import SEQUENCE_END, SEQUENCE_START, InferRequest, InferResponse, Tensor
 from tritonnb.runtime.engine import Engine
-from tritonnb.runtime.loading import ModelSource
-from tritonnb.runtime.loop import BackgroundLoop
+from tritonnb.runtime.execution.loop import BackgroundLoop
 from tritonnb.runtime.options import EngineOptions
+from tritonnb.runtime.repository.loader import ModelSource
 from tritonnb.scheduling.decisions import Execute
 from tritonnb.scheduling.from_config import make_scheduler
 from tritonnb.scheduling.virtual_time import VirtualTime

@@ -11,7 +11,7 @@ from contextlib import suppress
 import pytest
 
 from tritonnb.core.errors import UnavailableError
-from tritonnb.runtime.loop import BackgroundLoop
+from tritonnb.runtime.execution.loop import BackgroundLoop
 
 
 def test_who_waits_when_the_loop_ends_is_told():

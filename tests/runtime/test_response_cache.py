@@ -10,7 +10,7 @@ import pytest
 
 from tritonnb.core.datatypes import BYTES, FP32, INT32
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
-from tritonnb.runtime.response_cache import ResponseCache, key_of
+from tritonnb.runtime.models.response_cache import ResponseCache, key_of
 
 
 def answer(number: float = 1) -> InferResponse:

@@ -13,7 +13,7 @@ from tritonnb.core.datatypes import BYTES, FP32, INT32, DataType, encode_bytes
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import InferRequest, Tensor, UndecodedTensor
 from tritonnb.model_config.schema import INVALID, ModelSpec
-from tritonnb.runtime.validation import IncompleteStringError, RequestValidator
+from tritonnb.runtime.models.validation import IncompleteStringError, RequestValidator
 
 TWO = """
 name: "two" max_batch_size: 4

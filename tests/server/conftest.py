@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tritonnb.server import Server
+from tritonnb.server.server import Server
 
 EXAMPLES = Path(__file__).parents[2] / "model_repository"
 SMALL = ["add_sub", "string_upper", "identity_fp32"]

@@ -22,10 +22,10 @@ import tritonclient.http as httpclient
 from tritonclient.utils import InferenceServerException
 
 from tests.server.conftest import EXAMPLES, python_model
+from tritonnb.cli.flag_help import HELP
+from tritonnb.cli.flags import FlagParser, add_flags, server_options, warnings
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.flag_help import HELP
-from tritonnb.flags import FlagParser, add_flags, server_options, warnings
-from tritonnb.server import Server
+from tritonnb.server.server import Server
 
 pytestmark = pytest.mark.slow
 

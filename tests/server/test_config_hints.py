@@ -16,7 +16,7 @@ import pytest
 
 import tritonnb as tnb
 from tests.server.conftest import EXAMPLES
-from tritonnb.server import Server
+from tritonnb.server.server import Server
 
 TEXT = (EXAMPLES / "add_sub" / "config.pbtxt").read_text().replace('name: "add_sub"\n', "")
 POLL = "failed to load 'm', failed to poll from model repository"
@@ -116,7 +116,7 @@ def test_what_is_applied_ends_with_the_fix_and_carries_it_with_its_line(server: 
 
 
 def test_a_gpu_where_there_is_none(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("tritonnb.runtime.loading.cuda_devices", list)
+    monkeypatch.setattr("tritonnb.runtime.repository.loader.cuda_devices", list)
     (tmp_path / "m" / "config.pbtxt").write_text(TEXT.replace("KIND_CPU", "KIND_GPU"))
     with pytest.raises(tnb.TritonError) as caught:
         server.load("m")

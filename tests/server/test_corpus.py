@@ -17,7 +17,7 @@ from tests.model_config.harness import Case, lay_out
 from tests.model_config.test_corpus import HERE, NEWER_FIELDS, in_process, without_newer_fields
 from tritonnb.core.errors import TritonError
 from tritonnb.model_config.load import ConfigError
-from tritonnb.server import Server
+from tritonnb.server.server import Server
 
 MODEL = """\
 import triton_python_backend_utils as pb_utils

@@ -18,7 +18,7 @@ import pytest
 
 import tritonnb as tnb
 from tests.server.conftest import python_model
-from tritonnb.server import Server
+from tritonnb.server.server import Server
 
 Write = Callable[..., Path]
 
@@ -111,7 +111,9 @@ def test_a_function_that_fails_is_named_with_the_line(server: Server):
 def test_what_a_function_that_failed_worked_on_is_free_without_the_garbage_collector(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(logging.getLogger("tritonnb.runtime.instance"), "disabled", True)  # pytest keeps records
+    monkeypatch.setattr(
+        logging.getLogger("tritonnb.runtime.execution.instance"), "disabled", True
+    )  # pytest keeps records
     arrays: list[weakref.ref[Any]] = []
 
     @server.model

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import tritonnb as tnb
-from tritonnb import background_server
 from tritonnb.core.errors import InternalError, TritonError, UnavailableError
-from tritonnb.server import Server
+from tritonnb.server.server import Server
+from tritonnb.server.server import background as background_server
 
 CIRCLE = r"^all instances of model '{}' wait for one another"
 

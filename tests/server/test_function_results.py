@@ -14,7 +14,7 @@ import pytest
 import tritonnb as tnb
 from tritonnb.core.datatypes import float32_to_bf16
 from tritonnb.core.errors import InternalError, InvalidArgumentError
-from tritonnb.server import Server
+from tritonnb.server.server import Server
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import tritonclient.http as httpclient
 
 import tritonnb as tnb
 from tritonnb.core.errors import InternalError, InvalidArgumentError
-from tritonnb.server import Server
+from tritonnb.server.server import Server
 
 
 @pytest.fixture

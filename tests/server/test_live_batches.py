@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tritonnb as tnb
-from tritonnb.server import Server
+from tritonnb.server.server import Server
 
 THIRD = 100
 #: A machine that is busy with something else may send a request too late; not five times in a row.

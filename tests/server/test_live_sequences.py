@@ -22,7 +22,7 @@ import tritonnb as tnb
 from tritonnb.core.events import RequestArrived
 from tritonnb.model_config.parse import parse_text
 from tritonnb.recording.batches import Batch
-from tritonnb.server import Server
+from tritonnb.server.server import Server
 
 ORDER = (3, 1, 2, 4, 5, 6)
 #: A machine that is busy with something else may send a request too late; not five times in a row.

@@ -23,7 +23,7 @@ from tritonclient.utils import InferenceServerException
 from tests.server.conftest import python_model
 from tritonnb.core.errors import TritonError
 from tritonnb.core.messages import InferRequest
-from tritonnb.server import Server
+from tritonnb.server.server import Server
 
 pytestmark = pytest.mark.slow
 

@@ -13,8 +13,8 @@ import pytest
 
 import tritonnb as tnb
 from tests.server.conftest import EXAMPLES
-from tritonnb.cli import main
-from tritonnb.server import Server
+from tritonnb.cli.main import main
+from tritonnb.server.server import Server
 
 X = [[1.0, 2.0, 3.0, 4.0]]
 FORMS = "a ModelConfig, the text of a config.pbtxt, JSON, a dict, or the path of a file"

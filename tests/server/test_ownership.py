@@ -19,7 +19,7 @@ from tritonclient.utils import shared_memory
 import tritonnb as tnb
 from tritonnb.core.datatypes import BY_NAME
 from tritonnb.core.errors import InternalError
-from tritonnb.server import Server
+from tritonnb.server.server import Server
 
 DATATYPES = {"FP32": tnb.FP32, "INT64": tnb.INT64, "BOOL": tnb.BOOL, "FP16": tnb.FP16, "BYTES": tnb.BYTES}
 SCHEDULING: dict[str, dict[str, Any]] = {

@@ -11,7 +11,7 @@ from pathlib import Path
 import tritonnb as tnb
 from tests.server.conftest import python_model
 from tritonnb.scheduling.rate_limiter import Resource
-from tritonnb.server import Server
+from tritonnb.server.server import Server
 
 STATE = """
 sequence_batching {

@@ -14,7 +14,7 @@ import pytest
 
 from tests.server.conftest import python_model
 from tritonnb.core.errors import InternalError, InvalidArgumentError, NotFoundError, TritonError
-from tritonnb.server import Server
+from tritonnb.server.server import Server
 
 TENSORS = 'input { name: "X" data_type: TYPE_FP32 dims: 1 } output { name: "Y" data_type: TYPE_FP32 dims: 1 }'
 Write = Callable[..., Path]

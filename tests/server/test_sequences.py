@@ -11,7 +11,7 @@ import pytest
 
 from tests.server.conftest import python_model
 from tritonnb.core.errors import InvalidArgumentError, TritonError
-from tritonnb.server import Server
+from tritonnb.server.server import Server
 
 MODELS = Path(__file__).parents[1] / "models"
 

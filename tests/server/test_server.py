@@ -20,10 +20,10 @@ import tritonclient.http as httpclient
 
 import tritonnb as tnb
 from tests.server.conftest import EXAMPLES, python_model
-from tritonnb.array_requests import make_request
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
-from tritonnb.inference import infer
-from tritonnb.server import Server
+from tritonnb.inprocess.array_requests import make_request
+from tritonnb.inprocess.inference import infer
+from tritonnb.server.server import Server
 from tritonnb.telemetry.log_settings import LogHandler, LogSettings
 
 X = np.array([[1, 2, 3, 4]], np.float32)
@@ -304,7 +304,7 @@ def test_the_next_free_port_is_taken_otherwise_and_said_aloud(monkeypatch: pytes
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        monkeypatch.setattr("tritonnb.endpoints.listening.DEFAULT_PORT", port)
+        monkeypatch.setattr("tritonnb.endpoints.listeners.DEFAULT_PORT", port)
         server = tnb.serve()
         try:
             assert port < server.port < port + 100
@@ -432,6 +432,6 @@ def test_servers_that_all_say_so_share_a_port(transport: str):
 def test_settings_leave_the_log_of_a_program_alone(caplog: pytest.LogCaptureFixture):
     with Server(port=0, log=LogSettings(log_info=False, log_error=False, log_format="ISO8601")):
         with caplog.at_level(logging.INFO, "tritonnb"):
-            logging.getLogger("tritonnb.server").error("broken")
+            logging.getLogger("tritonnb.server.server").error("broken")
         assert caplog.messages == ["broken"]
         assert not any(isinstance(each, LogHandler) for each in logging.getLogger("tritonnb").handlers)

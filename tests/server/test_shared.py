@@ -16,7 +16,7 @@ import tritonnb as tnb
 from tests.server.conftest import python_model
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.scheduling.rate_limiter import Resource
-from tritonnb.server import Server
+from tritonnb.server.server import Server
 
 Write = Callable[..., Path]
 CACHED = "response_cache { enable: true }"

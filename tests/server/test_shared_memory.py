@@ -9,7 +9,7 @@ import pytest
 import tritonclient.http as httpclient
 import tritonclient.utils.shared_memory as shm
 
-from tritonnb.server import Server
+from tritonnb.server.server import Server
 
 pytest.importorskip("_posixshmem")
 

@@ -9,8 +9,8 @@ import numpy as np
 import tritonclient.http as httpclient
 
 from tests.server.conftest import EXAMPLES
-from tritonnb.cli import main
-from tritonnb.server import Server
+from tritonnb.cli.main import main
+from tritonnb.server.server import Server
 from tritonnb.telemetry.trace_settings import TraceOptions
 
 HTTP = [

@@ -11,7 +11,7 @@ import pytest
 
 import tritonnb as tnb
 from tests.server.conftest import python_model
-from tritonnb.server import Server
+from tritonnb.server.server import Server
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.server import Server
+from tritonnb.server.server import Server
 
 Write = Callable[..., Path]
 

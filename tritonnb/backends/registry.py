@@ -14,7 +14,7 @@ from pathlib import Path
 from tritonnb.backends.contract import Backend
 from tritonnb.backends.python.backend import PythonBackend
 from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
-from tritonnb.model_config.identity import BACKEND_GROUP
+from tritonnb.model_config.backend_selection import BACKEND_GROUP
 
 #: The extra to install where a backend's library is missing.
 _EXTRAS = {"onnxruntime": "onnxruntime", "pytorch": "torch"}

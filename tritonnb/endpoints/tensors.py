@@ -14,7 +14,7 @@ from tritonnb.core.errors import InternalError, InvalidArgumentError
 from tritonnb.core.messages import Tensor, UndecodedTensor, shape_text
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.endpoints.classification import classify
-from tritonnb.model_config.identity import ENSEMBLE
+from tritonnb.model_config.backend_selection import ENSEMBLE
 from tritonnb.model_config.schema import ModelSpec
 from tritonnb.runtime.shared_memory import Part, fill
 

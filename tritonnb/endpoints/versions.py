@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.numbers import leading_number
+from tritonnb.core.strtol import leading_number
 
 
 def version_number(text: str | None) -> int:

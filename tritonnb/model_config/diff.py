@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tritonnb.model_config.identity import ENSEMBLE
+from tritonnb.model_config.backend_selection import ENSEMBLE
 
 #: Fields of which some changes need no new copy of the model.
 _SCHEDULING = {"dynamic_batching", "sequence_batching", "instance_group"}

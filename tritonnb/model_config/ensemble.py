@@ -14,7 +14,7 @@ from typing import Any
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import shape_text
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.model_config.identity import ENSEMBLE
+from tritonnb.model_config.backend_selection import ENSEMBLE
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
 
-from tritonnb.core.similar import similar_name
+from tritonnb.core.suggestions import similar_name
 from tritonnb.model_config.fields import is_map
 from tritonnb.model_config.json_text import JsonObject
 

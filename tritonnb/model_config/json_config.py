@@ -21,7 +21,7 @@ from google.protobuf.message import Message
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.problems import Problem
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.core.similar import hint_of_similar
+from tritonnb.core.suggestions import hint_of_similar
 from tritonnb.model_config.expected import expected_value, hint_for, shown_value
 from tritonnb.model_config.fields import is_map
 from tritonnb.model_config.json_text import JsonObject, JsonSyntaxError, json_value, read_json

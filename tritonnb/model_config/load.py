@@ -15,14 +15,14 @@ from typing import Any
 from tritonnb.core.errors import InternalError, InvalidArgumentError, Status, TritonError
 from tritonnb.core.problems import Problem
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.model_config.backend_selection import fill_in_identity
 from tritonnb.model_config.diagnose import Explained, read_text
-from tritonnb.model_config.identity import fill_in_identity
 from tritonnb.model_config.json_config import parse_json
 from tritonnb.model_config.model_files import check_labels
 from tritonnb.model_config.normalize import normalize, normalize_instance_groups
 from tritonnb.model_config.parse import ConfigSyntaxError
-from tritonnb.model_config.support import check_batch_strategy
 from tritonnb.model_config.tensors import check_tensors
+from tritonnb.model_config.unsupported import check_batch_strategy
 from tritonnb.model_config.validate import validate
 
 __all__ = ["ConfigError", "LoadedConfig", "config_path", "finish_config", "load_config", "with_instances"]

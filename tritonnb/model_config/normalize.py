@@ -8,7 +8,7 @@ from typing import Any
 
 from tritonnb.core.errors import InternalError, InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.model_config.identity import ENSEMBLE
+from tritonnb.model_config.backend_selection import ENSEMBLE
 
 Kind = pb.ModelInstanceGroup.Kind
 DEFAULT_SEQUENCE_IDLE_US = 1_000_000

@@ -11,11 +11,11 @@ from google.protobuf.descriptor import EnumDescriptor
 
 from tritonnb.core.problems import Fix
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.core.similar import similar_name
-from tritonnb.model_config.edit import edit_text
+from tritonnb.core.suggestions import similar_name
+from tritonnb.model_config.backend_selection import BACKEND_GROUP, similar_backend
 from tritonnb.model_config.expected import similar_constant
 from tritonnb.model_config.fields import MESSAGES, fields_of
-from tritonnb.model_config.identity import BACKEND_GROUP, similar_backend
+from tritonnb.model_config.text_edit import edit_text
 from tritonnb.model_config.tokens import ConfigSyntaxError, Kind, Token, all_tokens, tokens_before
 
 #: What the load API puts before the cause; of several versions the first one counts.

@@ -11,8 +11,8 @@ from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.model_config.backend_selection import ENSEMBLE, check_identity
 from tritonnb.model_config.ensemble import check_ensemble_scheduling
-from tritonnb.model_config.identity import ENSEMBLE, check_identity
 
 Control = pb.ModelSequenceBatching.Control
 _CORRID_TYPES = ("TYPE_UINT64", "TYPE_INT64", "TYPE_UINT32", "TYPE_INT32", "TYPE_STRING")

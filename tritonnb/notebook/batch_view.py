@@ -28,15 +28,15 @@ from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.events import BatchSent, Packed, RequestArrived, pack, unpack
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.notebook.feed import MOST_BATCHES, MOST_PENDING, Feed, Json
-from tritonnb.notebook.last_state import LIVE, KeepsLastState
-from tritonnb.notebook.told import MODEL, TICKS
-from tritonnb.runtime.served_model import ServedModel
+from tritonnb.notebook.static_fallback import LIVE, KeepsLastState
+from tritonnb.notebook.view_encoding import MODEL, TICKS
+from tritonnb.runtime.models.served_model import ServedModel
 from tritonnb.scheduling.sequence_batcher import SequenceBatcher
 
 if TYPE_CHECKING:
-    from tritonnb.model_handle import ModelHandle
     from tritonnb.recording.comparison import Comparison
     from tritonnb.recording.recording import Recording
+    from tritonnb.server.model_handle import ModelHandle
 
 _STATIC = Path(__file__).parent / "static"
 #: Joined to one module: a widget's module can import nothing that lies beside it.
@@ -51,7 +51,7 @@ _RECENT = 2000
 #: Of the time, what pictures for who has no kernel may take.
 _STILL_SHARE = 0.01
 #: What draws the last state. Importing it takes a while, which is spent better before requests come than between them.
-_FIGURES = "tritonnb.recording.figures.plot"
+_FIGURES = "tritonnb.figures.plot"
 #: Batches of a recording that are shown at most.
 _LONGEST = 5000
 

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tritonnb.core.errors import TritonError
-from tritonnb.recording.figures.palette import BLUE, ORANGE, SKY
+from tritonnb.figures.palette import BLUE, ORANGE, SKY
 from tritonnb.scheduling.reasons import counted
 
 if TYPE_CHECKING:
-    from tritonnb.model_handle import ModelHandle
-    from tritonnb.server import Server
+    from tritonnb.server.model_handle import ModelHandle
+    from tritonnb.server.server import Server
 
 #: The parts of an execution, in words and colours.
 PARTS = (("compute_input", "input", SKY), ("compute_infer", "infer", BLUE), ("compute_output", "output", ORANGE))

@@ -23,16 +23,16 @@ import traitlets
 
 from tritonnb.core.errors import TritonError, UnavailableError
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.model_config.edit import edit_text
 from tritonnb.model_config.parse import ConfigSyntaxError, parse_text
+from tritonnb.model_config.text_edit import edit_text
 from tritonnb.model_config.write import write_text
 from tritonnb.notebook.config_form import set_field
 from tritonnb.notebook.config_report import report_on, text_of
 from tritonnb.notebook.field_help import schema
-from tritonnb.notebook.last_state import KeepsLastState
+from tritonnb.notebook.static_fallback import KeepsLastState
 
 if TYPE_CHECKING:
-    from tritonnb.model_handle import ModelHandle
+    from tritonnb.server.model_handle import ModelHandle
 
 T = TypeVar("T")
 _STATIC = Path(__file__).parent / "static"

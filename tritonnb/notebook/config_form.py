@@ -1,6 +1,6 @@
 """The fields of a configuration that people teach with, as a form: read from a message, written into one.
 
-The form knows nothing of text; `tritonnb.model_config.edit` carries its changes into it.
+The form knows nothing of text; `tritonnb.model_config.text_edit` carries its changes into it.
 """
 
 from __future__ import annotations

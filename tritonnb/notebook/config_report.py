@@ -11,8 +11,8 @@ from google.protobuf import text_format
 from tritonnb.core.problems import Problem
 from tritonnb.model_config.diagnose import diagnose, problem_of
 from tritonnb.model_config.diff import changed_fields, effect_of, replaced
-from tritonnb.model_config.edit import edit_text
 from tritonnb.model_config.normalize import without_defaults
+from tritonnb.model_config.text_edit import edit_text
 from tritonnb.notebook.config_form import form_of
 
 #: A configuration as it would be loaded; raises `TritonError` where it would be refused.

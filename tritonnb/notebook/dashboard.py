@@ -21,13 +21,13 @@ from tritonnb.core.errors import TritonError
 from tritonnb.notebook.batch_view import LiveBatchView
 from tritonnb.notebook.cards import model_card, server_card
 from tritonnb.notebook.config_editor import ConfigEditor, edit_config, is_open
-from tritonnb.notebook.last_state import LIVE, KeepsLastState
+from tritonnb.notebook.static_fallback import LIVE, KeepsLastState
 from tritonnb.notebook.traffic import Traffic, open_traffic
 from tritonnb.notebook.traffic import is_open as has_traffic
 
 if TYPE_CHECKING:
-    from tritonnb.model_handle import ModelHandle
-    from tritonnb.server import Server
+    from tritonnb.server.model_handle import ModelHandle
+    from tritonnb.server.server import Server
 
 _EVERY_S = 0.25
 W = TypeVar("W", ConfigEditor, Traffic)

@@ -28,9 +28,9 @@ from tritonnb.core.events import (
     unpack,
 )
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.notebook.described import describe_config
 from tritonnb.notebook.queue_depth import QueueDepth
-from tritonnb.notebook.told import (
+from tritonnb.notebook.queue_rows import Wait, WaitingLines
+from tritonnb.notebook.view_encoding import (
     BATCH,
     INSTANCE,
     NUMBER,
@@ -43,7 +43,7 @@ from tritonnb.notebook.told import (
     Teller,
     columns,
 )
-from tritonnb.notebook.waiting_lines import Wait, WaitingLines
+from tritonnb.notebook.view_metadata import describe_config
 from tritonnb.recording.batches import batches_of
 from tritonnb.recording.instances import instances_of, natural
 from tritonnb.recording.sequences import SlotHistory

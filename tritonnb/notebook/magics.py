@@ -20,8 +20,8 @@ from tritonnb.core.errors import TritonError
 from tritonnb.core.problems import Problem
 from tritonnb.model_config.diagnose import diagnose, problem_of
 from tritonnb.model_config.write import write_text
-from tritonnb.server import Server
-from tritonnb.serving import serve
+from tritonnb.server.serve import serve
+from tritonnb.server.server import Server
 
 _DONE = {
     "unchanged": "is what runs already",

@@ -17,15 +17,15 @@ import ipywidgets
 import numpy as np
 
 from tritonnb.core.errors import TritonError
-from tritonnb.notebook.last_state import LIVE, KeepsLastState
+from tritonnb.notebook.static_fallback import LIVE, KeepsLastState
 from tritonnb.profile.load import load
 from tritonnb.profile.result import ANSWERED, ERROR, INTENDED
 from tritonnb.profile.running_load import Load
 from tritonnb.profile.workload import SEQUENCE_LENGTH
 
 if TYPE_CHECKING:
-    from tritonnb.model_handle import ModelHandle
-    from tritonnb.server import Server
+    from tritonnb.server.model_handle import ModelHandle
+    from tritonnb.server.server import Server
 
 #: Seconds between two updates, and how far back the rate and the latencies look.
 _EVERY_S, _WINDOW_S = 0.2, 2.0

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritonnb.array_requests import make_request
 from tritonnb.core.datatypes import BF16, BOOL, BYTES, float32_to_bf16
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import zeros
+from tritonnb.inprocess.array_requests import make_request
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
-from tritonnb.runtime.validation import RequestValidator
+from tritonnb.runtime.models.validation import RequestValidator
 
 Tensors = dict[str, npt.NDArray[Any]]
 Inputs = str | Mapping[str, npt.ArrayLike] | Sequence[Mapping[str, npt.ArrayLike]]

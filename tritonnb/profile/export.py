@@ -14,7 +14,7 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.write import write_text
 
 if TYPE_CHECKING:
-    from tritonnb.model_handle import ModelHandle
+    from tritonnb.server.model_handle import ModelHandle
 
 
 def export(model: ModelHandle, config: pb.ModelConfig, repository: str | os.PathLike[str]) -> Path:

@@ -11,8 +11,8 @@ from tritonnb.profile.remote import RemoteModel
 from tritonnb.profile.targets import InProcess, Target
 
 if TYPE_CHECKING:
-    from tritonnb.model_handle import ModelHandle
-    from tritonnb.server import Server
+    from tritonnb.server.model_handle import ModelHandle
+    from tritonnb.server.server import Server
 
 
 def find_model(

@@ -14,8 +14,8 @@ from tritonnb.profile.workload import workload
 from tritonnb.simulation.arrivals import Arrival, ClosedLoop, require_positive
 
 if TYPE_CHECKING:
-    from tritonnb.model_handle import ModelHandle
-    from tritonnb.server import Server
+    from tritonnb.server.model_handle import ModelHandle
+    from tritonnb.server.server import Server
 
 
 def load(

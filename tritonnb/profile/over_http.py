@@ -11,7 +11,7 @@ from tritonnb.core.datatypes import BYTES, encode_bytes
 from tritonnb.model_config.schema import ModelSpec
 from tritonnb.profile.remote import RemoteModel, error_text
 from tritonnb.profile.targets import Shot, is_stateful
-from tritonnb.runtime.loop import BackgroundLoop
+from tritonnb.runtime.execution.loop import BackgroundLoop
 from tritonnb.simulation.arrivals import Arrival
 
 

@@ -144,7 +144,7 @@ class LoadResult:
 
     def plot(self, ax: Axes | None = None) -> Figure:
         """The latency of each request over time, into ``ax`` or a new figure that a notebook shows."""
-        from tritonnb.profile import load_figure  # matplotlib takes a while to import
+        from tritonnb.figures import load as load_figure
 
         return load_figure.draw(self, ax)
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from tritonnb.core.errors import UnavailableError
 from tritonnb.profile.examples import Examples
-from tritonnb.profile.progress import wait
+from tritonnb.profile.notebook_wait import wait
 from tritonnb.profile.result import LoadResult
 from tritonnb.profile.targets import Shot, Target
 from tritonnb.profile.workload import Clients, OpenLoop
@@ -27,7 +27,7 @@ from tritonnb.recording.recording import Recording
 from tritonnb.simulation.arrivals import Arrival
 
 if TYPE_CHECKING:
-    from tritonnb.model_handle import ModelHandle
+    from tritonnb.server.model_handle import ModelHandle
 
 #: How often a load that waits for its last answers looks whether the server still lives, in seconds.
 _LOOK_S = 0.1

@@ -22,7 +22,7 @@ import numpy as np
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.model_config.edits import edited
+from tritonnb.model_config.field_overrides import edited
 from tritonnb.profile.examples import Inputs, Shapes
 from tritonnb.profile.find_model import config_of, find_model
 from tritonnb.profile.load import load
@@ -34,8 +34,8 @@ from tritonnb.simulation.arrivals import require_positive
 from tritonnb.simulation.service import table
 
 if TYPE_CHECKING:
-    from tritonnb.model_handle import ModelHandle
-    from tritonnb.server import Server
+    from tritonnb.server.model_handle import ModelHandle
+    from tritonnb.server.server import Server
 
 #: How often everything is measured; machines are not equally fast at all times.
 _ROUNDS = 3

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.diagnose import Explained
-from tritonnb.model_config.edits import edited
+from tritonnb.model_config.field_overrides import edited
 from tritonnb.model_config.validate import validate
 from tritonnb.profile import trial
 from tritonnb.profile.constraint import Constraint
 from tritonnb.profile.examples import Inputs, Shapes
 from tritonnb.profile.find_model import config_of, find_model
-from tritonnb.profile.progress import wait
+from tritonnb.profile.notebook_wait import wait
 from tritonnb.profile.remote import RemoteModel
 from tritonnb.profile.service_times import measure_for
 from tritonnb.profile.sweep_result import SweepResult, noise_of, rank_by, told
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from tritonnb.model_handle import ModelHandle
-    from tritonnb.server import Server
+    from tritonnb.server.model_handle import ModelHandle
+    from tritonnb.server.server import Server
 
 Way = Callable[[dict[str, Any], pb.ModelConfig], Trial]
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.model_config.edits import edited
+from tritonnb.model_config.field_overrides import edited
 from tritonnb.profile import trial
 from tritonnb.profile.constraint import Constraint
 from tritonnb.profile.export import export
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from tritonnb.model_handle import ModelHandle
+    from tritonnb.server.model_handle import ModelHandle
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class SweepResult:
 
         Into ``ax``, or a new figure that a notebook shows.
         """
-        from tritonnb.profile import sweep_figure  # matplotlib takes a while to import
+        from tritonnb.figures import sweep as sweep_figure
 
         return sweep_figure.draw(self, ax)
 

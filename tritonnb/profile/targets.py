@@ -9,15 +9,15 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tritonnb.array_requests import make_request
 from tritonnb.core.errors import UnavailableError
 from tritonnb.core.messages import InferRequest, InferResponse
+from tritonnb.inprocess.array_requests import make_request
 from tritonnb.model_config.schema import ModelSpec
 from tritonnb.profile.examples import Tensors
 from tritonnb.simulation.arrivals import Arrival
 
 if TYPE_CHECKING:
-    from tritonnb.model_handle import ModelHandle
+    from tritonnb.server.model_handle import ModelHandle
 
 Answered = Callable[["Shot", int, str], None]
 

@@ -26,7 +26,7 @@ from tritonnb.simulation.run import instance_count, run
 from tritonnb.simulation.service import Service
 
 if TYPE_CHECKING:
-    from tritonnb.model_handle import ModelHandle
+    from tritonnb.server.model_handle import ModelHandle
 
 #: Shares of a configuration's capacity that are tried as rates, and how close the highest is found.
 _SHARES = (0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02)

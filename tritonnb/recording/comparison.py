@@ -15,7 +15,7 @@ from tritonnb.recording.batches import Batch
 if TYPE_CHECKING:
     import ipywidgets as widgets
 
-    from tritonnb.recording.figures.picture import Picture
+    from tritonnb.figures.picture import Picture
     from tritonnb.recording.recording import Recording
 
 #: What is compared: members of `Recording.summary`, and how they are shown.
@@ -139,7 +139,7 @@ class Comparison:
         matplotlib.figure.Figure
             A notebook shows it when a cell ends with it.
         """
-        from tritonnb.recording.figures.compare import draw  # matplotlib takes a while to import
+        from tritonnb.figures.compare import draw  # matplotlib takes a while to import
 
         return draw(self, start_ms, end_ms)
 

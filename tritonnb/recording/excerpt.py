@@ -16,7 +16,7 @@ from tritonnb.core.events import (
     RequestRefused,
     StepSent,
 )
-from tritonnb.recording.journeys import Journey
+from tritonnb.recording.ensemble_requests import Journey
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.sequences import Stay
 

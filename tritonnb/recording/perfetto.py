@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tritonnb.recording.batches import Batch
-from tritonnb.recording.figures.waiting import Wait, depth, waits
+from tritonnb.recording.waits import Wait, depth, waits
 from tritonnb.scheduling.reasons import counted
 from tritonnb.telemetry.perfetto import slice_event
 

@@ -19,13 +19,13 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import Event, RequestArrived, RequestCancelled, RequestRefused
 from tritonnb.core.messages import SEQUENCE_END, SEQUENCE_START
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.model_config.edits import edited
+from tritonnb.model_config.field_overrides import edited
 from tritonnb.recording import files
 from tritonnb.recording.batches import Batch, RequestRecord, batches_of
 from tritonnb.recording.comparison import Comparison
 from tritonnb.recording.diagnoses import Diagnosis, diagnose
+from tritonnb.recording.ensemble_requests import Journey, journeys
 from tritonnb.recording.instances import instances_of, natural
-from tritonnb.recording.journeys import Journey, journeys
 from tritonnb.recording.sequences import Stay, slot_count, stays
 from tritonnb.recording.summary import summary, verdict
 from tritonnb.scheduling.reasons import counted
@@ -36,8 +36,8 @@ from tritonnb.simulation.service import Service, table
 if TYPE_CHECKING:
     import pandas
 
+    from tritonnb.figures.plot import Plot
     from tritonnb.notebook.batch_view import BatchView
-    from tritonnb.recording.figures.plot import Plot
 
 
 _VIRTUAL = "Simulated: times and rates are virtual, not measured."
@@ -115,7 +115,7 @@ class Recording:
 
         Each takes ``start_ms=`` and ``end_ms=`` for a part of the time, and gives a figure.
         """
-        from tritonnb.recording.figures.plot import Plot  # matplotlib takes a while to import
+        from tritonnb.figures.plot import Plot  # matplotlib takes a while to import
 
         return Plot(self)
 

@@ -15,18 +15,18 @@ from typing import Any
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnavailableError, UnsupportedError
 from tritonnb.core.messages import InferRequest
 from tritonnb.core.version import TRITON_VERSION
-from tritonnb.runtime.facilities import Facilities
-from tritonnb.runtime.finishing import ExitTimeoutError, describe_unfinished
-from tritonnb.runtime.instance import Instance
-from tritonnb.runtime.loading import ModelSource
-from tritonnb.runtime.loop import in_thread
-from tritonnb.runtime.model_calls import ModelCalls
+from tritonnb.runtime.execution.instance import Instance
+from tritonnb.runtime.execution.loop import in_thread
+from tritonnb.runtime.models.bls import ModelCalls
+from tritonnb.runtime.models.response_cache import ResponseCache
+from tritonnb.runtime.models.served_base import Served
 from tritonnb.runtime.options import EngineOptions
-from tritonnb.runtime.reconfiguration import Reconfiguration
-from tritonnb.runtime.repository import ModelRepository
-from tritonnb.runtime.response_cache import ResponseCache
-from tritonnb.runtime.served import Served
+from tritonnb.runtime.repository.drain import ExitTimeoutError, describe_unfinished
+from tritonnb.runtime.repository.loader import ModelSource
+from tritonnb.runtime.repository.reconfigure import Reconfiguration
+from tritonnb.runtime.repository.repository import ModelRepository
 from tritonnb.runtime.shared_memory import SharedMemory
+from tritonnb.runtime.shared_services import Facilities
 from tritonnb.scheduling.rate_limiter import RateLimiter
 from tritonnb.telemetry.log_table import LogTable
 from tritonnb.telemetry.stream import EventStream

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.numbers import leading_number
+from tritonnb.core.strtol import leading_number
 
 LEVELS = ("TIMESTAMPS", "TENSORS")
 OPENTELEMETRY = "opentelemetry"

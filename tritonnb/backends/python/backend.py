@@ -24,13 +24,13 @@ from tritonnb.backends.contract import (
     ModelContext,
     ResponseSender,
 )
-from tritonnb.backends.python import modules, pb_utils
+from tritonnb.backends.python import module_import, pb_utils
 from tritonnb.backends.python.coroutines import Coroutines
-from tritonnb.backends.python.host import Host
+from tritonnb.backends.python.instance_binding import Host
 from tritonnb.backends.python.model_config import ModelConfig
-from tritonnb.backends.python.one_response import OneResponseSender
 from tritonnb.backends.python.request import TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
 from tritonnb.backends.python.response import InferenceResponse, to_core
+from tritonnb.backends.python.single_response import OneResponseSender
 from tritonnb.backends.python.tensor import to_core_tensor
 from tritonnb.core.errors import InternalError, InvalidArgumentError, UnsupportedError
 from tritonnb.core.failures import to_keep
@@ -38,8 +38,8 @@ from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.core.ownership import copy_of, read_only
 from tritonnb.model_config.diff import replaced
 from tritonnb.model_config.json_config import parse_json
-from tritonnb.model_config.normalized import config_to_dict, config_to_json
 from tritonnb.model_config.schema import ModelSpec
+from tritonnb.model_config.to_json import config_to_dict, config_to_json
 
 logger = logging.getLogger(__name__)
 
@@ -65,9 +65,9 @@ class PythonBackend(Backend):
         path = self._file or _model_path(context)
         host = Host(context.version_directory)
         host.enter()
-        module = modules.import_model(path, pb_utils.bound_to(host))
+        module = module_import.import_model(path, pb_utils.bound_to(host))
         try:
-            function = getattr(modules.model_class(module, path), "auto_complete_config", None)
+            function = getattr(module_import.model_class(module, path), "auto_complete_config", None)
             if function is None:
                 return context.config
             completed = function(ModelConfig(config_to_dict(context.config)))
@@ -80,9 +80,9 @@ class PythonBackend(Backend):
         except InternalError:
             raise
         except BaseException as error:
-            raise InternalError(modules.describe(error)) from error
+            raise InternalError(module_import.describe(error)) from error
         finally:
-            modules.forget_model(module)
+            module_import.forget_model(module)
         return _take_over(context.config, text)
 
     def create_model(self, context: ModelContext) -> BackendModel:
@@ -129,17 +129,17 @@ class PythonInstance(BackendModelInstance):
         self._host.enter()
         utilities = pb_utils.bound_to(self._host)
         self._received = utilities.InferenceRequest.received
-        self._module = modules.import_model(self._path, utilities)
+        self._module = module_import.import_model(self._path, utilities)
         try:
-            model = modules.model_class(self._module, self._path)()
+            model = module_import.model_class(self._module, self._path)()
             if hasattr(model, "initialize"):
                 model.initialize(self._arguments())
         except InternalError:
-            modules.forget_model(self._module)
+            module_import.forget_model(self._module)
             raise
         except BaseException as error:
-            modules.forget_model(self._module)
-            raise InternalError(modules.describe(error), model_error=to_keep(error)) from None
+            module_import.forget_model(self._module)
+            raise InternalError(module_import.describe(error), model_error=to_keep(error)) from None
         self._model = model
         self._host.executing = True
 
@@ -194,7 +194,7 @@ class PythonInstance(BackendModelInstance):
             except BaseException:
                 logger.exception("finalize of model instance '%s' failed", self._spec.name)
         del self._model  # its metrics go with it
-        modules.forget_model(self._module)
+        module_import.forget_model(self._module)
         self._coroutines.close()
 
     def _run(self, coroutine: Coroutine[Any, Any, Any], execution: Execution) -> Any:
@@ -202,7 +202,7 @@ class PythonInstance(BackendModelInstance):
             return self._coroutines.run(coroutine)
 
         def failed(error: BaseException) -> None:
-            answer = InferResponse(error=self._failed(modules.describe(error)))
+            answer = InferResponse(error=self._failed(module_import.describe(error)))
             for sender in map(execution.sender, range(len(execution.requests))):
                 if not sender.closed:
                     sender.send(answer)
@@ -298,7 +298,7 @@ class PythonInstance(BackendModelInstance):
     def _describe(self, error: BaseException) -> str:
         if isinstance(error, AttributeError) and not hasattr(self._model, "execute"):
             return f"Python model {self._path} does not implement `execute` method."
-        return modules.describe(error)
+        return module_import.describe(error)
 
     def _failed(self, message: str) -> InternalError:
         return InternalError(f"Failed to process the request(s) for model '{self._spec.name}', message: {message}")

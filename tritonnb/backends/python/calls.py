@@ -7,7 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from tritonnb.backends.python.host import Host
+from tritonnb.backends.python.instance_binding import Host
 from tritonnb.backends.python.parameters import unsendable
 from tritonnb.backends.python.response import InferenceResponse, from_core
 from tritonnb.backends.python.tensor import Tensor, to_core_tensor

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from tritonnb.backends.python.error import TritonModelException
-from tritonnb.backends.python.host import Host, current_host
+from tritonnb.backends.python.instance_binding import Host, current_host
 from tritonnb.core.errors import TritonError
 from tritonnb.telemetry import custom_metrics
 from tritonnb.telemetry.custom_metrics import Kind

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tritonnb.backends.contract import ServerCalls
 from tritonnb.backends.python.error import TritonModelException
-from tritonnb.backends.python.host import current_host
+from tritonnb.backends.python.instance_binding import current_host
 from tritonnb.backends.python.tensor import as_text
 from tritonnb.core.errors import TritonError
 

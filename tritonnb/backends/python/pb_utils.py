@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritonnb.backends.python.error import TritonError, TritonModelException
-from tritonnb.backends.python.host import Host, current_host
+from tritonnb.backends.python.instance_binding import Host, current_host
 from tritonnb.backends.python.logger import Logger
 from tritonnb.backends.python.metrics import MetricFamily
 from tritonnb.backends.python.model_config import ModelConfig

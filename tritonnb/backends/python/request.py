@@ -14,7 +14,7 @@ from typing import ClassVar, Literal, SupportsIndex, overload
 from tritonnb.backends.contract import ResponseSender
 from tritonnb.backends.python.calls import Call, GivenInputs, ResponseIterator
 from tritonnb.backends.python.error import TritonModelException
-from tritonnb.backends.python.host import Host, current_host
+from tritonnb.backends.python.instance_binding import Host, current_host
 from tritonnb.backends.python.parameters import check_types
 from tritonnb.backends.python.response import InferenceResponse, InferenceResponseSender
 from tritonnb.backends.python.tensor import Tensor, as_text

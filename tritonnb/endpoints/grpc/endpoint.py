@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.endpoints.endpoint import Endpoint, Transport
-from tritonnb.endpoints.grpc.fast_server import FastServer
-from tritonnb.endpoints.grpc.grpcio_server import GrpcioServer
+from tritonnb.endpoints.grpc.dispatch import Rpcs
 from tritonnb.endpoints.grpc.options import GrpcOptions
-from tritonnb.endpoints.grpc.rpcs import Rpcs
+from tritonnb.endpoints.grpc.transport.fast_server import FastServer
+from tritonnb.endpoints.grpc.transport.grpcio_server import GrpcioServer
 from tritonnb.runtime.engine import Engine
 
 

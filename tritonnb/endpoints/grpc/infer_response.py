@@ -12,7 +12,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 from tritonnb.core.messages import InferRequest, InferResponse, ParameterValue
 from tritonnb.endpoints.tensors import AnswerFormat, OutputFormat, classified, contents, fill_region
-from tritonnb.runtime.served import Served
+from tritonnb.runtime.models.served_base import Served
 
 _PLAIN = OutputFormat()
 

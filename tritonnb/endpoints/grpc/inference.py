@@ -11,11 +11,11 @@ from tritonnb.core.errors import InternalError, TritonError, UnsupportedError
 from tritonnb.core.messages import InferRequest, InferResponse, nobody
 from tritonnb.endpoints.grpc.infer_request import read_request, wants_empty_final
 from tritonnb.endpoints.grpc.infer_response import response_message
-from tritonnb.endpoints.grpc.templates import MessageTemplates, response_bytes
+from tritonnb.endpoints.grpc.request_cache import MessageTemplates, response_bytes
 from tritonnb.endpoints.tensors import AnswerFormat
 from tritonnb.endpoints.versions import version_number
 from tritonnb.runtime.engine import Engine
-from tritonnb.runtime.served import Served
+from tritonnb.runtime.models.served_base import Served
 from tritonnb.telemetry.tracing import Trace
 
 logger = logging.getLogger(__name__)

@@ -11,8 +11,9 @@ from typing import Any
 
 from tornado import httputil, routing, web
 
-from tritonnb.endpoints.http import handlers, openapi, settings, shared_memory
-from tritonnb.endpoints.http.generate_handler import Generate
+from tritonnb.endpoints.http import openapi
+from tritonnb.endpoints.http.handlers import metadata, settings, shared_memory
+from tritonnb.endpoints.http.handlers.generate import Generate
 from tritonnb.runtime.engine import Engine
 
 logger = logging.getLogger(__name__)
@@ -31,22 +32,22 @@ def make_application(engine: Engine, max_input_size: int) -> web.Application:
         ``--http-max-input-size``, in bytes.
     """
     generate = {"max_input_size": max_input_size}
-    routes: list[tuple[str, type[handlers.Handler], dict[str, Any]]] = [
-        (r"/v2/health/live", handlers.Live, {}),
-        (r"/v2/health/ready", handlers.Ready, {}),
-        (r"/v2", handlers.ServerMetadata, {}),
+    routes: list[tuple[str, type[metadata.Handler], dict[str, Any]]] = [
+        (r"/v2/health/live", metadata.Live, {}),
+        (r"/v2/health/ready", metadata.Ready, {}),
+        (r"/v2", metadata.ServerMetadata, {}),
         (r"/v2/openapi\.json", openapi.OpenApi, {}),
-        (r"/v2/models/stats", handlers.Statistics, {}),
-        (_MODEL, handlers.ModelMetadata, {}),
-        (f"{_MODEL}/ready", handlers.ModelReady, {}),
-        (f"{_MODEL}/config", handlers.ModelConfiguration, {}),
-        (f"{_MODEL}/stats", handlers.Statistics, {}),
-        (f"{_MODEL}/infer", handlers.Infer, {}),
+        (r"/v2/models/stats", metadata.Statistics, {}),
+        (_MODEL, metadata.ModelMetadata, {}),
+        (f"{_MODEL}/ready", metadata.ModelReady, {}),
+        (f"{_MODEL}/config", metadata.ModelConfiguration, {}),
+        (f"{_MODEL}/stats", metadata.Statistics, {}),
+        (f"{_MODEL}/infer", metadata.Infer, {}),
         (f"{_MODEL}/generate", Generate, {**generate, "streaming": False}),
         (f"{_MODEL}/generate_stream", Generate, {**generate, "streaming": True}),
-        (f"{_REPOSITORY}/index", handlers.RepositoryIndex, {}),
-        (rf"{_REPOSITORY}/models/(?P<model>[^/]+)/load", handlers.RepositoryLoad, {}),
-        (rf"{_REPOSITORY}/models/(?P<model>[^/]+)/unload", handlers.RepositoryUnload, {}),
+        (f"{_REPOSITORY}/index", metadata.RepositoryIndex, {}),
+        (rf"{_REPOSITORY}/models/(?P<model>[^/]+)/load", metadata.RepositoryLoad, {}),
+        (rf"{_REPOSITORY}/models/(?P<model>[^/]+)/unload", metadata.RepositoryUnload, {}),
         (r"/v2/(?:models/(?P<model>[^/]+)/)?trace/setting", settings.TraceSetting, {}),
         (r"/v2/logging", settings.Logging, {}),
         *((path, handler, {}) for path, handler in shared_memory.routes()),
@@ -54,7 +55,7 @@ def make_application(engine: Engine, max_input_size: int) -> web.Application:
     rules = [routing.Rule(_RawPath(path), handler, {"engine": engine, **more}) for path, handler, more in routes]
     return web.Application(
         rules,
-        default_handler_class=handlers.Unknown,
+        default_handler_class=metadata.Unknown,
         default_handler_args={"engine": engine},
         log_function=_log,
     )

@@ -18,22 +18,22 @@ from tritonnb.core.errors import InternalError, TritonError, UnsupportedError
 from tritonnb.core.messages import InferRequest, InferResponse, Respond
 from tritonnb.endpoints.client_errors import client_text, log_failed
 from tritonnb.endpoints.endpoint import Endpoint, Transport
-from tritonnb.endpoints.forwarding import forward_pattern
+from tritonnb.endpoints.header_forwarding import forward_pattern
 from tritonnb.endpoints.http.application import make_application, routed_path
 from tritonnb.endpoints.http.compression import choose_encoding, compress, decompress
-from tritonnb.endpoints.http.exchange import Exchange, LightHeaders
-from tritonnb.endpoints.http.guard import Guard
-from tritonnb.endpoints.http.handlers import JSON, TEXT, error_body
+from tritonnb.endpoints.http.handlers.metadata import JSON, TEXT, error_body
+from tritonnb.endpoints.http.host_origin_check import Guard
 from tritonnb.endpoints.http.infer_request import RequestReader, header_length
 from tritonnb.endpoints.http.infer_response import write_response
+from tritonnb.endpoints.http.request_cache import RequestTemplates
 from tritonnb.endpoints.http.restrictions import Restrictions
-from tritonnb.endpoints.http.templates import RequestTemplates
-from tritonnb.endpoints.http.transport import make_server
+from tritonnb.endpoints.http.transport.exchange import Exchange, LightHeaders
+from tritonnb.endpoints.http.transport.server import make_server
 from tritonnb.endpoints.tensors import AnswerFormat
 from tritonnb.endpoints.versions import version_number
 from tritonnb.runtime.engine import Engine
-from tritonnb.runtime.served import Served
-from tritonnb.runtime.validation import IncompleteStringError
+from tritonnb.runtime.models.served_base import Served
+from tritonnb.runtime.models.validation import IncompleteStringError
 from tritonnb.telemetry.tracing import Trace
 
 logger = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from typing import Any
 from tritonnb.core.datatypes import BYTES
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError
 from tritonnb.core.messages import InferRequest, InferResponse, Respond, Tensor
-from tritonnb.endpoints.http import members, rapidjson
+from tritonnb.endpoints.http import json_fields, rapidjson
 from tritonnb.endpoints.http.infer_request import custom_parameter
 from tritonnb.endpoints.http.infer_response import write_parameter
 from tritonnb.endpoints.http.input_tensors import tensor_from_json
@@ -51,9 +51,9 @@ def read_generate_request(
     """
     document = rapidjson.parse(raw)
     request = InferRequest(spec.name, {}, respond, model_version=version)
-    names = members.names(document)
+    names = json_fields.names(document)
     if _ID in document:
-        request.id = members.parsed(_ID, members.string, document[_ID])
+        request.id = json_fields.parsed(_ID, json_fields.string, document[_ID])
     for name in names:
         if name == _NESTED:
             _read_nested(document[name], request, spec, max_input_size)
@@ -95,7 +95,7 @@ def _read_nested(value: Any, request: InferRequest, spec: ModelSpec, max_input_s
             f"Expected JSON object for keyword: '{_NESTED}': attempt to access JSON non-object as object"
         )
     try:
-        for name in members.names(value):
+        for name in json_fields.names(value):
             _read_member(name, value[name], request, spec, max_input_size)
     except TritonError as error:
         raise TritonError(f"Converting keyword: '{_NESTED}': {error.message}", error.status) from None

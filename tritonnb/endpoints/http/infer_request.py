@@ -21,8 +21,8 @@ from tritonnb.core.messages import (
     ParameterValue,
     Respond,
 )
-from tritonnb.core.numbers import leading_number
-from tritonnb.endpoints.http import members, rapidjson
+from tritonnb.core.strtol import leading_number
+from tritonnb.endpoints.http import json_fields, rapidjson
 from tritonnb.endpoints.http.input_tensors import tensor_from_json
 from tritonnb.endpoints.tensors import AnswerFormat, OutputFormat, binary_tensor, check_overflow
 from tritonnb.model_config.schema import INVALID, ModelSpec
@@ -105,12 +105,12 @@ class RequestReader:
         answer = AnswerFormat()
         if isinstance(document, dict):
             if "id" in document:
-                request.id = members.parsed("id", members.string, document["id"])
+                request.id = json_fields.parsed("id", json_fields.string, document["id"])
             if "parameters" in document:
                 _read_parameters(document["parameters"], request, answer)
         inputs = document.get("inputs") if isinstance(document, dict) else None
         if type(inputs) is not list:
-            inputs = members.parsed("inputs", _array_member, document, "inputs")
+            inputs = json_fields.parsed("inputs", _array_member, document, "inputs")
         self._inputs(inputs, request, body, length)
         if "outputs" in document:
             _read_outputs(document["outputs"], request, answer, self._shared_memory)
@@ -139,7 +139,7 @@ class RequestReader:
             if given[1]:
                 size = parameters["binary_data_size"]
                 if type(size) is not int or not 0 <= size <= _MAX_INT64:
-                    size = members.parsed("binary_data_size", members.unsigned, size)
+                    size = json_fields.parsed("binary_data_size", json_fields.unsigned, size)
                 if at + size > len(body):
                     missing = at + size - len(body)
                     raise InvalidArgumentError(
@@ -201,24 +201,24 @@ def _described(entry: dict[str, Any]) -> tuple[str, DataType, tuple[int, ...]]:
     """Name, datatype and shape of an input."""
     name, datatype_name, shape = entry.get("name"), entry.get("datatype"), entry.get("shape")
     if type(name) is not str:
-        name = members.parsed("name", _string_member, entry, "name")
+        name = json_fields.parsed("name", _string_member, entry, "name")
     if type(datatype_name) is not str:
-        datatype_name = members.parsed("datatype", _string_member, entry, "datatype")
+        datatype_name = json_fields.parsed("datatype", _string_member, entry, "datatype")
     if type(shape) is not list or any(type(dim) is not int or dim < 0 or dim > _MAX_INT64 for dim in shape):
-        return name, BY_NAME.get(datatype_name, INVALID), members.parsed("shape", _shape, entry)
+        return name, BY_NAME.get(datatype_name, INVALID), json_fields.parsed("shape", _shape, entry)
     return name, BY_NAME.get(datatype_name, INVALID), tuple(shape)
 
 
 def _string_member(entry: Any, name: str) -> str:
-    return members.string(members.of_object(entry, name))
+    return json_fields.string(json_fields.of_object(entry, name))
 
 
 def _array_member(entry: Any, name: str) -> list[Any]:
-    return members.array(members.of_object(entry, name))
+    return json_fields.array(json_fields.of_object(entry, name))
 
 
 def _shape(entry: Any) -> tuple[int, ...]:
-    return tuple([members.unsigned(each) for each in members.array(members.of_object(entry, "shape"))])
+    return tuple([json_fields.unsigned(each) for each in json_fields.array(json_fields.of_object(entry, "shape"))])
 
 
 def _refuse_choice(given: tuple[bool, ...]) -> None:
@@ -234,23 +234,23 @@ def _refuse_choice(given: tuple[bool, ...]) -> None:
 
 def _read_parameters(given: Any, request: InferRequest, answer: AnswerFormat) -> None:
     try:
-        names = members.names(given)
+        names = json_fields.names(given)
     except InternalError as error:
         raise InternalError(f"failed to get request params.: {error}") from None
     for name in names:
         value = given[name]
         if name == "sequence_id":
-            request.correlation_id = members.parsed(name, _correlation_id, value)
+            request.correlation_id = json_fields.parsed(name, _correlation_id, value)
         elif name == "sequence_start":
-            request.flags |= SEQUENCE_START * members.parsed(name, members.boolean, value)
+            request.flags |= SEQUENCE_START * json_fields.parsed(name, json_fields.boolean, value)
         elif name == "sequence_end":
-            request.flags |= SEQUENCE_END * members.parsed(name, members.boolean, value)
+            request.flags |= SEQUENCE_END * json_fields.parsed(name, json_fields.boolean, value)
         elif name == "priority":
-            request.priority = members.parsed(name, members.unsigned, value)
+            request.priority = json_fields.parsed(name, json_fields.unsigned, value)
         elif name == "timeout":
-            request.timeout_us = members.parsed(name, members.unsigned, value)
+            request.timeout_us = json_fields.parsed(name, json_fields.unsigned, value)
         elif name == "binary_data_output":
-            answer.binary = members.parsed(name, members.boolean, value)
+            answer.binary = json_fields.parsed(name, json_fields.boolean, value)
         else:
             if name.startswith("triton_"):
                 raise InvalidArgumentError(
@@ -262,7 +262,7 @@ def _read_parameters(given: Any, request: InferRequest, answer: AnswerFormat) ->
 def _correlation_id(value: Any) -> int | str:
     if type(value) is int and 0 <= value < 2**64:
         return value
-    text = members.string(value)
+    text = json_fields.string(value)
     if len(text.encode("utf-8", "surrogateescape")) > LONGEST_CORRELATION_ID:
         raise UnsupportedError(f"string correlation ID cannot be longer than {LONGEST_CORRELATION_ID} characters")
     return text
@@ -287,7 +287,7 @@ def custom_parameter(name: str, value: Any) -> ParameterValue:
 
 
 def _read_outputs(listed: Any, request: InferRequest, answer: AnswerFormat, shared_memory: SharedMemory) -> None:
-    for entry in members.parsed("outputs", members.array, listed):
+    for entry in json_fields.parsed("outputs", json_fields.array, listed):
         parameters = entry.get("parameters") if isinstance(entry, dict) else None
         if not isinstance(parameters, dict):
             parameters = {}
@@ -295,7 +295,7 @@ def _read_outputs(listed: Any, request: InferRequest, answer: AnswerFormat, shar
             _check_region_alone(parameters)
         name = entry.get("name") if isinstance(entry, dict) else None
         if type(name) is not str:
-            name = members.parsed("name", _string_member, entry, "name")
+            name = json_fields.parsed("name", _string_member, entry, "name")
         output = _output_format(parameters, shared_memory) if parameters else OutputFormat()
         answer.outputs.setdefault(name, output)
     if answer.outputs:
@@ -306,11 +306,11 @@ def _read_outputs(listed: Any, request: InferRequest, answer: AnswerFormat, shar
 def _output_format(parameters: dict[str, Any], shared_memory: SharedMemory) -> OutputFormat:
     output = OutputFormat()
     if "classification" in parameters:
-        output.classification = _set("classification", members.unsigned, parameters)
+        output.classification = _set("classification", json_fields.unsigned, parameters)
     if "shared_memory_region" in parameters:
         output.region = _region(parameters, shared_memory)
     if "binary_data" in parameters:
-        output.binary = members.parsed("binary_data", members.boolean, parameters["binary_data"])
+        output.binary = json_fields.parsed("binary_data", json_fields.boolean, parameters["binary_data"])
     return output
 
 
@@ -318,7 +318,7 @@ def _check_region_alone(parameters: dict[str, Any]) -> None:
     """An output in shared memory is neither classes nor in the answer."""
     if "classification" in parameters:
         raise InvalidArgumentError("Output can't set both 'shared_memory_region' and 'classification'")
-    if "binary_data" in parameters and _set("binary_data", members.boolean, parameters):
+    if "binary_data" in parameters and _set("binary_data", json_fields.boolean, parameters):
         raise InvalidArgumentError("Output can't set both 'shared_memory_region' and 'binary_data'")
 
 
@@ -331,9 +331,9 @@ def _set(name: str, read: Callable[[Any], T], parameters: dict[str, Any]) -> T:
 
 def _region(parameters: dict[str, Any], shared_memory: SharedMemory) -> Part:
     """The part of a region that an input or output is in."""
-    region = members.parsed("shared_memory_region", members.string, parameters["shared_memory_region"])
+    region = json_fields.parsed("shared_memory_region", json_fields.string, parameters["shared_memory_region"])
     offset, byte_size = (
-        members.parsed(name, members.unsigned, parameters.get(name, 0))
+        json_fields.parsed(name, json_fields.unsigned, parameters.get(name, 0))
         for name in ("shared_memory_offset", "shared_memory_byte_size")
     )
     return shared_memory.part(region, offset, byte_size)

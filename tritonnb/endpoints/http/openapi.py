@@ -10,7 +10,7 @@ from typing import Any
 
 from tritonnb.core.datatypes import BY_NAME
 from tritonnb.core.version import VERSION
-from tritonnb.endpoints.http.handlers import Handler
+from tritonnb.endpoints.http.handlers.metadata import Handler
 from tritonnb.telemetry.log_settings import FORMATS
 
 Schema = dict[str, Any]

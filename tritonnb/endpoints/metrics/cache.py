@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from prometheus_client import Metric
 
-from tritonnb.runtime.response_cache import CacheCounts, ResponseCache
-from tritonnb.runtime.served import Served
+from tritonnb.runtime.models.response_cache import CacheCounts, ResponseCache
+from tritonnb.runtime.models.served_base import Served
 
 _CACHE = {
     "nv_cache_util": "Cache utilization [0.0 - 1.0]",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tornado import httputil, web
 
 from tritonnb.endpoints.endpoint import Endpoint, Transport
-from tritonnb.endpoints.http.handlers import TEXT, Handler
-from tritonnb.endpoints.http.transport import TornadoServer
+from tritonnb.endpoints.http.handlers.metadata import TEXT, Handler
+from tritonnb.endpoints.http.transport.server import TornadoServer
 from tritonnb.endpoints.metrics.exposition import CONTENT_TYPE, write_metrics
 from tritonnb.endpoints.metrics.families import Families, MetricsOptions
 from tritonnb.runtime.engine import Engine

@@ -23,7 +23,7 @@ from tritonnb.endpoints.metrics.custom import custom_families
 from tritonnb.endpoints.metrics.exposition import number_text
 from tritonnb.endpoints.metrics.system import Cpu, Gpus
 from tritonnb.runtime.engine import Engine
-from tritonnb.runtime.served import Served
+from tritonnb.runtime.models.served_base import Served
 from tritonnb.telemetry.latencies import FIRST_RESPONSE_BUCKETS_MS, Histogram, Latencies, Summary
 
 _COUNTS = {

@@ -1,0 +1,115 @@
+"""A bound session, on the one device that is everywhere: the CPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, helper
+
+from tests.backends.models import Loaded, config_of, request
+from tritonnb.backends.contract import Execution
+from tritonnb.backends.onnxruntime_binding import BoundSession
+from tritonnb.core.datatypes import BOOL, FP32
+from tritonnb.core.messages import InferRequest, Tensor
+
+STATES = """
+    sequence_batching {
+        state { input_name: "TOTAL" output_name: "NEXT_TOTAL" data_type: TYPE_FP32 dims: 2 }
+        state { input_name: "SEEN" output_name: "NEXT_SEEN" data_type: TYPE_BOOL dims: 1 }
+    }
+"""
+FLOAT, TRUTH = TensorProto.FLOAT, TensorProto.BOOL
+INPUTS = {"X": FLOAT, "TOTAL": FLOAT, "SEEN": TRUTH}
+OUTPUTS = {"Y": FLOAT, "NEXT_TOTAL": FLOAT, "NEXT_SEEN": TRUTH, "BEFORE": FLOAT}
+
+
+class Sequence:
+    """The states of one sequence, as the runtime hands them over."""
+
+    def __init__(self) -> None:
+        self.inputs = {
+            "TOTAL": Tensor("TOTAL", FP32, np.zeros((1, 2), np.float32)),
+            "SEEN": Tensor("SEEN", BOOL, np.zeros((1, 1), bool)),
+        }
+
+    def update(self, output: str, array) -> None:
+        name = output.removeprefix("NEXT_")
+        self.inputs[name] = Tensor(name, self.inputs[name].datatype, array)
+
+    def step(self, x: float) -> InferRequest:
+        made = request(X=np.full((1, 2), x, np.float32))
+        made.states = self
+        return made
+
+
+@pytest.fixture
+def session() -> ort.InferenceSession:
+    """TOTAL adds X up, SEEN says whether there was any."""
+    dims = {"X": 2, "TOTAL": 2, "Y": 2, "NEXT_TOTAL": 2}
+    ends = {
+        name: helper.make_tensor_value_info(name, kind, ["b", dims.get(name, 1)])
+        for name, kind in (INPUTS | OUTPUTS).items()
+    }
+    nodes = [
+        helper.make_node("Add", ["TOTAL", "X"], ["NEXT_TOTAL"]),
+        helper.make_node("Identity", ["NEXT_TOTAL"], ["Y"]),
+        helper.make_node("Not", ["SEEN"], ["unseen"]),
+        helper.make_node("Or", ["SEEN", "unseen"], ["NEXT_SEEN"]),
+        helper.make_node("Cast", ["SEEN"], ["BEFORE"], to=FLOAT),
+    ]
+    graph = helper.make_graph(nodes, "g", [ends[name] for name in INPUTS], [ends[name] for name in OUTPUTS])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return ort.InferenceSession(model.SerializeToString())
+
+
+def run(bound: BoundSession, *steps: InferRequest) -> dict[str, list]:
+    execution = Execution(list(steps), len(steps), lambda *_: None, 1)
+    feeds = {"X": np.concatenate([each.inputs["X"].array for each in steps])}
+    names = ["Y", "BEFORE"]
+    return {name: array.tolist() for name, array in zip(names, bound.run(execution, feeds, names), strict=True)}
+
+
+def test_states_stay_on_the_device_from_step_to_step(session: ort.InferenceSession):
+    bound = BoundSession(session, None, config_of("onnxruntime", "", STATES), "cpu", 0)
+    assert bound.states == {"NEXT_TOTAL": "TOTAL", "NEXT_SEEN": "SEEN"}
+    one, two = Sequence(), Sequence()
+    assert run(bound, one.step(1))["Y"] == [[1, 1]]
+    both = run(bound, two.step(5), one.step(2))
+    assert both == {"Y": [[5, 5], [3, 3]], "BEFORE": [[0], [1]]}
+    assert run(bound, two.step(0), one.step(0))["Y"] == [[5, 5], [3, 3]]
+    kept = one.inputs["TOTAL"].array
+    assert type(kept).__module__ == "torch"
+    assert kept.tolist() == [[3, 3]]
+
+
+def test_a_request_that_was_answered_with_an_error_keeps_its_state(session: ort.InferenceSession):
+    bound = BoundSession(session, None, config_of("onnxruntime", "", STATES), "cpu", 0)
+    one, two = Sequence(), Sequence()
+    execution = Execution([one.step(1), two.step(1)], 2, lambda *_: None, 1)
+    execution.fail(0, ValueError("no"))
+    bound.run(execution, {"X": np.ones((2, 2), np.float32)}, ["Y"])
+    assert one.inputs["TOTAL"].array.tolist() == [[0, 0]]
+    assert two.inputs["TOTAL"].array.tolist() == [[1, 1]]
+
+
+def test_the_backend_feeds_a_bound_session_with_all_but_its_states(tmp_path: Path):
+    """What KIND_GPU does, without a GPU."""
+    tensors = 'input { name: "X" data_type: TYPE_FP32 dims: 2 } output { name: "Y" data_type: TYPE_FP32 dims: 2 }'
+    state = 'sequence_batching { state { input_name: "TOTAL" output_name: "NEXT_TOTAL" data_type: TYPE_FP32 dims: 2 } }'
+    ends = {name: helper.make_tensor_value_info(name, FLOAT, ["b", 2]) for name in ("X", "TOTAL", "Y", "NEXT_TOTAL")}
+    nodes = [
+        helper.make_node("Add", ["TOTAL", "X"], ["NEXT_TOTAL"]),
+        helper.make_node("Identity", ["NEXT_TOTAL"], ["Y"]),
+    ]
+    graph = helper.make_graph(nodes, "g", [ends["X"], ends["TOTAL"]], [ends["Y"], ends["NEXT_TOTAL"]])
+    (tmp_path / "1").mkdir()
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    (tmp_path / "1" / "model.onnx").write_bytes(model.SerializeToString())
+    loaded = Loaded(config_of("onnxruntime", tensors, state), tmp_path)
+    loaded.instance.bind("cpu", 0)
+    sequence = Sequence()
+    answers = [loaded.run(sequence.step(x))[0].outputs[0].array.tolist() for x in (1, 2)]
+    assert answers == [[[1, 1]], [[3, 3]]]

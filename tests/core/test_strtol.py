@@ -1,0 +1,21 @@
+"""Numbers in texts of clients."""
+
+from __future__ import annotations
+
+import pytest
+
+from tritonnb.core.strtol import leading_number
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("12", 12), (" +7x", 7), ("-3.5", -3), ("0", 0), ("000", 0), ("0" * 5000 + "4", 4), ("", None), ("x1", None)],
+)
+def test_the_digits_at_the_beginning_count(text: str, number: int | None):
+    assert leading_number(text) == number
+
+
+@pytest.mark.parametrize("digits", [20, 21, 5000, 50_000])
+def test_a_number_of_very_many_digits_stays_beyond_64_bits(digits: int):
+    assert (leading_number("1" * digits) or 0) >= 2**63
+    assert (leading_number("-" + "1" * digits) or 0) < -(2**63)

@@ -1,0 +1,164 @@
+"""Messages that were read before are read the same the second time, and only if they are the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tritonclient.grpc import service_pb2 as pb
+
+from tests.endpoints.served import OneModel
+from tritonnb.core.datatypes import BYTES, FP32, INT32
+from tritonnb.core.errors import InternalError
+from tritonnb.core.messages import InferRequest, InferResponse, Tensor
+from tritonnb.endpoints.grpc.dispatch import Rpcs
+from tritonnb.endpoints.grpc.infer_response import response_message
+from tritonnb.endpoints.grpc.inference import Inference
+from tritonnb.endpoints.grpc.options import GrpcOptions
+from tritonnb.endpoints.grpc.request_cache import response_bytes
+from tritonnb.endpoints.tensors import AnswerFormat, OutputFormat
+
+
+class Asked:
+    """An endpoint whose requests are kept, not answered."""
+
+    def __init__(self) -> None:
+        self.engine: Any = OneModel()
+        self.engine.echo.hold = True
+        self.rpcs = Rpcs(self.engine, GrpcOptions())
+        self.parsed = 0
+        infer = self.rpcs.infer
+
+        def counted(*arguments: Any) -> Inference:
+            self.parsed += 1
+            return infer(*arguments)
+
+        self.rpcs.infer = counted  # type: ignore[method-assign]
+
+    def ask(self, message: bytes) -> InferRequest:
+        return self.rpcs.infer_bytes(message, {}, lambda inference, response: None).request
+
+
+@pytest.fixture
+def asked() -> Asked:
+    return Asked()
+
+
+def message(*values: int, **fields: Any) -> bytes:
+    request = pb.ModelInferRequest(model_name="echo", **fields)
+    request.inputs.add(name="X", datatype="INT32", shape=[1, len(values)])
+    request.raw_input_contents.append(np.array(values, "<i4").tobytes())
+    return request.SerializeToString()
+
+
+def x_of(request: InferRequest) -> list[int]:
+    return request.inputs["X"].array.ravel().tolist()
+
+
+def test_the_second_message_of_a_head_is_not_parsed_and_has_its_own_contents(asked: Asked):
+    assert x_of(asked.ask(message(1, 2))) == [1, 2]
+    assert x_of(asked.ask(message(3, 4))) == [3, 4]
+    assert asked.parsed == 1
+
+
+def test_what_else_the_head_says_is_kept(asked: Asked):
+    fields = {"parameters": {"a": pb.InferParameter(int64_param=5), "priority": pb.InferParameter(uint64_param=2)}}
+    fields["outputs"] = [pb.ModelInferRequest.InferRequestedOutputTensor(name="Y")]
+    first, second = (asked.ask(message(n, **fields)) for n in (1, 2))
+    assert asked.parsed == 1
+    for request in (first, second):
+        assert (request.parameters, request.priority, request.requested_outputs) == ({"a": 5}, 2, ("Y",))
+    assert first.parameters is not second.parameters
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        message(1, 2, 3),
+        message(1, 2, id="a"),
+        message(1, 2, model_version="1"),
+        message(1, 2) + b"\x3a\x00",
+    ],
+)
+def test_another_head_or_length_is_parsed(asked: Asked, other: bytes):
+    asked.ask(message(1, 2))
+    asked.ask(other)
+    assert asked.parsed == 2
+
+
+def test_a_message_that_is_cut_off_is_no_message(asked: Asked):
+    asked.ask(message(1, 2))
+    with pytest.raises(InternalError, match="Unable to parse request"):
+        asked.ask(message(1, 2)[:-1])
+
+
+def test_a_message_with_an_id_is_always_parsed(asked: Asked):
+    assert [asked.ask(message(1, id="a")).id for _ in range(2)] == ["a", "a"]
+    assert asked.parsed == 2
+
+
+def test_typed_contents_are_always_parsed(asked: Asked):
+    request = pb.ModelInferRequest(model_name="echo")
+    given = request.inputs.add(name="X", datatype="INT32", shape=[1, 2])
+    given.contents.int_contents.extend([1, 2])
+    for _ in range(2):
+        assert x_of(asked.ask(request.SerializeToString())) == [1, 2]
+    assert asked.parsed == 2
+
+
+def test_fields_in_an_unusual_order_are_read(asked: Asked):
+    whole = message(1, 2)
+    split = whole.index(b"\x3a\x08")
+    for _ in range(2):
+        assert x_of(asked.ask(whole[split:] + whole[:split])) == [1, 2]
+
+
+def test_a_model_that_was_loaded_anew_gets_no_request_of_the_old_one(asked: Asked):
+    asked.ask(message(1, 2))
+    asked.engine.echo = type(asked.engine.echo)()
+    asked.engine.echo.hold = True
+    asked.ask(message(1, 2))
+    assert asked.parsed == 2
+    assert asked.engine.echo.held.qsize() == 1
+
+
+def test_tracing_looks_at_every_message(asked: Asked):
+    asked.ask(message(1, 2))
+    asked.engine.tracer.active = True
+    asked.ask(message(1, 2))
+    assert asked.parsed == 2
+
+
+OUTPUTS = st.lists(
+    st.tuples(st.text(min_size=1, max_size=5), st.lists(st.integers(0, 4), max_size=3), st.integers(0, 2)), max_size=3
+)
+
+
+@given(OUTPUTS)
+def test_an_answer_in_bytes_is_the_message(outputs: list[tuple[str, list[int], int]]):
+    served: Any = OneModel().echo
+    tensors = []
+    for name, shape, kind in outputs:
+        datatype = (FP32, INT32, BYTES)[kind]
+        array = np.full(shape, b"ab", object) if datatype is BYTES else np.ones(shape, datatype.numpy)
+        tensors.append(Tensor(name, datatype, array))
+    request, response = InferRequest("echo", {}, lambda request, response: None), InferResponse(tensors)
+    written = response_bytes(served, request, response, AnswerFormat())
+    assert written is not None
+    parsed = pb.ModelInferResponse.FromString(written)
+    assert parsed == response_message(served, request, response, AnswerFormat())
+
+
+def test_uncommon_answers_are_left_to_protobuf():
+    served: Any = OneModel().echo
+    plain = InferRequest("echo", {}, lambda request, response: None)
+    named = InferRequest("echo", {}, lambda request, response: None, id="a")
+    classes = AnswerFormat(outputs={"Y": OutputFormat(classification=1)})
+    region = AnswerFormat(outputs={"Y": OutputFormat(region=memoryview(bytearray(1)))})
+    assert response_bytes(served, named, InferResponse([]), AnswerFormat()) is None
+    assert response_bytes(served, plain, InferResponse([], parameters={"a": 1}), AnswerFormat()) is None
+    assert response_bytes(served, plain, InferResponse([]), classes) is None
+    assert response_bytes(served, plain, InferResponse([]), region) is None

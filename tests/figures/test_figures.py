@@ -1,0 +1,190 @@
+"""Figures of recordings: what they show is what the scheduler did."""
+
+from __future__ import annotations
+
+from threading import Thread
+
+import pytest
+from matplotlib import style
+from matplotlib.figure import Figure
+
+import tritonnb as tnb
+from tritonnb.figures.batch_sizes import costs, sweet_spot
+from tritonnb.figures.palette import colour, tint
+from tritonnb.recording.waits import depth, rows, waits
+
+THIRD = 50_000 / 3
+GUIDE = [(0, 4), (THIRD, 2), (0, 2), (2 * THIRD, 6), (2 * THIRD, 2)]
+DELAYED = "max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 20000 }"
+BUSY = 'name: "m" max_batch_size: 16 dynamic_batching { preferred_batch_size: [4, 8] } instance_group { count: 2 }'
+NAMES = ["timeline", "batch_sizes", "latency", "queue"]
+
+
+@pytest.fixture(scope="module")
+def guide() -> tnb.Recording:
+    return tnb.simulate(DELAYED, GUIDE, tnb.fixed(50))
+
+
+@pytest.fixture(scope="module")
+def busy() -> tnb.Recording:
+    arrivals = tnb.poisson(rate=1500, duration=0.2, seed=1)
+    return tnb.simulate(BUSY, arrivals, tnb.linear(per_row_ms=0.3, base_ms=3))
+
+
+def texts(ax) -> list[str]:
+    return [each.get_text().strip() for each in ax.texts]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_figure_draws_into_given_axes_and_into_its_own(guide, busy, name):
+    for rec in (guide, busy, tnb.Recording()):
+        ax = Figure().add_subplot()
+        assert getattr(rec.plot, name)(ax=ax) is ax.figure
+        assert getattr(rec.plot, name)() is not ax.figure
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_notebook_shows_a_figure_with_its_description(guide, name):
+    bundle = getattr(guide.plot, name)()._repr_mimebundle_()
+    assert bundle["text/plain"] == guide.plot.alt(name)
+    assert f'alt="{guide.plot.alt(name)}"' in bundle["text/html"]
+    assert bundle["image/png"].startswith("iVBOR")
+
+
+def test_a_dark_notebook_shows_a_figure_on_dark_paper_unless_it_has_a_background_of_its_own(guide):
+    figure = guide.plot.timeline()
+    assert 'class="tnb-paper"' in figure._repr_mimebundle_()["text/html"]
+    assert 'class="tnb-paper"' in guide.plot.svg("timeline")
+    figure.set_facecolor("lightyellow")
+    assert 'class="tnb-paper"' not in figure._repr_mimebundle_()["text/html"]
+    with style.context("dark_background"):
+        assert 'class="tnb-paper"' not in guide.plot.timeline()._repr_mimebundle_()["text/html"]
+
+
+def test_a_figure_may_be_drawn_on_any_thread(guide):
+    drawn = []
+    thread = Thread(target=lambda: drawn.append(guide.plot.timeline()._repr_mimebundle_()))
+    thread.start()
+    thread.join()
+    assert "image/png" in drawn[0]
+
+
+def test_the_timeline_names_requests_rows_and_batches(guide):
+    [ax] = guide.plot.timeline().axes
+    assert {"3 requests, 8 rows", "2 requests, 8 rows"} <= set(texts(ax))
+    assert {"1", "2", "3", "4", "5"} <= set(texts(ax))
+    assert "simulated_0_0" in [each.get_text() for each in ax.get_yticklabels()]
+    assert "queue depth 2" in [each.get_text() for each in ax.get_yticklabels()]
+
+
+def test_the_timeline_has_a_lane_for_an_instance_that_had_nothing_to_do():
+    rec = tnb.simulate(BUSY, [(0, 1)], tnb.fixed(1))
+    labels = [each.get_text() for each in rec.plot.timeline().axes[0].get_yticklabels()]
+    assert labels[:2] == ["m_0_0", "m_0_1"]
+
+
+def test_the_timeline_explains_the_marks_that_it_has(guide, busy):
+    unit, legend = guide.plot.timeline().axes[0].get_xlabel().split(maxsplit=1)
+    assert (unit, legend) == ("ms", "box: a batch, as high as its share of max_batch_size")
+    assert busy.plot.timeline().axes[0].get_xlabel().endswith("its share of max_batch_size; dashed: preferred sizes")
+    many = tnb.simulate("max_batch_size: 4 dynamic_batching { }", [(1000 * n, 1) for n in range(40)], tnb.fixed(4))
+    [ax] = many.plot.timeline().axes
+    assert "4/4" in texts(ax)
+    assert ax.get_xlabel().endswith("its share of max_batch_size (requests/rows)")
+
+
+def test_descriptions_are_computed(guide, busy):
+    assert "8 rows on simulated_0_0 at 16.7 ms; 8 rows on simulated_0_0 at 66.7 ms" in guide.plot.alt("timeline")
+    assert "At most 2 requests waited at once" in guide.plot.alt("timeline")
+    assert "2 of 8 rows, 50.0 ms each" in guide.plot.alt("batch_sizes")
+    assert f"latency of {len(busy.requests)} requests" in busy.plot.alt("latency")
+    assert "a request waits" in busy.plot.alt("queue")
+
+
+def test_an_unknown_figure_is_named(guide):
+    with pytest.raises(tnb.TritonError, match="no figure 'pie', only timeline"):
+        guide.plot.alt("pie")
+
+
+def test_the_queue_is_as_deep_as_requests_wait(guide):
+    times, depths = depth(waits(guide))
+    assert [round(each / 1e6, 1) for each in times] == [0.0, 16.7, 33.3, 66.7]
+    assert depths == [2, 0, 2, 0]
+
+
+def test_depth_agrees_with_what_the_scheduler_said_when_it_sent(busy):
+    times, depths = depth(waits(busy))
+    after = dict(zip(times, depths, strict=True))
+    last = {batch.sent_ns: batch.queue_depth for batch in busy.batches}
+    assert {time: after[time] for time in last} == last
+
+
+def test_a_refused_request_waits_until_it_is_refused():
+    config = "max_batch_size: 1 dynamic_batching { default_queue_policy { default_timeout_microseconds: 500 } }"
+    rec = tnb.simulate(config, [(0, 1), (10, 1)], tnb.fixed(10))
+    refused = waits(rec)[1]
+    assert (refused.refused, refused.end_ns - refused.begin_ns) == ("Request timeout expired", 500_001)
+    assert "×: refused" in rec.plot.timeline().axes[0].get_xlabel()
+
+
+def test_rows_are_reused_when_they_are_free():
+    assert rows([(0, 5), (1, 2), (3, 4), (4, 6), (4, 9)]) == [0, 1, 1, 1, 2]
+
+
+def test_the_sweet_spot_is_the_smallest_size_that_is_as_cheap_as_it_gets():
+    config = "max_batch_size: 8 dynamic_batching { }"
+    arrivals = [(1000 * number * 100, size) for number, size in enumerate([1, 2, 4, 6, 8])]
+    rec = tnb.simulate(config, arrivals, tnb.table({1: 10, 2: 11, 4: 12, 6: 18, 8: 30}))
+    assert [(each.size, each.count, each.batch_ms) for each in costs(rec)] == [
+        (1, 1, 10), (2, 1, 11), (4, 1, 12), (6, 1, 18), (8, 1, 30),
+    ]  # fmt: skip
+    assert sweet_spot(costs(rec)).size == 4
+    legend = rec.plot.batch_sizes().axes[0].get_legend()  # nothing is written over the curve
+    assert [each.get_text() for each in legend.get_texts()][-2:] == ["a row of it", "sweet spot: 4 rows"]
+    assert "A row is cheapest from 4 rows on: 3.0 ms" in rec.plot.alt("batch_sizes")
+
+
+def test_colours_repeat_only_after_seven():
+    assert len({colour(number) for number in range(7)}) == 7
+    assert tint("#000000", 0.25) == "#bfbfbf"
+
+
+def test_a_comparison_is_drawn_over_the_same_time(guide):
+    changed = guide.what_if(max_queue_delay_microseconds=0)
+    figure = changed.plot()
+    before, after = figure.axes
+    assert before.get_xlim() == after.get_xlim()
+    assert "max_queue_delay_microseconds: 0" in after.get_title(loc="left")
+    assert changed.verdict() in figure.alt
+
+
+@pytest.mark.parametrize(("name", "told"), [("slots", "no stateful model"), ("steps", "steps of an ensemble")])
+def test_a_figure_that_does_not_apply_has_no_words_either(name, told):
+    for made in (tnb.Recording().plot.alt, tnb.Recording().plot.svg):
+        with pytest.raises(tnb.TritonError, match=told):
+            made(name)
+
+
+def test_of_a_long_name_the_end_is_shown_and_a_long_legend_has_several_lines():
+    config = f"""name: "{"long_" * 12}" max_batch_size: 4 instance_group {{ count: 2 }}
+        dynamic_batching {{ priority_levels: 7 default_priority_level: 1 }}"""
+    arrivals = [tnb.Arrival(100 * number, priority=1 + number % 7) for number in range(40)]
+    [ax] = tnb.simulate(config, arrivals, tnb.fixed(5)).plot.timeline().axes
+    names = [each.get_text() for each in ax.get_yticklabels()]
+    assert [(each[0], each[-9:], len(each)) for each in names[:2]] == [("…", "long__0_0", 32), ("…", "long__0_1", 32)]
+    assert max(map(len, ax.get_xlabel().splitlines())) <= 130
+    assert "priority 6: vermilion, priority 7: yellow" in ax.get_xlabel().replace("\n", " ")
+
+
+@pytest.mark.parametrize("name", ["timeline", "batch_sizes", "latency", "queue"])
+def test_a_figure_of_nothing_says_so_instead_of_drawing_axes(name):
+    [ax] = getattr(tnb.Recording().plot, name)().axes
+    assert [each.get_text() for each in ax.texts] == ["Nothing was executed."]
+    assert not ax.axison
+
+
+def test_of_many_refused_requests_none_is_labelled():
+    config = 'name: "m" max_batch_size: 1 dynamic_batching { default_queue_policy { max_queue_size: 2 } }'
+    rec = tnb.simulate(config, [(at, 1) for at in range(300)], tnb.fixed(10))
+    assert len(rec.requests) == 3
+    assert len(rec.plot.timeline().axes[0].texts) <= 3

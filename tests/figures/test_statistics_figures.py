@@ -1,0 +1,68 @@
+"""Figures of the statistics extension, and what happened between two of its answers."""
+
+from __future__ import annotations
+
+import pytest
+from matplotlib.figure import Figure
+
+from tritonnb.figures.statistics import StatisticsPlot
+from tritonnb.telemetry.difference import difference
+
+
+def counter(count: int, ms: float) -> dict[str, int]:
+    return {"count": count, "ns": round(count * ms * 1e6)}
+
+
+def stats(batches: dict[int, tuple[int, float]], requests: int) -> dict:
+    names = ("compute_input", "compute_infer", "compute_output")
+    return {
+        "name": "m",
+        "last_inference": 1000 + requests,
+        "inference_count": requests,
+        "execution_count": sum(count for count, _ in batches.values()),
+        "inference_stats": {
+            "success": counter(requests, 10),
+            "fail": counter(0, 0),
+            "queue": counter(requests, 4),
+            **{name: counter(requests, 2) for name in names},
+        },
+        "batch_stats": [
+            {"batch_size": size, **{name: counter(count, ms / 3) for name in names}}
+            for size, (count, ms) in batches.items()
+        ],
+    }
+
+
+EARLY, LATE = stats({1: (5, 3.0), 4: (2, 6.0)}, 13), stats({1: (5, 3.0), 4: (6, 6.0), 8: (1, 12.0)}, 37)
+
+
+def test_the_difference_is_what_happened_meanwhile():
+    between = difference(LATE, EARLY)
+    assert (between["inference_count"], between["execution_count"]) == (24, 5)
+    assert between["inference_stats"]["queue"]["count"] == 24
+    assert [(each["batch_size"], each["compute_infer"]["count"]) for each in between["batch_stats"]] == [(4, 4), (8, 1)]
+    assert (between["name"], between["last_inference"]) == ("m", 1037)
+
+
+def test_batch_sizes_come_from_the_statistics_too():
+    figure = StatisticsPlot(LATE).batch_sizes()
+    assert "5 of 1 rows, 3.0 ms each; 6 of 4 rows, 6.0 ms each" in figure.alt
+    assert "A row is cheapest from 4 rows on: 1.5 ms" in figure.alt
+    assert "5 of 1 rows" not in StatisticsPlot(LATE).batch_sizes(since=EARLY).alt
+    assert StatisticsPlot(LATE).batch_sizes(since=LATE).alt == "Batch sizes. Nothing was executed."
+
+
+@pytest.mark.parametrize("since", [None, EARLY, LATE])
+def test_parts_of_a_request_add_up(since):
+    given = Figure().add_subplot()
+    assert StatisticsPlot(LATE).parts(ax=given, since=since) is given.figure
+    alt = StatisticsPlot(LATE).parts(since=since).alt
+    assert alt.startswith(
+        "Parts of a request. Nothing was executed." if since is LATE else "A request takes 10.0 ms on average of"
+    )
+
+
+def test_both_figures_come_in_one():
+    plot = StatisticsPlot(LATE)
+    assert plot(since=EARLY).alt == f"{plot.parts(since=EARLY).alt} {plot.batch_sizes(since=EARLY).alt}"
+    assert plot().savefig

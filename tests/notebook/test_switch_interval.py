@@ -1,0 +1,56 @@
+"""While a cell runs, the interpreter lock changes hands more often."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tritonnb.notebook.switch_interval import INTERVAL_S, SharedInterpreter, share_interpreter
+
+
+@pytest.fixture
+def shared() -> Iterator[SharedInterpreter]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(0.005)
+    yield SharedInterpreter()
+    sys.setswitchinterval(before)
+
+
+def interval() -> float:
+    return round(sys.getswitchinterval(), 6)
+
+
+def test_the_interval_is_short_while_a_cell_runs_and_as_before_afterwards(shared: SharedInterpreter):
+    shared.begin()
+    assert interval() == INTERVAL_S
+    shared.end()
+    assert interval() == 0.005
+
+
+def test_a_cell_may_run_another(shared: SharedInterpreter):
+    shared.begin()
+    shared.begin()
+    shared.end()
+    assert interval() == INTERVAL_S
+    shared.end()
+    assert interval() == 0.005
+
+
+def test_an_interval_that_is_shorter_already_stays(shared: SharedInterpreter):
+    sys.setswitchinterval(0.0001)
+    shared.begin()
+    assert interval() == 0.0001
+    shared.end()
+    assert interval() == 0.0001
+
+
+def test_an_end_without_a_beginning_changes_nothing(shared: SharedInterpreter):
+    shared.end()
+    assert interval() == 0.005
+
+
+def test_outside_of_a_notebook_nothing_happens(shared: SharedInterpreter):
+    share_interpreter()
+    assert interval() == 0.005

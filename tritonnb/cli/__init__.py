@@ -1,0 +1,1 @@
+"""The command line ``tritonnb`` and the flags of ``tritonnb serve``."""

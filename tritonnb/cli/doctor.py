@@ -1,0 +1,62 @@
+"""``tritonnb.cli.doctor()``: what this environment has, and what is missing."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import sys
+from dataclasses import dataclass
+
+from tritonnb import compiled
+from tritonnb.core.version import TRITON_VERSION, VERSION
+from tritonnb.runtime.devices import cuda_devices
+
+#: Packages that matter here, and what each is for.
+_PACKAGES = {
+    "numpy": "tensors",
+    "tornado": "HTTP application",
+    "httptools": "fast HTTP transport (without it: Tornado's own)",
+    "uvloop": "fast event loop (without it: asyncio's)",
+    "tritonclient": "protobuf schema, client",
+    "ipywidgets": "notebook views",
+    "anywidget": "notebook views",
+    "matplotlib": "plots",
+    "onnxruntime": 'onnxruntime backend: pip install "tritonnb[onnxruntime]"',
+    "torch": 'pytorch backend: pip install "tritonnb[torch]"',
+    "ipykernel": "Jupyter",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What `doctor` found: pairs of a subject and what there is to say about it."""
+
+    findings: tuple[tuple[str, str], ...]
+
+    def __repr__(self) -> str:
+        width = max(len(subject) for subject, _ in self.findings)
+        return "\n".join(f"{subject:<{width}}  {finding}" for subject, finding in self.findings)
+
+
+def doctor() -> Report:
+    """Gather what a bug report or a puzzled user needs to know of this environment.
+
+    Examples
+    --------
+    >>> import tritonnb
+    >>> "python" in repr(tritonnb.cli.doctor())
+    True
+    """
+    findings = [
+        ("tritonnb", f"{VERSION}, {compiled.STATE} (behaves as Triton {TRITON_VERSION})"),
+        ("python", f"{platform.python_version()} at {sys.executable}"),
+        ("system", f"{platform.platform()}, {os.cpu_count()} CPUs"),
+        ("CUDA devices", ", ".join(map(str, cuda_devices())) or "none"),
+    ]
+    for package, purpose in _PACKAGES.items():
+        try:
+            findings.append((package, importlib.metadata.version(package)))
+        except importlib.metadata.PackageNotFoundError:
+            findings.append((package, f"missing; {purpose}"))
+    return Report(tuple(findings))

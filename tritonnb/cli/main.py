@@ -1,0 +1,194 @@
+"""The command line: ``tritonnb serve`` with tritonserver's own flags, ``tritonnb models``, ``trace``, ``doctor``."""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import gc
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tritonnb.cli.doctor import doctor
+from tritonnb.cli.flags import FlagParser, add_flags, server_options, warnings
+from tritonnb.core.errors import InvalidArgumentError, TritonError
+from tritonnb.core.version import VERSION
+from tritonnb.endpoints.listeners import PortTakenError
+from tritonnb.runtime.repository.drain import ExitTimeoutError
+from tritonnb.server.server import Server
+from tritonnb.telemetry.log_settings import LogHandler, LogSettings
+from tritonnb.telemetry.perfetto import to_perfetto
+
+logger = logging.getLogger("tritonnb")
+
+
+#: The exit status of a program that the signal SIGPIPE ends, as shells give it.
+_CUT_OFF = 128 + 13
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit status."""
+    try:
+        try:
+            return _run(arguments)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:  # ``tritonnb doctor | head -1``: its reader has what it wanted
+        # What is still in the buffer goes nowhere, or else the interpreter would complain of it at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _CUT_OFF
+
+
+def make_parser() -> FlagParser:
+    """Make the parser of the command line: the documentation lists its flags."""
+    parser = FlagParser(prog="tritonnb", description="An NVIDIA-Triton-compatible inference server.")
+    parser.add_argument("--version", action="version", version=VERSION)
+    commands = parser.add_subparsers(dest="command", required=True)
+    add_flags(commands.add_parser("serve", help="serve model repositories"))
+    models = commands.add_parser("models", help="put the example models into a repository")
+    models.add_argument(
+        "directory",
+        nargs="?",
+        default="model_repository",
+        type=Path,
+        help="where; what is there already stays (%(default)s)",
+    )
+    trace = commands.add_parser("trace", help="turn trace files into a timeline for https://ui.perfetto.dev")
+    trace.add_argument("files", nargs="+", type=Path, help="of this server or of a real Triton")
+    trace.add_argument("-o", "--output", type=Path, default="trace.perfetto.json", help="%(default)s")
+    commands.add_parser("doctor", help="say what this environment has")
+    return parser
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    options = make_parser().parse_args(arguments)
+    if options.command == "serve":
+        return _serve(options)
+    try:
+        if options.command == "models":
+            return _models(options.directory)
+        if options.command == "trace":
+            return _trace(options.files, options.output)
+    except BrokenPipeError:
+        raise
+    except (OSError, TritonError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(doctor())
+    return 0
+
+
+def _serve(options: argparse.Namespace) -> int:
+    log = _set_up_logging(options)
+    signals = _signals()
+    _show_crashes()
+    for text in warnings(options):
+        logger.warning("Warning: %s", text)
+    try:
+        arguments = server_options(options)
+    except TritonError as error:
+        print(error, file=sys.stderr)
+        return 1
+    try:
+        server = Server(**arguments, log=log, exit_on_error=options.exit_on_error)
+    except PortTakenError as error:
+        socket_text = f"Socket '{error.host}:{error.port}' already in use"
+        logger.error("failed to start %s service: %s - %s", error.service, error.status.label, socket_text)
+        return 1
+    except TritonError as error:
+        logger.error("error: creating server: %s - %s", error.status.label, error)
+        return 1
+    _calm_garbage_collector()
+    if server.endpoints.http is not None:
+        logger.info("Started HTTPService at %s:%d", options.http_address, server.port)
+    if server.endpoints.grpc is not None:
+        grpc = server.endpoints.grpc
+        logger.info("Started GRPCInferenceService at %s:%d", grpc.host, grpc.port)
+    if server.endpoints.metrics is not None:
+        metrics = server.endpoints.metrics
+        logger.info("Started Metrics Service at %s:%d", metrics.host, metrics.port)
+    signals.recv(1)
+    logger.info("Waiting for in-flight requests to complete.")
+    threading.Thread(target=_exit_at_second_signal, args=[signals], name="tritonnb signals", daemon=True).start()
+    try:
+        server.stop()
+    except ExitTimeoutError:
+        logger.error("Exit timeout expired. Exiting immediately.")
+        return 1
+    return 0
+
+
+def _signals() -> socket.socket:
+    """A socket that can be read once a signal to stop has come.
+
+    Python's own handlers wait for the main thread to notice, which it does not where the signal came just before
+    it began to wait, or to another thread. The byte in the socket is written at once, whatever the threads do.
+    """
+    reading, writing = socket.socketpair()
+    writing.setblocking(False)
+    signal.set_wakeup_fd(writing.detach())
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, frame: None)
+    return reading
+
+
+def _exit_at_second_signal(signals: socket.socket) -> None:
+    """End the process without waiting any more, should another signal come."""
+    number = signals.recv(1)[0]
+    logger.error("signal %d received while stopping: exiting immediately", number)
+    os._exit(128 + number)  # as shells give it
+
+
+def _show_crashes() -> None:
+    """On a crash, such as a segmentation fault in a model's native code, write where each thread was to stderr."""
+    if sys.__stderr__ is not None and not faulthandler.is_enabled():
+        faulthandler.enable(sys.__stderr__)
+
+
+def _calm_garbage_collector() -> None:
+    """Look for circles seldom, and not among what a started server has: a full look takes tens of milliseconds.
+
+    Requests leave none, but at full load more objects are under way than the collector is used to.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 50)
+
+
+def _models(directory: Path) -> int:
+    from tritonnb.model_zoo import materialize
+
+    print(materialize(directory))
+    return 0
+
+
+def _trace(files: Sequence[Path], output: Path) -> int:
+    entries: list[Any] = []
+    for file in files:
+        try:
+            found = json.loads(file.read_text("utf-8"))
+        except ValueError as error:
+            raise InvalidArgumentError(f"{file} is no trace file: {error}") from None
+        if not (isinstance(found, list) and all(isinstance(each, dict) and "id" in each for each in found)):
+            raise InvalidArgumentError(f"{file} is no trace file: it is not a list of entries with an 'id'")
+        entries += found
+    output.write_text(json.dumps(to_perfetto(entries)), "utf-8")
+    print(output)
+    return 0
+
+
+def _set_up_logging(options: argparse.Namespace) -> LogSettings:
+    settings = LogSettings(
+        options.log_file, options.log_info, options.log_warning, options.log_error, options.log_verbose,
+        options.log_format,
+    )  # fmt: skip
+    logger.addHandler(LogHandler(settings))
+    logger.setLevel(logging.DEBUG)
+    return settings

@@ -1,0 +1,377 @@
+"""gRPC on a transport of our own: for each inference a few function calls on the loop, and one write.
+
+grpcio's asyncio server costs several times what an inference costs here. This one does what its clients need of
+the protocol (*gRPC over HTTP/2*): unary and streaming calls, compression, deadlines, cancellation. TLS and
+the keep-alive options are left to `grpcio_server`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import re
+import struct
+import time
+import zlib
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any
+from urllib.parse import quote_from_bytes
+
+from tritonnb.core.errors import Status, TritonError
+from tritonnb.core.messages import InferResponse
+from tritonnb.endpoints.client_errors import client_text
+from tritonnb.endpoints.grpc.dispatch import HEALTH, HEALTH_PATH, INFER, RPCS, STREAM_INFER, Rpc, Rpcs, as_triton_error
+from tritonnb.endpoints.grpc.inference import Inference
+from tritonnb.endpoints.grpc.options import LARGEST_MESSAGE, GrpcOptions
+from tritonnb.endpoints.grpc.stream import Stream
+from tritonnb.endpoints.grpc.transport.header_blocks import Headers, literal
+from tritonnb.endpoints.grpc.transport.http2 import Connection
+
+OK, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, UNIMPLEMENTED, INTERNAL = 0, 4, 8, 12, 13
+_CODES = {
+    Status.UNKNOWN: 2,
+    Status.INTERNAL: INTERNAL,
+    Status.NOT_FOUND: 5,
+    Status.INVALID_ARG: 3,
+    Status.UNAVAILABLE: 14,
+    Status.UNSUPPORTED: UNIMPLEMENTED,
+    Status.ALREADY_EXISTS: 6,
+    Status.CANCELLED: 1,
+}
+_PREFIX = struct.Struct(">BI")
+_SUCCESS = b"\x88" + literal("content-type", b"application/grpc")  # 0x88 is ":status: 200" (RFC 7541, A)
+_HEAD = _SUCCESS + literal("grpc-accept-encoding", b"identity, deflate, gzip")
+_HEAD_GZIP = _HEAD + literal("grpc-encoding", b"gzip")
+_DONE = literal("grpc-status", b"0")
+_NOT_GRPC = literal(":status", b"415")
+_TIMEOUT = re.compile(r"(\d{1,8})([HMSmun])")
+_UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
+_PRINTABLE = bytes(each for each in range(0x20, 0x7F) if each != ord("%"))
+_NOT_METADATA = re.compile(r":.*|grpc-.*|te|content-type|.*-bin")
+
+
+class FastServer:
+    """Carries the RPCs of an endpoint.
+
+    Attributes
+    ----------
+    connections : set of Connection
+    stopping : bool
+    """
+
+    def __init__(self, rpcs: Rpcs, options: GrpcOptions) -> None:
+        self.rpcs = rpcs
+        self.connections: set[Connection] = set()
+        self.stopping = False
+        self.streams: set[Stream] = set()
+        self._reuse_port = options.reuse_port
+        self.compress = options.infer_response_compression_level != "none"
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; the port, which the system chooses if it was 0.
+
+        Raises
+        ------
+        OSError
+            If the port is taken.
+        """
+        self.loop = asyncio.get_running_loop()
+        self._server = await self.loop.create_server(
+            lambda: Connection(self), host, port, backlog=1024, reuse_port=self._reuse_port or None
+        )
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def stop(self, drain: float) -> None:
+        """Accept no more requests; those in progress have ``drain`` seconds."""
+        self.stopping = True
+        self._server.close()
+        for stream in self.streams:
+            stream.finish()
+        for connection in self.connections:
+            connection.go_away()
+        deadline = time.monotonic() + drain
+        while any(each.calls for each in self.connections) and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+        for connection in list(self.connections):
+            connection.close()
+        await asyncio.sleep(0)
+
+    def call(self, connection: Connection, stream: int, headers: Headers) -> _Call:
+        """A client calls something."""
+        path = headers.get(":path", "")
+        rpc = RPCS.get(path)
+        kind = _Call
+        if rpc is not None and rpc.name == INFER:
+            kind = _Infer
+        elif rpc is not None and rpc.name == STREAM_INFER:
+            kind = _StreamInfer
+        return kind(self, connection, stream, headers, rpc)
+
+
+class _Call:
+    """One RPC; this class carries those with one request and one response."""
+
+    _streaming = False
+
+    def __init__(
+        self, server: FastServer, connection: Connection, stream: int, headers: Headers, rpc: Rpc | None
+    ) -> None:
+        self.stream = stream
+        self.window = self.received = 0
+        self.outgoing: deque[memoryview] = deque()
+        self.trailers: bytes | None = None
+        self.half_closed = False
+        self._server = server
+        self._connection = connection
+        self._headers = headers
+        self._rpc = rpc
+        self._buffer = bytearray()
+        self._task: asyncio.Task[None] | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._begun = False
+        self._head_sent = False
+        self._over = False
+
+    # --- what the connection says ---------------------------------------------------------------
+
+    def begin(self) -> None:
+        """The headers are there."""
+        headers = self._headers
+        if headers.get(":method") != "POST" or not headers.get("content-type", "").startswith("application/grpc"):
+            self._over = True
+            self._connection.send(self, b"", b"", _NOT_GRPC)
+        elif self._rpc is None and headers[":path"] != HEALTH_PATH:
+            self._finish(UNIMPLEMENTED)
+        elif "grpc-timeout" in headers:
+            found = _TIMEOUT.fullmatch(headers["grpc-timeout"])
+            if found is not None:
+                seconds = int(found.group(1)) * _UNITS[found.group(2)]
+                self._deadline = self._server.loop.call_later(seconds, self._expired)
+
+    def data(self, chunk: bytes | bytearray) -> None:
+        """A part of the body."""
+        if self._over:
+            return
+        buffer = self._buffer
+        if buffer:
+            buffer += chunk
+            del buffer[: self._messages(buffer)]
+        else:
+            buffer += chunk[self._messages(chunk) :]
+
+    def _messages(self, data: bytes | bytearray) -> int:
+        """Take the messages that are there whole; how many bytes they were."""
+        at = 0
+        while len(data) - at >= 5 and not self._over:
+            compressed, length = _PREFIX.unpack_from(data, at)
+            if length > LARGEST_MESSAGE:
+                self._finish(RESOURCE_EXHAUSTED, "received message larger than max")
+                break
+            start, stop = at + 5, at + 5 + length
+            if len(data) < stop:
+                break
+            at = stop
+            self._take(data[start:stop], compressed)
+        return at
+
+    def end(self) -> None:
+        """The client sends no more."""
+        if not self._over and not self._begun:
+            self._finish(INTERNAL, "there is no request message")
+
+    def cancelled(self) -> None:
+        """Nobody waits for an answer any more."""
+        self._over = True
+        self._buffer.clear()
+        if self._task is not None:
+            self._task.cancel()
+        if self._deadline is not None:
+            self._deadline.cancel()
+
+    def drained(self) -> None:
+        """What waited has been sent."""
+
+    def _expired(self) -> None:
+        if not self._over:
+            self._finish(DEADLINE_EXCEEDED, "Deadline Exceeded")
+            self.cancelled()
+
+    # --- requests -------------------------------------------------------------------------------
+
+    def _take(self, message: bytes | bytearray, compressed: int) -> None:
+        if self._begun and not self._streaming:
+            self._finish(INTERNAL, "there is more than one request message")
+            self.cancelled()
+            return
+        try:
+            if compressed:
+                message = _decompress(message, self._headers.get("grpc-encoding", "identity"))
+            self._begun = True
+            self._run(message)
+        except TritonError as error:
+            self._fail(error)
+        except zlib.error:
+            self._finish(INTERNAL, "Exception deserializing request!")
+        except Exception as error:
+            self._fail(as_triton_error(error))
+
+    def _run(self, message: bytes | bytearray) -> None:
+        given = message if self._rpc is None else self._rpc.read(message)
+        self._task = self._server.loop.create_task(self._answer(given))
+
+    async def _answer(self, given: Any) -> None:
+        name = HEALTH if self._rpc is None else self._rpc.name
+        try:
+            response = await self._server.rpcs.call(name, given, self._metadata())
+            self._respond(response if self._rpc is None else response.SerializeToString())
+        except Exception as error:
+            self._fail(as_triton_error(error))
+
+    def _metadata(self) -> Headers:
+        return {name: value for name, value in self._headers.items() if not _NOT_METADATA.fullmatch(name)}
+
+    # --- responses ------------------------------------------------------------------------------
+
+    def _respond(self, message: bytes) -> None:
+        """The one response."""
+        if self._over:
+            return
+        self._over = True
+        if self._deadline is not None:
+            self._deadline.cancel()
+        head, body = self._framed(message)
+        self._connection.send(self, head, body, _DONE)
+
+    def _framed(self, message: bytes) -> tuple[bytes, bytes]:
+        """The headers of the response, and the message with its prefix."""
+        if self._wants_gzip:
+            message = gzip.compress(message, 1)
+            return _HEAD_GZIP, _PREFIX.pack(1, len(message)) + message
+        return _HEAD, _PREFIX.pack(0, len(message)) + message
+
+    @property
+    def _wants_gzip(self) -> bool:
+        return False
+
+    def _fail(self, error: TritonError) -> None:
+        self._finish(_CODES[error.status], client_text(error))
+
+    def _finish(self, code: int, text: str = "") -> None:
+        """End the call, without a response if there was none."""
+        if self._over:
+            return
+        self._over = True
+        if self._deadline is not None:
+            self._deadline.cancel()
+        trailers = literal("grpc-status", str(code).encode())
+        if text:
+            # Printable ASCII as it is, the rest percent-encoded.
+            encoded = quote_from_bytes(text.encode("utf-8", "replace"), safe=_PRINTABLE)
+            trailers += literal("grpc-message", encoded.encode())
+        self._connection.send(self, b"", b"", trailers if self._head_sent else _SUCCESS + trailers)
+
+
+class _Infer(_Call):
+    """``ModelInfer``: no task, the response is sent where the model's answer arrives."""
+
+    _inference: Inference | None = None
+
+    def _run(self, message: bytes | bytearray) -> None:
+        rpcs = self._server.rpcs
+        metadata = self._metadata() if rpcs.looks_at_metadata else self._headers
+        inference = rpcs.infer_bytes(message, metadata, self._responded)
+        if not inference.done:
+            self._inference = inference
+
+    def _responded(self, inference: Inference, response: InferResponse) -> None:
+        self._inference = None
+        try:
+            message = inference.response_bytes(response)
+        except Exception as error:
+            self._fail(as_triton_error(error))
+        else:
+            self._respond(message)
+        inference.sent(final=True)
+
+    @property
+    def _wants_gzip(self) -> bool:
+        return self._server.compress and "gzip" in self._headers.get("grpc-accept-encoding", "")
+
+    def cancelled(self) -> None:
+        """Nobody waits for an answer any more."""
+        super().cancelled()
+        if self._inference is not None:
+            self._inference.cancel()
+            self._inference = None
+
+
+class _StreamInfer(_Infer):
+    """``ModelStreamInfer``."""
+
+    _streaming = True
+    _requests: asyncio.Queue[Any]
+    _room: asyncio.Event
+
+    def begin(self) -> None:
+        """The headers are there."""
+        super().begin()
+        self._requests = asyncio.Queue()
+        self._room = asyncio.Event()
+        if not self._over:
+            self._task = self._server.loop.create_task(self._converse())
+
+    def _run(self, message: bytes | bytearray) -> None:
+        self._requests.put_nowait(message)
+
+    def end(self) -> None:
+        """The client sends no more."""
+        self._requests.put_nowait(None)
+
+    def drained(self) -> None:
+        """What waited has been sent."""
+        self._room.set()
+
+    async def _given(self) -> AsyncIterator[Any]:
+        while (given := await self._requests.get()) is not None:
+            yield given
+
+    async def _converse(self) -> None:
+        try:
+            stream = self._server.rpcs.stream(self._given(), self._metadata())
+        except TritonError as error:
+            self._fail(error)
+            return
+        self._server.streams.add(stream)
+        try:
+            async with aclosing(stream.responses()) as responses:
+                async for message in responses:
+                    await self._send(message.SerializeToString())
+        except Exception as error:
+            self._fail(as_triton_error(error))
+        else:
+            if not self._head_sent and not self._over:
+                self._head_sent = True
+                self._connection.send(self, _HEAD, b"", None)
+            self._finish(OK)
+        finally:
+            self._server.streams.discard(stream)
+
+    async def _send(self, message: bytes) -> None:
+        head, body = self._framed(message)
+        self._room.clear()
+        self._connection.send(self, b"" if self._head_sent else head, body, None)
+        self._head_sent = True
+        if self.outgoing:
+            await self._room.wait()
+
+
+def _decompress(message: bytes | bytearray, encoding: str) -> bytes:
+    if encoding not in ("gzip", "deflate"):
+        raise TritonError(f"compression algorithm '{encoding}' is not supported", Status.UNSUPPORTED)
+    inflate = zlib.decompressobj(31 if encoding == "gzip" else 15)
+    plain = inflate.decompress(message, LARGEST_MESSAGE)
+    if not inflate.eof:
+        raise zlib.error("incomplete, or too large")
+    return plain

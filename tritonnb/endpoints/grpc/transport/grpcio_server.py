@@ -1,0 +1,158 @@
+"""gRPC through grpcio: `grpc.aio` on the server's own loop."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any
+
+import grpc
+from grpc import aio
+
+from tritonnb.core.errors import Status, TritonError
+from tritonnb.core.messages import InferResponse
+from tritonnb.endpoints.client_errors import client_text
+from tritonnb.endpoints.grpc.dispatch import HEALTH, HEALTH_PATH, INFER, RPCS, STREAM_INFER, Rpcs, as_triton_error
+from tritonnb.endpoints.grpc.inference import Inference
+from tritonnb.endpoints.grpc.options import GrpcOptions
+from tritonnb.endpoints.grpc.stream import Stream
+
+_CODES = {
+    Status.UNKNOWN: grpc.StatusCode.UNKNOWN,
+    Status.INTERNAL: grpc.StatusCode.INTERNAL,
+    Status.NOT_FOUND: grpc.StatusCode.NOT_FOUND,
+    Status.INVALID_ARG: grpc.StatusCode.INVALID_ARGUMENT,
+    Status.UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
+    Status.UNSUPPORTED: grpc.StatusCode.UNIMPLEMENTED,
+    Status.ALREADY_EXISTS: grpc.StatusCode.ALREADY_EXISTS,
+    Status.CANCELLED: grpc.StatusCode.CANCELLED,
+}
+Context = Any  # grpc.aio.ServicerContext
+
+
+class GrpcioServer:
+    """Carries the RPCs of an endpoint."""
+
+    def __init__(self, rpcs: Rpcs, options: GrpcOptions) -> None:
+        self._rpcs = rpcs
+        self._options = options
+        self._streams: set[Stream] = set()
+        compressed = options.infer_response_compression_level != "none"
+        self._compression = grpc.Compression.Gzip if compressed else None
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; the port, which the system chooses if it was 0.
+
+        Raises
+        ------
+        OSError
+            If the port is taken.
+        InvalidArgumentError
+            If the files for TLS cannot be read.
+        """
+        self._server = aio.server(options=self._options.channel_arguments())
+        self._server.add_generic_rpc_handlers((_Handlers(self._handlers()),))
+        credentials = self._options.credentials()
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        try:
+            if credentials is None:
+                port = self._server.add_insecure_port(address)
+            else:
+                port = self._server.add_secure_port(address, credentials)
+        except RuntimeError as error:
+            raise OSError(errno.EADDRINUSE, str(error)) from error
+        await self._server.start()
+        return port
+
+    async def stop(self, drain: float) -> None:
+        """Accept no more requests; those in progress have ``drain`` seconds."""
+        for stream in self._streams:
+            stream.finish()
+        await self._server.stop(drain)
+
+    def _handlers(self) -> dict[str, grpc.RpcMethodHandler]:
+        handlers = {HEALTH_PATH: grpc.unary_unary_rpc_method_handler(self._unary(HEALTH, bytes))}
+        for path, rpc in RPCS.items():
+            codec = None, rpc.response.SerializeToString
+            if rpc.name == STREAM_INFER:
+                handlers[path] = grpc.stream_stream_rpc_method_handler(self._stream_infer, *codec)
+            elif rpc.name == INFER:
+                handlers[path] = grpc.unary_unary_rpc_method_handler(self._infer, *codec)
+            else:
+                handlers[path] = grpc.unary_unary_rpc_method_handler(self._unary(rpc.name, rpc.read), *codec)
+        return handlers
+
+    def _unary(self, name: str, read: Callable[[bytes], Any]) -> Callable[..., Awaitable[Any]]:
+        async def handle(message: bytes, context: Context) -> Any:
+            try:
+                return await self._rpcs.call(name, read(message), _metadata(context))
+            except Exception as error:
+                await _abort(context, error)
+
+        return handle
+
+    async def _infer(self, message: bytes, context: Context) -> Any:
+        future: asyncio.Future[InferResponse] = asyncio.get_running_loop().create_future()
+
+        def take(inference: Inference, response: InferResponse) -> None:
+            if not future.done():
+                future.set_result(response)
+
+        try:
+            inference = self._rpcs.infer_bytes(message, _metadata(context), take)
+            try:
+                response = await future
+            except asyncio.CancelledError:
+                inference.cancel()
+                raise
+            answer = inference.message(response)
+        except Exception as error:
+            await _abort(context, error)
+        if self._compression is not None:
+            context.set_compression(self._compression)
+        inference.sent(final=True)
+        return answer
+
+    async def _stream_infer(self, messages: AsyncIterator[bytes], context: Context) -> Any:
+        try:
+            stream = self._rpcs.stream(messages, _metadata(context))
+        except TritonError as error:
+            await _abort(context, error)
+        if self._compression is not None:
+            context.set_compression(self._compression)
+        self._streams.add(stream)
+        try:
+            async with aclosing(stream.responses()) as responses:
+                async for message in responses:
+                    yield message
+        except TritonError as error:
+            await _abort(context, error)
+        finally:
+            self._streams.discard(stream)
+
+
+class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """Finds the handler of an RPC; an unknown one is UNIMPLEMENTED without a text, as Triton has it."""
+
+    def __init__(self, handlers: dict[str, grpc.RpcMethodHandler]) -> None:
+        self._handlers = handlers
+        self._unknown = grpc.unary_unary_rpc_method_handler(_unimplemented)
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
+        return self._handlers.get(handler_call_details.method, self._unknown)
+
+
+def _metadata(context: Context) -> dict[str, str]:
+    return {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
+
+
+async def _unimplemented(given: bytes, context: Context) -> Any:
+    await context.abort(grpc.StatusCode.UNIMPLEMENTED, "")
+
+
+async def _abort(context: Context, error: Exception) -> None:
+    """End an RPC with an error."""
+    told = as_triton_error(error)
+    await context.abort(_CODES[told.status], client_text(told))

@@ -1,0 +1,383 @@
+"""HTTP/2 as far as a gRPC server needs it (RFC 9113): frames, header blocks, and flow control.
+
+A `Connection` cuts what comes into frames and makes a `Call` for each stream that a client opens; its `Sender` sends
+what calls have to say. A client that breaks the rules loses the call, or the connection where RFC 9113 wants it so, and
+for floods of settings and of frames that continue headers. One that does not read its answers is not listened to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import time
+from collections.abc import Callable
+from typing import Protocol, cast
+
+from hpack import HPACKError
+
+from tritonnb.endpoints.grpc.transport.frames import (
+    ACK,
+    COMPRESSION_ERROR,
+    CONTINUATION,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    ENHANCE_YOUR_CALM,
+    FLOW_CONTROL_ERROR,
+    FRAME_SIZE_ERROR,
+    GOAWAY,
+    HAS_PRIORITY,
+    HEADERS,
+    INITIAL_WINDOW,
+    MAX_CONCURRENT_STREAMS,
+    MAX_FRAME_SIZE,
+    NO_ERROR,
+    PADDED,
+    PING,
+    PRIORITY,
+    PROTOCOL_ERROR,
+    PUSH_PROMISE,
+    REFUSED_STREAM,
+    RST_STREAM,
+    SETTINGS,
+    STREAM_CLOSED,
+    WINDOW_UPDATE,
+    BrokenConnection,
+    Call,
+    frame,
+    unpadded,
+)
+from tritonnb.endpoints.grpc.transport.header_blocks import HeaderBlocks, Headers, MalformedHeadersError
+from tritonnb.endpoints.grpc.transport.sender import DEFAULT_FRAME_LIMIT, DEFAULT_WINDOW, LARGEST_WINDOW, Sender
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+#: The largest frame that we take, and how many bytes are read before a window is opened again.
+_FRAME_LIMIT = 1 << 20
+_REPLENISH_AFTER = 1 << 24
+#: Of a header block: bytes, and frames that continue it.
+_MOST_HEADER_BYTES = 1 << 16
+_MOST_CONTINUATIONS = 64
+#: Calls in progress on one connection.
+_MOST_CALLS = 4096
+#: How often a client may change its settings in a second: every change is looked at for every call.
+_MOST_SETTINGS = 100
+#: Seconds that a client is given to read why its connection ends.
+_LINGER = 2.0
+
+
+class Server(Protocol):
+    """What a connection belongs to."""
+
+    connections: set[Connection]
+    stopping: bool
+
+    def call(self, connection: Connection, stream: int, headers: Headers) -> Call:
+        """A new call."""
+
+
+class Connection(asyncio.Protocol):
+    """One client."""
+
+    def __init__(self, server: Server) -> None:
+        self.calls: dict[int, Call] = {}
+        self._server = server
+        self._transport: asyncio.Transport
+        self._buffer = bytearray()
+        self._in_preface = True
+        self._blocks = HeaderBlocks()
+        self._block: bytearray | None = None  # of headers that are not complete
+        self._block_stream = self._block_flags = self._continuations = 0
+        self._last_stream = 0
+        self._received = 0
+        self._settings: tuple[float, int] = 0.0, 0  # since when, how many
+        self._frames: dict[int, Callable[[int, int, bytes | bytearray], None]] = {
+            DATA: self._on_data,
+            HEADERS: self._on_headers,
+            PRIORITY: self._on_priority,
+            RST_STREAM: self._on_reset,
+            SETTINGS: self._on_settings,
+            PING: self._on_ping,
+            GOAWAY: self._on_go_away,
+            WINDOW_UPDATE: self._on_window_update,
+            CONTINUATION: self._on_continuation,
+            PUSH_PROMISE: self._on_push_promise,
+        }
+
+    # --- asyncio's interface --------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client has connected."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._sender = Sender(self._transport, self.calls)
+        self.send = self._sender.send
+        self._server.connections.add(self)
+        settings = struct.pack(
+            ">HIHIHI", MAX_CONCURRENT_STREAMS, _MOST_CALLS, INITIAL_WINDOW, LARGEST_WINDOW, MAX_FRAME_SIZE, _FRAME_LIMIT
+        )
+        opened = struct.pack(">I", LARGEST_WINDOW - DEFAULT_WINDOW)
+        self._transport.write(frame(SETTINGS, 0, 0, settings) + frame(WINDOW_UPDATE, 0, 0, opened))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The client is gone."""
+        self._server.connections.discard(self)
+        for call in list(self.calls.values()):
+            call.cancelled()
+        self.calls.clear()
+
+    def pause_writing(self) -> None:
+        """The client reads too slowly: it is not listened to until it does."""
+        self._sender.paused = True
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """It has caught up."""
+        self._sender.paused = False
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+            self._sender.resume()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes have come."""
+        buffer = self._buffer
+        try:
+            if buffer:
+                buffer += data
+                del buffer[: self._read(buffer)]
+            else:
+                buffer += data[self._read(data) :]
+        except BrokenConnection as error:
+            self._give_up(error.code)
+        except HPACKError:
+            self._give_up(COMPRESSION_ERROR)
+
+    # --- what comes -----------------------------------------------------------------------------
+
+    def _read(self, data: bytes | bytearray) -> int:
+        """Handle whole frames; how many bytes they were."""
+        at, end = 0, len(data)
+        if self._in_preface:
+            if not PREFACE.startswith(bytes(data[: len(PREFACE)])):
+                raise BrokenConnection(PROTOCOL_ERROR)
+            if end < len(PREFACE) + 9:
+                return 0
+            if data[len(PREFACE) + 3] != SETTINGS or data[len(PREFACE) + 4] & ACK:
+                raise BrokenConnection(PROTOCOL_ERROR)
+            self._in_preface = False
+            at = len(PREFACE)
+        while end - at >= 9:
+            length = data[at] << 16 | data[at + 1] << 8 | data[at + 2]
+            if length > _FRAME_LIMIT:
+                raise BrokenConnection(FRAME_SIZE_ERROR)
+            start, stop = at + 9, at + 9 + length
+            if stop > end:
+                break
+            kind, flags = data[at + 3], data[at + 4]
+            stream = int.from_bytes(data[at + 5 : start], "big") & LARGEST_WINDOW
+            if self._block is not None and (kind != CONTINUATION or stream != self._block_stream):
+                raise BrokenConnection(PROTOCOL_ERROR)
+            handle = self._frames.get(kind)
+            if handle is not None:  # those that nobody knows are ignored
+                handle(flags, stream, data[start:stop])
+            at = stop
+        return at
+
+    def _on_data(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
+        if not stream:
+            raise BrokenConnection(PROTOCOL_ERROR)
+        self._received += len(payload)
+        if self._received > _REPLENISH_AFTER:
+            self._open_window(0, self._received)
+            self._received = 0
+        call = self.calls.get(stream)
+        if call is None:
+            if stream > self._last_stream:
+                raise BrokenConnection(PROTOCOL_ERROR)
+            return
+        if call.half_closed:
+            self._end(call, STREAM_CLOSED)
+            return
+        call.received += len(payload)
+        if call.received > _REPLENISH_AFTER:
+            self._open_window(stream, call.received)
+            call.received = 0
+        if flags & PADDED:
+            payload = unpadded(payload)
+        if payload:
+            call.data(payload)
+        if flags & END_STREAM:
+            self._half_close(call)
+
+    def _on_headers(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
+        if not stream % 2:
+            raise BrokenConnection(PROTOCOL_ERROR)
+        if flags & PADDED:
+            payload = unpadded(payload)
+        if flags & HAS_PRIORITY:
+            if len(payload) < 5:
+                raise BrokenConnection(FRAME_SIZE_ERROR)
+            payload = payload[5:]
+        if flags & END_HEADERS:
+            self._open(flags, stream, payload)
+        else:
+            self._block, self._block_stream, self._block_flags = bytearray(payload), stream, flags
+            self._continuations = 0
+
+    def _on_continuation(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
+        if self._block is None:
+            raise BrokenConnection(PROTOCOL_ERROR)
+        self._block += payload
+        self._continuations += 1
+        if len(self._block) > _MOST_HEADER_BYTES or self._continuations > _MOST_CONTINUATIONS:
+            raise BrokenConnection(ENHANCE_YOUR_CALM)
+        if flags & END_HEADERS:
+            block, self._block = self._block, None
+            self._open(self._block_flags, stream, block)
+
+    def _open(self, flags: int, stream: int, block: bytes | bytearray) -> None:
+        call = self.calls.get(stream)
+        try:
+            headers = self._blocks.read(bytes(block))  # also of a stream that is refused: the table must keep in step
+        except MalformedHeadersError:
+            headers = {}
+        if call is not None:
+            self._take_trailers(call, flags)
+            return
+        if stream <= self._last_stream:
+            if ":method" in headers:
+                raise BrokenConnection(PROTOCOL_ERROR)
+            return  # trailers of a call that is over
+        self._last_stream = stream
+        if ":method" not in headers:
+            self._reset(stream, PROTOCOL_ERROR)
+            return
+        if self._server.stopping or len(self.calls) >= _MOST_CALLS:
+            self._reset(stream, REFUSED_STREAM)
+            return
+        call = self.calls[stream] = self._server.call(self, stream, headers)
+        call.window = self._sender.initial_window
+        call.begin()
+        if flags & END_STREAM:
+            self._half_close(call)
+
+    def _take_trailers(self, call: Call, flags: int) -> None:
+        """Trailers mean nothing here, but that nothing follows."""
+        if call.half_closed:
+            self._end(call, STREAM_CLOSED)
+        elif not flags & END_STREAM:
+            self._end(call, PROTOCOL_ERROR)
+        else:
+            self._half_close(call)
+
+    def _half_close(self, call: Call) -> None:
+        if not call.half_closed:
+            call.half_closed = True
+            call.end()
+
+    def _on_priority(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
+        if not stream:
+            raise BrokenConnection(PROTOCOL_ERROR)
+        if len(payload) != 5:
+            raise BrokenConnection(FRAME_SIZE_ERROR)
+
+    def _on_reset(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
+        if len(payload) != 4:
+            raise BrokenConnection(FRAME_SIZE_ERROR)
+        self._check_begun(stream)
+        call = self.calls.pop(stream, None)
+        if call is not None:
+            self._sender.forget(stream)
+            call.cancelled()
+
+    def _check_begun(self, stream: int) -> None:
+        if not stream or stream > self._last_stream:
+            raise BrokenConnection(PROTOCOL_ERROR)
+
+    def _on_settings(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
+        if stream:
+            raise BrokenConnection(PROTOCOL_ERROR)
+        if len(payload) % 6 or (flags & ACK and payload):
+            raise BrokenConnection(FRAME_SIZE_ERROR)
+        if flags & ACK:
+            return
+        self._count_settings()
+        for setting, value in struct.iter_unpack(">HI", payload):
+            if setting == INITIAL_WINDOW:
+                self._sender.set_initial_window(value)
+            elif setting == MAX_FRAME_SIZE:
+                if not DEFAULT_FRAME_LIMIT <= value < 2**24:
+                    raise BrokenConnection(PROTOCOL_ERROR)
+                self._sender.frame_limit = value
+        self._transport.write(frame(SETTINGS, ACK, 0, b""))
+
+    def _count_settings(self) -> None:
+        now, (since, count) = time.monotonic(), self._settings
+        if now - since > 1:
+            since, count = now, 0
+        if count == _MOST_SETTINGS:
+            raise BrokenConnection(ENHANCE_YOUR_CALM)
+        self._settings = since, count + 1
+
+    def _on_ping(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
+        if stream:
+            raise BrokenConnection(PROTOCOL_ERROR)
+        if len(payload) != 8:
+            raise BrokenConnection(FRAME_SIZE_ERROR)
+        if not flags & ACK:
+            self._transport.write(frame(PING, ACK, 0, payload))
+
+    def _on_window_update(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
+        if len(payload) != 4:
+            raise BrokenConnection(FRAME_SIZE_ERROR)
+        more = int.from_bytes(payload, "big") & LARGEST_WINDOW
+        if not stream:
+            if not more:
+                raise BrokenConnection(PROTOCOL_ERROR)
+            self._sender.open_window(more)
+            return
+        self._check_begun(stream)
+        call = self.calls.get(stream)
+        if call is None:
+            return
+        call.window += more
+        if not more or call.window > LARGEST_WINDOW:
+            self._end(call, FLOW_CONTROL_ERROR if more else PROTOCOL_ERROR)
+        elif call.outgoing:
+            self._sender.pump(call)
+
+    def _on_go_away(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
+        if stream:
+            raise BrokenConnection(PROTOCOL_ERROR)
+
+    def _on_push_promise(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
+        raise BrokenConnection(PROTOCOL_ERROR)
+
+    # --- what goes ------------------------------------------------------------------------------
+
+    def _open_window(self, stream: int, size: int) -> None:
+        self._transport.write(frame(WINDOW_UPDATE, 0, stream, struct.pack(">I", size)))
+
+    def _reset(self, stream: int, code: int) -> None:
+        self._transport.write(frame(RST_STREAM, 0, stream, struct.pack(">I", code)))
+
+    def _end(self, call: Call, code: int) -> None:
+        """Give up a call whose client does what it may not."""
+        del self.calls[call.stream]
+        self._sender.forget(call.stream)
+        self._reset(call.stream, code)
+        call.cancelled()
+
+    def _give_up(self, code: int) -> None:
+        """End the connection of a client that does what it may not."""
+        self.go_away(code)
+        self._transport.close()
+        asyncio.get_running_loop().call_later(_LINGER, self._transport.abort)
+
+    def go_away(self, code: int = NO_ERROR) -> None:
+        """Take no more calls."""
+        if not self._transport.is_closing():
+            self._transport.write(frame(GOAWAY, 0, 0, struct.pack(">II", self._last_stream, code)))
+
+    def close(self) -> None:
+        """End the connection; calls in progress are cancelled."""
+        self._transport.abort() if self.calls else self._transport.close()

@@ -1,0 +1,228 @@
+"""What the routes of the v2 protocol do, inference left aside.
+
+The method is checked before the model, and answers carry the content types that Triton gives them.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from typing import Any
+
+from tornado import httputil, web
+
+from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnsupportedError
+from tritonnb.endpoints.client_errors import client_text
+from tritonnb.endpoints.http import json_fields, rapidjson
+from tritonnb.endpoints.versions import version_number
+from tritonnb.runtime.engine import Engine
+
+JSON = "application/json"
+TEXT = "text/plain"
+#: Reason phrases where Triton's differ from the usual ones.
+_REASONS = {405: "Not Allowed"}
+
+
+def error_body(message: str) -> bytes:
+    """``{"error": ...}`` as Triton writes it."""
+    body = json.dumps({"error": message}, separators=(",", ":"), ensure_ascii=False)
+    return body.encode("utf-8", "surrogateescape")
+
+
+class Handler(web.RequestHandler):
+    """What all routes share; `content_type` is that of answers and errors alike."""
+
+    content_type = JSON
+
+    def initialize(self, engine: Engine) -> None:
+        """Take what the routes give (Tornado's interface)."""
+        self.engine = engine
+
+    def clear(self) -> None:
+        """Triton sends neither Date nor Server."""
+        self._headers = httputil.HTTPHeaders({"Content-Type": self.content_type})
+        self._write_buffer: list[bytes] = []
+        self._status_code = 200
+        self._reason = "OK"
+
+    def compute_etag(self) -> None:
+        """No conditional requests."""
+
+    def write_error(self, status_code: int, **details: Any) -> None:
+        """Answer with what was raised (Tornado's interface)."""
+        error = details.get("exc_info", (None, None, None))[1]
+        if isinstance(error, TritonError):
+            self.fail(error)
+            return
+        self.set_status(status_code, _REASONS.get(status_code))
+        known = {404: "Not Found", 405: "Method Not Allowed"}
+        self.finish(error_body(known.get(status_code, f"{type(error).__name__}: {error}")))
+
+    def log_exception(self, kind: Any, error: Any, trace: Any) -> None:
+        """A Triton error is an answer, not an accident."""
+        if not isinstance(error, (TritonError, web.HTTPError)):
+            super().log_exception(kind, error, trace)
+
+    def fail(self, error: TritonError) -> None:
+        """Answer with an error."""
+        self.set_status(error.status.http)
+        self.finish(error_body(client_text(error)))
+
+    def answer(self, value: Any) -> None:
+        """Answer with JSON."""
+        self.finish(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
+
+    def body(self) -> Any:
+        """The request's JSON; an empty body is an empty object.
+
+        Raises
+        ------
+        InternalError
+            If it is no JSON.
+        """
+        return rapidjson.parse(self.request.body) if self.request.body else {}
+
+
+class Live(Handler):
+    """``/v2/health/live``."""
+
+    content_type = TEXT
+
+    def get(self) -> None:
+        """200 when the server answers."""
+        self.set_status(200 if self.engine.is_live() else 400)
+
+
+class Ready(Handler):
+    """``/v2/health/ready``."""
+
+    content_type = TEXT
+
+    def get(self) -> None:
+        """200 when the server and its models are ready, else 400; no body."""
+        self.set_status(200 if self.engine.is_ready() else 400)
+
+
+class ModelReady(Handler):
+    """``/v2/models/M[/versions/V]/ready``."""
+
+    content_type = TEXT
+
+    def get(self, model: str, version: str | None = None) -> None:
+        """200 when the model is ready."""
+        if not self.engine.model_ready(model, version_number(version)):
+            raise InvalidArgumentError("Model version not ready")
+
+
+class ServerMetadata(Handler):
+    """``/v2``."""
+
+    def get(self) -> None:
+        """Server metadata."""
+        self.answer(self.engine.metadata())
+
+
+class ModelMetadata(Handler):
+    """``/v2/models/M[/versions/V]``."""
+
+    def get(self, model: str, version: str | None = None) -> None:
+        """Model metadata."""
+        self.answer(self.engine.model_metadata(model, version_number(version)))
+
+
+class ModelConfiguration(Handler):
+    """``/v2/models/M[/versions/V]/config``."""
+
+    def get(self, model: str, version: str | None = None) -> None:
+        """The model's configuration with all defaults."""
+        self.finish(self.engine.model(model, version_number(version)).config_json())
+
+
+class Statistics(Handler):
+    """``/v2/models/M[/versions/V]/stats`` and ``/v2/models/stats``."""
+
+    def get(self, model: str = "", version: str | None = None) -> None:
+        """The statistics extension."""
+        self.answer(self.engine.statistics(model, version_number(version)))
+
+
+class RepositoryIndex(Handler):
+    """``/v2/repository[/R]/index``."""
+
+    def post(self, repository: str | None = None) -> None:
+        """Every model and its state."""
+        body = self.body()
+        ready = json_fields.boolean(body["ready"]) if isinstance(body, dict) and "ready" in body else False
+        self.answer(self.engine.index(ready))
+
+
+class RepositoryLoad(Handler):
+    """``/v2/repository[/R]/models/M/load``."""
+
+    async def post(self, model: str, repository: str | None = None) -> None:
+        """Load or reload a model."""
+        _refuse_repository(repository)
+        self.engine.check_model_control()
+        await self.engine.load(model, _load_parameters(self.body()))
+
+
+class RepositoryUnload(Handler):
+    """``/v2/repository[/R]/models/M/unload``."""
+
+    async def post(self, model: str, repository: str | None = None) -> None:
+        """Unload a model; it need not exist."""
+        _refuse_repository(repository)
+        self.engine.check_model_control()
+        await self.engine.unload(model, self._wants_dependents())
+
+    def _wants_dependents(self) -> bool:
+        # Triton unloads also when it cannot make sense of the body.
+        try:
+            body = self.body()
+        except TritonError:
+            return False
+        parameters = body.get("parameters") if isinstance(body, dict) else None
+        return isinstance(parameters, dict) and parameters.get("unload_dependents") is True
+
+
+class Infer(Handler):
+    """``/v2/models/M[/versions/V]/infer`` with a wrong method; POST takes the fast path."""
+
+    content_type = TEXT
+
+
+class Unknown(Handler):
+    """Every other path."""
+
+    content_type = TEXT
+
+    def prepare(self) -> None:
+        """There is nothing here."""
+        raise web.HTTPError(404)
+
+
+def _refuse_repository(name: str | None) -> None:
+    if name:
+        raise UnsupportedError("'repository_name' specification is not supported")
+
+
+def _load_parameters(body: Any) -> dict[str, str | bytes]:
+    given = body.get("parameters", {}) if isinstance(body, dict) else {}
+    parameters: dict[str, str | bytes] = {}
+    for name in json_fields.names(given):
+        text = json_fields.string(given[name])
+        if name == "config":
+            parameters[name] = text
+        elif name.startswith("file:"):
+            parameters[name] = _decoded(text)
+        else:
+            raise InternalError("unexpected error on creating Triton parameter")
+    return parameters
+
+
+def _decoded(text: str) -> bytes:
+    """Base64 as Triton reads it: other characters, and what is missing at the end, do not matter."""
+    digits = re.sub("[^A-Za-z0-9+/]", "", text)
+    digits = digits[: len(digits) - (len(digits) % 4 == 1)]
+    return base64.b64decode(digits + "=" * (-len(digits) % 4))

@@ -1,0 +1,76 @@
+"""The routes of the trace and logging extensions: settings are shown, and changed while the server runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tritonnb.core.errors import InvalidArgumentError, UnavailableError, UnsupportedError
+from tritonnb.endpoints.http import json_fields, rapidjson
+from tritonnb.endpoints.http.handlers.metadata import Handler
+from tritonnb.telemetry.log_settings import FORMATS
+from tritonnb.telemetry.trace_settings import levels_of, number_of
+
+
+class TraceSetting(Handler):
+    """``/v2/trace/setting`` and ``/v2/models/M/trace/setting``."""
+
+    def get(self, model: str = "") -> None:
+        """The settings in force."""
+        self._check(model)
+        self.answer(self.engine.tracer.settings.of(model).options.to_dict())
+
+    def post(self, model: str = "") -> None:
+        """Change them."""
+        self._check(model)
+        given = rapidjson.parse(self.request.body)
+        self.engine.tracer.update(model, _trace_changes(given if isinstance(given, dict) else {}))
+        self.get(model)
+
+    def _check(self, model: str) -> None:
+        if model and not self.engine.model_ready(model):
+            raise InvalidArgumentError(f"Request for unknown model : {model}")
+
+
+class Logging(Handler):
+    """``/v2/logging``."""
+
+    def get(self) -> None:
+        """The settings in force."""
+        self.answer(self.engine.options.log.to_dict())
+
+    def post(self) -> None:
+        """Change them, one after the other: those before a bad one stay changed."""
+        given = rapidjson.parse(self.request.body)
+        settings = self.engine.options.log
+        changes = {name: value for name, value in given.items() if value is not None} if isinstance(given, dict) else {}
+        if "log_file" in changes:
+            raise UnsupportedError("log file location can not be updated through network protocol")
+        for name in ("log_info", "log_warning", "log_error"):
+            if name in changes:
+                setattr(settings, name, json_fields.boolean(changes[name]))
+        if "log_verbose_level" in changes:
+            settings.set_verbose_level(json_fields.unsigned(changes["log_verbose_level"]))
+        if "log_format" in changes:
+            wanted = json_fields.string(changes["log_format"])
+            if wanted not in FORMATS:
+                raise UnavailableError(f"invalid argument for --log_format, got: {wanted}")
+            settings.log_format = wanted
+        self.get()
+
+
+def _trace_changes(given: dict[str, Any]) -> dict[str, Any]:
+    """What a client wants changed; None for what it clears."""
+    if "trace_file" in given:
+        raise UnsupportedError("trace file location can not be updated through network protocol")
+    changes: dict[str, Any] = {}
+    if "trace_level" in given:
+        named = given["trace_level"]
+        levels = None if named is None else levels_of(map(json_fields.string, json_fields.array(named)))
+        if named is None or levels is not None:
+            changes["levels"] = levels
+    for name, field in (("trace_rate", "rate"), ("trace_count", "count"), ("log_frequency", "log_frequency")):
+        if name in given:
+            text = given[name]
+            # Over HTTP, Triton's complaint about a low count has no space before the number.
+            changes[field] = None if text is None else number_of(name, json_fields.string(text), separator="")
+    return changes

@@ -1,0 +1,1 @@
+"""HTTP/1.1 over TCP: connections, parsing and writing."""

@@ -1,0 +1,337 @@
+"""One client's HTTP/1.1 connection, which speaks Tornado's interfaces to what is above it.
+
+A connection (`Connection`) is an asyncio protocol. Each request on it is an `Exchange`, which is what
+Tornado calls an ``HTTPConnection``: the request's delegate is fed the body and answers through it.
+
+- Pipelined requests are taken as they come and answered in order; when many wait, or the client does
+  not read its answers, reading pauses.
+- A stream that cannot be parsed is closed without an answer, as Triton does, once those that are due are given.
+- A client that stops sending still gets the answers to what it sent whole; one that goes away has its
+  requests cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections import deque
+from typing import Protocol, cast
+
+from tornado import httputil
+from tornado.iostream import StreamClosedError
+
+from tritonnb.endpoints.http.transport.busy_poll import Awake
+from tritonnb.endpoints.http.transport.exchange import Context, Exchange
+from tritonnb.endpoints.http.transport.head_cache import Head, KnownHeads
+from tritonnb.endpoints.http.transport.request_parser import BrokenDelegate, BrokenStream, RequestParser
+
+#: Requests of one connection that may wait for their answers before reading pauses.
+_PIPELINED = 32
+#: Seconds that a client is given to read why its request was refused before the end of its body.
+_LINGER = 2.0
+#: Seconds between looks whether a client that sends no more is still there.
+_PROBE = 0.05
+
+_log = logging.getLogger(__name__)
+
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+def _refusal(line: bytes, reason: bytes) -> bytes:
+    body = b'{"error":"%s"}' % reason
+    return b"HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (line, len(body), body)
+
+
+_TOO_LARGE = _refusal(b"413 Request Entity Too Large", b"request body exceeds the limit")
+_TOO_MANY_CHUNKS = _refusal(
+    b"400 Bad Request",
+    b"Chunked request body exceeds maximum of 65536 non-empty chunks. Send fewer or larger HTTP chunks.",
+)
+
+
+class ConnectionOwner(Protocol):
+    """What a connection needs of its server."""
+
+    delegate: httputil.HTTPServerConnectionDelegate
+    heads: KnownHeads
+    max_body_size: int
+    connections: set[Connection]
+    loop: asyncio.AbstractEventLoop
+    written: asyncio.Future[None]
+    awake: Awake
+
+
+class Connection(asyncio.Protocol):
+    """One client's connection."""
+
+    def __init__(self, server: ConnectionOwner) -> None:
+        self.context = Context("")
+        self._server = server
+        self._exchanges: deque[Exchange] = deque()
+        self._parser = RequestParser(self)
+        self._transport: asyncio.Transport
+        self._writable: asyncio.Future[None] | None = None
+        self._reading = True
+        self._closing = False  # nothing more is read
+        self._repeatable = False  # the last head may come again on this connection
+        self._body_size = 0
+
+    # --- asyncio ------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client is here."""
+        self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        self.context.remote_ip = peer[0] if isinstance(peer, tuple) else ""
+        self._server.connections.add(self)
+        self._active_since = self._server.loop.time()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of one request, of a part of one, or of several."""
+        self._active_since = self._server.loop.time()
+        if self._closing:
+            return
+        self._stay_awake()
+        parser = self._parser
+        alone = parser.between and not self._exchanges
+        if alone and (known := self._server.heads.find(data)) is not None:
+            self._take(*known)
+            return
+        heads = parser.heads
+        try:
+            parser.feed(data)
+        except BrokenStream:
+            self._stop_reading()
+        except BrokenDelegate as error:
+            _log.error("a request's delegate failed", exc_info=error.__cause__)
+            self.close()
+        if alone and heads + 1 == parser.heads and parser.between and self._repeatable:
+            self._server.heads.learn(data, parser.head)
+        self._balance()
+
+    def _take(self, head: Head, body: bytes) -> None:
+        """One whole request whose head is known."""
+        exchange = Exchange(self, False, True)
+        self._exchanges.append(exchange)
+        try:
+            delegate = exchange.delegate = self._server.delegate.start_request(self, exchange)
+            delegate.headers_received(head.line, head.headers)  # type: ignore[arg-type]
+            if body:
+                delegate.data_received(body)
+            exchange.received = True
+            delegate.finish()
+        except Exception:
+            _log.exception("a request's delegate failed")
+            self.close()
+        if self._exchanges:
+            self._balance()
+
+    def eof_received(self) -> bool:
+        """The client sends no more, but may still read."""
+        self._drop_incomplete()
+        self._closing = True
+        if self._exchanges:
+            self._probe()
+        return bool(self._exchanges)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The client is gone, and with it who waited for answers."""
+        self._closing = True
+        self._server.connections.discard(self)
+        self.resume_writing()
+        for exchange in self._exchanges:
+            if exchange.on_close is not None:
+                exchange.on_close()
+            elif exchange.delegate is not None and not exchange.received:
+                exchange.delegate.on_connection_close()
+        self._exchanges.clear()
+
+    def pause_writing(self) -> None:
+        """The client does not read as fast as it is answered."""
+        self._writable = self._server.loop.create_future()
+        self._balance()
+
+    def resume_writing(self) -> None:
+        """The client has caught up."""
+        if self._writable is not None:
+            if not self._writable.done():
+                self._writable.set_result(None)
+            self._writable = None
+            if not self._closing:
+                self._balance()
+
+    # --- the parser -----------------------------------------------------------------------------
+
+    def begin(self, head: Head, keep_alive: bool) -> None:
+        """The head of a request is here."""
+        if self._closing:
+            return
+        exchange = Exchange(self, head.line.version == "HTTP/1.0", keep_alive)
+        self._exchanges.append(exchange)
+        self._body_size = 0
+        length = head.headers.get("content-length")
+        chunked = head.headers.get("transfer-encoding") is not None
+        if length is not None and not chunked and int(length) > self._server.max_body_size:
+            self._refuse(exchange, _TOO_LARGE)
+            return
+        expected = head.headers.get("expect")
+        if expected is not None and expected.lower() == "100-continue":
+            exchange.expects_continue = True
+            if len(self._exchanges) == 1:
+                self._transport.write(_CONTINUE)
+        self._repeatable = keep_alive
+        exchange.delegate = self._server.delegate.start_request(self, exchange)
+        exchange.delegate.headers_received(head.line, head.headers)  # type: ignore[arg-type]
+
+    def body(self, chunk: bytes) -> None:
+        """A part of a request's body."""
+        if self._closing:
+            return
+        exchange = self._exchanges[-1]
+        self._body_size += len(chunk)
+        if self._body_size > self._server.max_body_size:
+            self._refuse(exchange, _TOO_LARGE)
+        elif exchange.delegate is not None:
+            exchange.delegate.data_received(chunk)
+
+    def too_many_chunks(self) -> None:
+        """A body has more parts than may be."""
+        if not self._closing:
+            self._refuse(self._exchanges[-1], _TOO_MANY_CHUNKS)
+
+    def complete(self) -> None:
+        """A request is here whole."""
+        if self._closing or not self._exchanges:
+            return
+        exchange = self._exchanges[-1]
+        exchange.received = True
+        self._closing = not exchange.keep_alive
+        if exchange.delegate is not None:
+            exchange.delegate.finish()
+
+    # --- answers ------------------------------------------------------------------------------
+
+    def write(self, exchange: Exchange, data: bytes) -> asyncio.Future[None]:
+        """Send what an exchange has to say, when it is its turn; done when more may be written."""
+        if self._transport.is_closing():
+            return self._failed()
+        if not self._exchanges or exchange is not self._exchanges[0]:
+            exchange.waiting.append(data)
+            return self._server.written
+        if data:
+            exchange.begun = True
+            self._transport.write(data)
+            self._stay_awake()
+        if exchange.done:
+            self._next(exchange)
+        return self._writable or self._server.written
+
+    def _stay_awake(self) -> None:
+        """What comes next is not far off; where there are others, they keep the loop busy."""
+        if len(self._server.connections) == 1:
+            self._server.awake.stay()
+
+    def _next(self, exchange: Exchange) -> None:
+        exchanges = self._exchanges
+        while exchange.done:
+            exchanges.popleft()
+            if not exchange.received:
+                self._linger()
+                return
+            if not exchange.keep_alive or (self._closing and not exchanges):
+                self._closing = True
+                self._transport.close()
+                return
+            if not exchanges:
+                break
+            exchange = exchanges[0]
+            if exchange.expects_continue and not exchange.received:
+                self._transport.write(_CONTINUE)
+            if exchange.waiting:
+                self._transport.write(b"".join(exchange.waiting))
+                exchange.waiting.clear()
+        if not self._reading:
+            self._balance()
+
+    def _failed(self) -> asyncio.Future[None]:
+        future = self._server.loop.create_future()
+        future.set_exception(StreamClosedError())
+        future.exception()  # nobody has to look at it
+        return future
+
+    # --- the end of reading ---------------------------------------------------------------------
+
+    def _probe(self) -> None:
+        """Find out whether a client that sends no more is still there.
+
+        One that has closed its socket looks the same, until it is sent something: then its system says
+        that nobody is there. An interim response is something that a client that waits will skip.
+        """
+        exchange = self._exchanges[0]
+        if not exchange.begun and not exchange.http_1_0:
+            self._transport.write(_CONTINUE)
+        self._server.loop.call_later(_PROBE, self._look_for_client)
+
+    def _look_for_client(self) -> None:
+        if not self._exchanges or self._transport.is_closing():
+            return
+        if self._transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self._transport.abort()
+        else:
+            self._server.loop.call_later(_PROBE, self._look_for_client)
+
+    def _refuse(self, exchange: Exchange, response: bytes) -> None:
+        """Answer a request whose end is not awaited."""
+        self._closing = True
+        if exchange.delegate is not None:
+            exchange.delegate.on_connection_close()
+        exchange.keep_alive = False
+        exchange.respond(response)
+
+    def _linger(self) -> None:
+        """Let the client read its answer: closing on what it still sends would take that away."""
+        self._closing = True
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        self._server.loop.call_later(_LINGER, self._transport.close)
+
+    def _stop_reading(self) -> None:
+        """What comes is not understood: give the answers that are due, then close."""
+        self._drop_incomplete()
+        self._closing = True
+        if not self._exchanges:
+            self._transport.close()
+
+    def _drop_incomplete(self) -> None:
+        if self._exchanges and not self._exchanges[-1].received and not self._closing:
+            exchange = self._exchanges.pop()
+            if exchange.delegate is not None:
+                exchange.delegate.on_connection_close()
+
+    def _balance(self) -> None:
+        """Read on only while answers leave: that is the back-pressure on a client."""
+        wanted = self._writable is None and len(self._exchanges) < _PIPELINED
+        if wanted != self._reading and not self._transport.is_closing():
+            self._reading = wanted
+            if wanted:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+
+    # --- what the server asks -------------------------------------------------------------------
+
+    def close_if_idle(self, before: float) -> None:
+        """Close the connection when nothing came since a time and no answer is due."""
+        if self._active_since <= before and not self.busy:
+            self.close()
+
+    def close(self) -> None:
+        """End the connection; a request in progress is cancelled."""
+        self._closing = True
+        self._transport.abort() if self._exchanges else self._transport.close()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request that is here whole has no complete answer yet."""
+        return any(each.received for each in self._exchanges)

@@ -1,0 +1,216 @@
+"""The two HTTP servers under the endpoint: a fast one, and Tornado's own as its stand-in.
+
+Both drive Tornado's ``HTTPServerConnectionDelegate``, ``HTTPMessageDelegate`` and ``HTTPConnection``,
+so that a ``tornado.web.Application`` runs on either unchanged. Beyond Tornado's interface an exchange
+has ``respond``, which sends a whole, ready-made response in one write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import time
+from collections.abc import Callable
+from typing import Any, cast
+from weakref import WeakSet
+
+from tornado import httputil
+from tornado.http1connection import HTTP1Connection
+from tornado.httpserver import HTTPServer
+from tornado.iostream import IOStream
+from tornado.netutil import bind_sockets
+
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.endpoints.http.transport.busy_poll import Awake
+from tritonnb.endpoints.http.transport.connection import Connection
+from tritonnb.endpoints.http.transport.head_cache import KnownHeads
+from tritonnb.endpoints.http.transport.request_parser import AVAILABLE
+
+
+class FastServer:
+    """Listens, and hands every request to a delegate.
+
+    Parameters
+    ----------
+    delegate : tornado.httputil.HTTPServerConnectionDelegate
+    max_body_size : int
+        Bytes of a request body that are accepted.
+    idle_timeout : float
+        Seconds after which a connection without a request is closed.
+    reuse_port : bool
+        Others may listen on the same port.
+    """
+
+    def __init__(
+        self,
+        delegate: httputil.HTTPServerConnectionDelegate,
+        *,
+        max_body_size: int,
+        idle_timeout: float,
+        reuse_port: bool = False,
+    ) -> None:
+        self.delegate = delegate
+        self.heads = KnownHeads()
+        self.max_body_size = max_body_size
+        self.connections: set[Connection] = set()
+        self.loop = asyncio.get_running_loop()
+        self.written: asyncio.Future[None] = self.loop.create_future()
+        self.written.set_result(None)
+        self.awake = Awake(self.loop)
+        self._idle_timeout = idle_timeout
+        self._reuse_port = reuse_port
+        self._server: asyncio.Server
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; the port, which the system chooses if it was 0.
+
+        Raises
+        ------
+        OSError
+            If the port is taken.
+        """
+        self._server = await self.loop.create_server(
+            lambda: Connection(self), host, port, backlog=1024, reuse_port=self._reuse_port or None
+        )
+        self._sweep()
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def stop(self, drain: float) -> None:
+        """Accept no more, give answers in progress some seconds, and close every connection."""
+        self._server.close()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        await _until(lambda: not any(each.busy for each in self.connections), drain)
+        for connection in list(self.connections):
+            connection.close()
+        await asyncio.sleep(0)
+
+    def _sweep(self) -> None:
+        before = self.loop.time() - self._idle_timeout
+        for connection in list(self.connections):
+            connection.close_if_idle(before)
+        self._sweeper = self.loop.call_later(min(60.0, self._idle_timeout), self._sweep)
+
+
+class TornadoServer:
+    """The same on Tornado's own HTTP server, for platforms without httptools."""
+
+    def __init__(
+        self,
+        delegate: httputil.HTTPServerConnectionDelegate,
+        *,
+        max_body_size: int,
+        idle_timeout: float,
+        reuse_port: bool = False,
+    ) -> None:
+        self._delegate = _TornadoDelegate(delegate)
+        self._reuse_port = reuse_port
+        self._server = HTTPServer(
+            cast(Any, self._delegate),
+            max_body_size=max_body_size,
+            max_buffer_size=max_body_size,
+            idle_connection_timeout=idle_timeout,
+        )
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; the port, which the system chooses if it was 0."""
+        sockets: list[socket.socket] = bind_sockets(port, host, reuse_port=self._reuse_port)
+        self._server.add_sockets(sockets)
+        return int(sockets[0].getsockname()[1])
+
+    async def stop(self, drain: float) -> None:
+        """Accept no more, give answers in progress some seconds, and close every connection."""
+        self._server.stop()
+        await _until(lambda: not self._delegate.busy, drain)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._server.close_all_connections(), 0.1)
+
+
+async def _until(condition: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        await asyncio.sleep(0.01)
+
+
+class _TornadoDelegate(httputil.HTTPServerConnectionDelegate):
+    """Gives Tornado's exchanges the method ``respond``, and knows which are not over."""
+
+    def __init__(self, delegate: httputil.HTTPServerConnectionDelegate) -> None:
+        self._delegate = delegate
+        self._open: dict[HTTP1Connection, object] = {}
+        self._streams: WeakSet[IOStream] = WeakSet()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is not answered, or an answer not sent."""
+        return bool(self._open) or any(stream.writing() for stream in self._streams)
+
+    def start_request(self, server_conn: object, request_conn: httputil.HTTPConnection) -> Any:
+        exchange = cast(Any, request_conn)
+        finish = exchange.finish
+
+        def finished() -> None:
+            self._open.pop(exchange, None)
+            finish()
+
+        def begun() -> None:
+            self._open[exchange] = server_conn
+
+        exchange.finish = finished
+        exchange.respond = lambda response: _respond(exchange, response)
+        self._streams.add(exchange.stream)
+        return _TornadoMessage(self._delegate.start_request(server_conn, request_conn), begun)
+
+    def on_close(self, server_conn: object) -> None:
+        self._open = {exchange: owner for exchange, owner in self._open.items() if owner is not server_conn}
+        self._delegate.on_close(server_conn)
+
+
+class _TornadoMessage(httputil.HTTPMessageDelegate):
+    """Says when a request begins: Tornado starts one as soon as the last is over."""
+
+    def __init__(self, delegate: httputil.HTTPMessageDelegate, begun: Callable[[], None]) -> None:
+        self._begun = begun
+        self._delegate = delegate
+        self.data_received = delegate.data_received  # type: ignore[method-assign]
+        self.finish = delegate.finish  # type: ignore[method-assign]
+        self.on_connection_close = delegate.on_connection_close  # type: ignore[method-assign]
+
+    def headers_received(self, start_line: Any, headers: httputil.HTTPHeaders) -> Any:
+        self._begun()
+        return self._delegate.headers_received(start_line, headers)
+
+
+def _respond(connection: httputil.HTTPConnection, response: bytes) -> None:
+    """Send a ready-made response through Tornado, which wants its parts."""
+    head, _, body = response.partition(b"\r\n\r\n")
+    first, _, rest = head.decode("latin-1").partition("\r\n")
+    connection.write_headers(httputil.parse_response_start_line(first), httputil.HTTPHeaders.parse(rest), body)
+    connection.finish()
+
+
+Server = FastServer | TornadoServer
+
+
+def make_server(
+    kind: str,
+    delegate: httputil.HTTPServerConnectionDelegate,
+    *,
+    max_body_size: int,
+    idle_timeout: float = 3600.0,
+    reuse_port: bool = False,
+) -> Server:
+    """A transport: ``"fast"``, ``"tornado"``, or ``"auto"`` for the best there is.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it is none of these.
+    """
+    if kind not in ("auto", "fast", "tornado"):
+        raise InvalidArgumentError(f"transport must be 'auto', 'fast' or 'tornado', not {kind!r}")
+    use_fast = kind == "fast" or (kind == "auto" and AVAILABLE)
+    chosen = FastServer if use_fast else TornadoServer
+    return chosen(delegate, max_body_size=max_body_size, idle_timeout=idle_timeout, reuse_port=reuse_port)

@@ -1,0 +1,40 @@
+"""Two recordings, one above the other over the same time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tritonnb.figures import timeline
+from tritonnb.figures.picture import WIDTH, Picture
+
+if TYPE_CHECKING:
+    from tritonnb.recording.comparison import Comparison
+
+
+def draw(comparison: Comparison, start_ms: float | None = None, end_ms: float | None = None) -> Picture:
+    """Draw it; see `Comparison.plot`."""
+    before, after = comparison.names
+    if comparison.recorded is not None:
+        told = ", ".join(f"{name}: {value}" for name, value in comparison.edits.items()) or "no edit"
+        after = f"{after} ({told})"
+    runs = {before: comparison.before, after: comparison.after}
+    if (start_ms, end_ms) != (None, None):
+        runs = {name: rec.between(start_ms, end_ms) for name, rec in runs.items()}
+    lanes = sum(len(each.instances) for each in runs.values())
+    figure = Picture(figsize=(WIDTH, 4.6 + 0.75 * lanes), layout="constrained")
+    panels = figure.subplots(2, 1)
+    for ax, (title, rec) in zip(panels, runs.items(), strict=True):
+        timeline.draw(rec, ax)
+        found = rec.summary()
+        ax.set_title(
+            f"{title}: {found['batches']} batches of {found['mean_batch_size']:.1f} rows, latency p50 "
+            f"{found['latency_p50_ms']:.1f} ms, p99 {found['latency_p99_ms']:.1f} ms",
+            loc="left",
+            fontsize=9,
+        )
+    left, right = zip(*(ax.get_xlim() for ax in panels), strict=True)
+    for ax in panels:
+        ax.set_xlim(min(left), max(right))
+    panels[0].set_xlabel("")
+    figure.alt = " ".join([comparison.verdict(), *(f"{name}: {timeline.describe(rec)}" for name, rec in runs.items())])
+    return figure

@@ -1,0 +1,30 @@
+"""The overview: what ran when, in which sizes, and how long requests took."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from tritonnb.figures import batch_sizes, latency, slots, timeline
+from tritonnb.figures.picture import WIDTH, Picture
+
+if TYPE_CHECKING:
+    from tritonnb.recording.recording import Recording
+
+
+def draw(rec: Recording) -> Picture:
+    """Draw it; see `Plot`."""
+    above: ModuleType = slots if rec.stays and rec.batches else timeline
+    lanes = sum(rec.slots_of(each) for each in rec.instances) * 0.36 if above is slots else 0.75 * len(rec.instances)
+    heights = [2.6 + lanes, 3.6, 2.6]
+    figure = Picture(figsize=(WIDTH, sum(heights)), layout="constrained", alt=describe(rec))
+    panels = figure.subplots(3, 1, height_ratios=heights)
+    for each, ax in zip((above, batch_sizes, latency), panels, strict=True):
+        each.draw(rec, ax)
+    return figure
+
+
+def describe(rec: Recording) -> str:
+    """The alternative text."""
+    above = slots if rec.stays and rec.batches else timeline
+    return " ".join(each.describe(rec) for each in (above, batch_sizes, latency))

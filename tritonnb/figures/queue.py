@@ -1,0 +1,75 @@
+"""Where the time goes: queue against compute, and how many requests wait, over time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from tritonnb.figures.palette import BLUE, ORANGE, SKY, tint
+from tritonnb.figures.picture import axes_for
+from tritonnb.figures.scale import TimeScale, calm, duration, panel_above, say_nothing_ran
+from tritonnb.recording.waits import depth, drawn_waits
+
+if TYPE_CHECKING:
+    from tritonnb.recording.recording import Recording
+
+_BINS = 60
+
+
+def draw(rec: Recording, ax: Axes | None = None) -> Axes:
+    """Draw it; see `Plot.queue`."""
+    ax = axes_for(ax, 4.0, describe(rec))
+    if not rec.requests:
+        return say_nothing_ran(ax)
+    scale = TimeScale.of(rec)
+    times, depths = depth(drawn_waits(rec))
+    xs = [scale.at(each) for each in times]
+    ax.fill_between(xs, depths, step="post", color=tint(SKY, 0.6), linewidth=0)
+    ax.step(xs, depths, where="post", color=BLUE, linewidth=0.8)
+    ax.set_ylabel("requests waiting", fontsize=8)
+    ax.set_xlabel(scale.unit, fontsize=8)
+    ax.yaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.set_ylim(bottom=0, top=max(1, max(depths, default=0)) * 1.1)
+    scale.frame(ax)
+    calm(ax, keep="bottom left")
+    _parts(ax, rec, scale)
+    return ax
+
+
+def describe(rec: Recording) -> str:
+    """The alternative text."""
+    if not rec.requests:
+        return f"Queue. {rec.verdict()}"
+    queue = sum(each.queue_ns for each in rec.requests) / len(rec.requests)
+    compute = sum(each.exec_end_ns - each.exec_start_ns for each in rec.requests) / len(rec.requests)
+    _, depths = depth(drawn_waits(rec))
+    return (
+        f"Queue against compute: a request waits {duration(queue)} and runs {duration(compute)} on average, so "
+        f"{queue / (queue + compute or 1):.0%} of its time is queue. At most {max(depths, default=0)} wait at once."
+    )
+
+
+def _parts(ax: Axes, rec: Recording, scale: TimeScale) -> None:
+    """Mean queue and compute time of the requests that finished in each part of the recording."""
+    above = panel_above(ax, 0.8, "ms a request (mean)")
+    ended = [each for each in rec.requests if scale.shows(each.exec_end_ns, each.exec_end_ns)]
+    ends = np.array([scale.at(each.exec_end_ns) for each in ended])
+    edges = np.linspace(*scale.ends, _BINS + 1)
+    counts = np.histogram(ends, edges)[0]
+    base = np.zeros(_BINS)
+    for name, paint, hatch, values in (
+        ("compute", BLUE, "", [each.exec_end_ns - each.exec_start_ns for each in ended]),
+        ("queue", ORANGE, "//", [each.queue_ns for each in ended]),
+    ):
+        total = np.histogram(ends, edges, weights=np.array(values, float) / 1e6)[0]
+        mean = np.divide(total, counts, out=np.zeros(_BINS), where=counts > 0)
+        above.bar(
+            edges[:-1], mean, np.diff(edges), bottom=base, align="edge", color=paint, hatch=hatch, label=name,
+            edgecolor="white", linewidth=0,
+        )  # fmt: skip
+        base = base + mean
+    above.legend(fontsize=7.5, frameon=False, ncols=2, loc="upper left")
+    above.margins(y=0.2)

@@ -1,0 +1,121 @@
+"""``server["name"].plot``: figures of the statistics that every Triton keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from tritonnb.figures.batch_sizes import SizeCost, describe_costs, draw_costs
+from tritonnb.figures.palette import BLUE, INK, ORANGE, PINK, SKY
+from tritonnb.figures.picture import WIDTH, Picture, axes_for, figure_of
+from tritonnb.figures.scale import calm, duration, say_nothing_ran
+from tritonnb.telemetry.difference import difference
+
+_PARTS = {"queue": PINK, "compute_input": SKY, "compute_infer": BLUE, "compute_output": ORANGE}
+
+
+class StatisticsPlot:
+    """Draws a model's entry in the answer of the statistics extension, of this server or of any other.
+
+    Parameters
+    ----------
+    stats : mapping
+        Such as ``server["name"].stats()`` gives.
+
+    ``server["name"].plot()`` draws both figures.
+
+    Examples
+    --------
+    >>> before = server["digits"].stats()  # doctest: +SKIP
+    >>> server["digits"].plot.batch_sizes(since=before)  # doctest: +SKIP
+    """
+
+    def __init__(self, stats: Mapping[str, Any]) -> None:
+        self._stats = stats
+
+    def __call__(self, *, since: Mapping[str, Any] | None = None) -> Figure:
+        """Both figures: where a request's time goes, and the sizes of the batches.
+
+        Parameters
+        ----------
+        since : mapping, optional
+            Earlier statistics: only what came after them is drawn.
+        """
+        figure = Picture(figsize=(WIDTH, 6.2), layout="constrained")
+        above, below = figure.subplots(2, 1, height_ratios=[1.6, 4.4])
+        self.parts(above, since=since)
+        self.batch_sizes(below, since=since)
+        figure.alt = f"{self._parts_in_words(since)} {self._batch_sizes_in_words(since)}"
+        return figure
+
+    def __repr__(self) -> str:
+        return "<figures of statistics: parts(), batch_sizes(); plot() draws both>"
+
+    def batch_sizes(self, ax: Axes | None = None, *, since: Mapping[str, Any] | None = None) -> Figure:
+        """How many batches of each size there were, what one took, and what a row of it cost.
+
+        Parameters
+        ----------
+        ax : Axes, optional
+        since : mapping, optional
+            Earlier statistics: only what came after them is drawn.
+        """
+        found = self._costs(since)
+        return figure_of(draw_costs(found, ax, self._batch_sizes_in_words(since), "mean"))
+
+    def parts(self, ax: Axes | None = None, *, since: Mapping[str, Any] | None = None) -> Figure:
+        """Where a request's time goes on average: queue, input, inference, output.
+
+        Parameters
+        ----------
+        ax : Axes, optional
+        since : mapping, optional
+            Earlier statistics: only what came after them is drawn.
+        """
+        stats = self._since(since)["inference_stats"]
+        means = {name: _mean_ms(stats[name]) for name in _PARTS}
+        whole, count = _mean_ms(stats["success"]), stats["success"]["count"]
+        ax = axes_for(ax, 1.6, self._parts_in_words(since))
+        if not count:
+            return figure_of(say_nothing_ran(ax))
+        left = 0.0
+        for name, mean in means.items():
+            ax.barh(0, mean, left=left, color=_PARTS[name], label=f"{name.replace('_', ' ')} {mean:.2f} ms")
+            left += mean
+        ax.plot([whole, whole], [-0.5, 0.5], color=INK, linewidth=1.5, label=f"whole request {whole:.2f} ms")
+        ax.set_yticks([])
+        ax.set_ylim(-0.6, 1.6)
+        ax.set_xlabel(f"ms (mean of {count} requests)", fontsize=8)
+        ax.legend(fontsize=7.5, frameon=False, ncols=5, loc="upper left")
+        calm(ax)
+        return figure_of(ax)
+
+    def _costs(self, since: Mapping[str, Any] | None) -> list[SizeCost]:
+        return [_cost(entry) for entry in self._since(since)["batch_stats"]]
+
+    def _batch_sizes_in_words(self, since: Mapping[str, Any] | None) -> str:
+        found = self._costs(since)
+        return describe_costs(found) if found else "Batch sizes. Nothing was executed."
+
+    def _parts_in_words(self, since: Mapping[str, Any] | None) -> str:
+        stats = self._since(since)["inference_stats"]
+        whole = stats["success"]
+        if not whole["count"]:
+            return "Parts of a request. Nothing was executed."
+        told = ", ".join(f"{name.replace('_', ' ')} {duration(_mean_ms(stats[name]) * 1e6)}" for name in _PARTS)
+        return f"A request takes {duration(_mean_ms(whole) * 1e6)} on average of {whole['count']}: {told}."
+
+    def _since(self, before: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        return self._stats if before is None else difference(self._stats, before)
+
+
+def _mean_ms(counter: Mapping[str, int]) -> float:
+    return counter["ns"] / counter["count"] / 1e6 if counter["count"] else 0.0
+
+
+def _cost(entry: Mapping[str, Any]) -> SizeCost:
+    parts = (_mean_ms(entry[name]) for name in ("compute_input", "compute_infer", "compute_output"))
+    return SizeCost(entry["batch_size"], entry["compute_infer"]["count"], *parts)

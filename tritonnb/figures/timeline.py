@@ -1,0 +1,222 @@
+"""The timeline: a lane for each instance with its batches, the requests that wait, the queue's depth.
+
+A box is a batch, as wide as it ran and as high as its part of ``max_batch_size``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection, PolyCollection
+
+from tritonnb.figures.palette import BLUE, GREY, INK, LIGHT, NAMES, SKY, VERMILION, colour, tint
+from tritonnb.figures.picture import axes_for
+from tritonnb.figures.scale import (
+    SPACE,
+    TimeScale,
+    box,
+    calm,
+    duration,
+    name_lanes,
+    say_nothing_ran,
+    tell_unit,
+)
+from tritonnb.recording.batches import Batch
+from tritonnb.recording.waits import Wait, depth, drawn_waits, rows, waits
+from tritonnb.scheduling.reasons import counted
+
+if TYPE_CHECKING:
+    from tritonnb.recording.recording import Recording
+
+#: Up to this many requests, each has a colour and a label of its own.
+_FEW = 14
+#: More lines than this are not drawn: every n-th is.
+_MOST_LINES = 4000
+_GAP, _WAITING, _DEPTH = 0.4, 1.6, 0.8
+
+
+def draw(rec: Recording, ax: Axes | None = None) -> Axes:
+    """Draw it; see `Plot.timeline`."""
+    instances = rec.instances
+    height = 1.1 + 0.75 * len(instances) + 1.5
+    ax = axes_for(ax, height, describe(rec))
+    found = waits(rec)
+    few = len(found) <= _FEW
+    if not rec.batches and not found:
+        return say_nothing_ran(ax)
+    scale = TimeScale.of(rec)
+    scale.frame(ax)
+    colours = {each.serial: colour(number) for number, each in enumerate(found)} if few else {}
+    levels = _priority_colours(found)
+    ticks: dict[float, str] = {}
+    top = len(instances) * (1 + _GAP) + _GAP  # the label of a full batch is above its lane
+    ran: dict[str, list[Batch]] = {}
+    for batch in rec.batches:
+        if not scale.shows(batch.exec_start_ns, batch.exec_end_ns):
+            continue
+        ran.setdefault(batch.instance, []).append(batch)
+    in_short = False
+    for number, instance in enumerate(instances):
+        base = top - _GAP - number * (1 + _GAP) - 1
+        in_short |= _lane(ax, scale, rec, instance, ran.get(instance, []), base, colours)
+        ticks[base + 0.5] = instance
+    waiting = drawn_waits(rec)
+    ticks |= _waiting_band(ax, scale, waiting, -_GAP, colours, levels)
+    ticks |= _depth_band(ax, scale, waiting, -2 * _GAP - _WAITING - _DEPTH)
+    name_lanes(ax, ticks)
+    ax.set_ylim(-2 * _GAP - _WAITING - _DEPTH - 0.1, top + 0.1)
+    tell_unit(ax, scale.unit, _legend(rec, levels, in_short))
+    calm(ax)
+    return ax
+
+
+def describe(rec: Recording) -> str:
+    """The alternative text."""
+    if not rec.batches:
+        return f"Timeline without a batch. {rec.verdict()}"
+    _, depths = depth(drawn_waits(rec))
+    begin, end = rec.span_ns
+    words = f"Timeline of {duration(end - begin)} on {counted(len(rec.instances), 'instance')}. {rec.verdict()}"
+    words += f" At most {counted(max(depths, default=0), 'request')} waited at once."
+    if len(rec.batches) <= _FEW:
+        told = [
+            f"{counted(each.size, 'row')} on {each.instance} at {(each.exec_start_ns - rec.origin_ns) / 1e6:.1f} ms"
+            for each in rec.batches
+        ]
+        words += f" Batches: {'; '.join(told)}."
+    return words
+
+
+def _lane(
+    ax: Axes,
+    scale: TimeScale,
+    rec: Recording,
+    instance: str,
+    batches: list[Batch],
+    base: float,
+    colours: Mapping[int, str],
+) -> bool:
+    """Draw it; whether labels are in short."""
+    full, preferred = rec.sizes_of(instance)
+    ax.hlines([base, base + 1], *scale.ends, colors=LIGHT, linewidths=0.8, zorder=0)
+    lines = [base + size / full for size in preferred if size < full]
+    ax.hlines(lines, *scale.ends, colors=GREY, linewidths=0.6, linestyles=(0, (4, 4)), zorder=0)
+    sizes = {(each.batch, each.serial): each.size for each in rec.requests} if colours else {}
+    fits = scale.fitting(ax)
+    boxes: list[list[tuple[float, float]]] = []
+    faces: list[str] = []
+    in_short = False
+    for batch in batches:
+        left, right = scale.at(batch.exec_start_ns), scale.at(batch.exec_end_ns)
+        height = min(batch.size, full) / full
+        if colours:
+            y = base
+            for serial in batch.requests:
+                rows_ = 1 if serial is None else sizes[batch.number, serial]
+                boxes.append(box(left, right, y, y + rows_ / full))
+                faces.append(LIGHT if serial is None else tint(colours[serial], 0.6))
+                y += rows_ / full
+        else:
+            boxes.append(box(left, right, base, base + height))
+            faces.append(tint(BLUE, 0.45))
+        in_short |= _label(ax, fits, batch, left, right, base + height)
+    edge = "white" if colours else BLUE
+    ax.add_collection(PolyCollection(boxes, facecolors=faces, edgecolors=edge, linewidths=0.7, zorder=2))
+    if colours:
+        _names(ax, scale, rec, batches, base, full)
+    return in_short
+
+
+def _label(
+    ax: Axes, fits: Callable[[str, float, float], bool], batch: Batch, left: float, right: float, top: float
+) -> bool:
+    """Write it where it fits; whether in short."""
+    requests = len(batch.requests)
+    short = f"{requests}/{batch.size}"
+    for text in (f"{counted(requests, 'request')}, {counted(batch.size, 'row')}", short):
+        if fits(text, right - left, 7.5):
+            told = ax.text(left, top + 0.04, text, fontsize=7.5, color=INK, va="bottom", zorder=3)
+            told.set_bbox({"facecolor": "white", "linewidth": 0, "alpha": 0.8, "pad": 0})
+            return text == short
+    return False
+
+
+def _names(ax: Axes, scale: TimeScale, rec: Recording, batches: list[Batch], base: float, full: int) -> None:
+    """The requests' labels on their parts of the boxes."""
+    fits = scale.fitting(ax)
+    members = {(each.batch, each.serial): each for each in rec.requests}
+    for batch in batches:
+        y = base
+        left, right = scale.at(batch.exec_start_ns), scale.at(batch.exec_end_ns)
+        for serial in batch.requests:
+            request = members.get((batch.number, serial)) if serial is not None else None
+            rows_ = request.size if request else 1
+            text = "null" if request is None else request.id or str(request.serial)
+            if rows_ / full >= 0.17 and fits(text, right - left, 7.5):
+                ax.text(
+                    (left + right) / 2, y + rows_ / full / 2, text, fontsize=7.5, ha="center", va="center", zorder=3
+                )
+            y += rows_ / full
+
+
+def _waiting_band(
+    ax: Axes,
+    scale: TimeScale,
+    found: list[Wait],
+    top: float,
+    colours: Mapping[int, str],
+    levels: Mapping[int, str],
+) -> dict[float, str]:
+    shown = found[:: max(1, -(-len(found) // _MOST_LINES))]
+    # A request is at least as wide as its mark, so that marks do not cover each other.
+    mark = scale.length * 0.006
+    room = scale.length * 0.03 if colours else 0.0
+    begins = [scale.at(each.begin_ns) for each in shown]
+    ends = [scale.at(each.end_ns) for each in shown]
+    places = rows((begin - room, max(end, begin + mark)) for begin, end in zip(begins, ends, strict=True))
+    step = min(0.32, _WAITING / (max(places, default=0) + 1))
+    heights = [top - (place + 0.5) * step for place in places]
+    paint = [colours.get(each.serial) or levels.get(each.priority, SKY) for each in shown]
+    lines = [[(b, y), (e, y)] for b, e, y in zip(begins, ends, heights, strict=True)]
+    ax.add_collection(LineCollection(lines, colors=paint, linewidths=min(2.0, 40 * step), zorder=2))
+    size = min(22.0, 700 * step**2)
+    ax.scatter(begins, heights, s=size, c=paint, zorder=3, linewidths=0)
+    gone = [number for number, each in enumerate(shown) if each.refused]
+    ax.scatter([ends[n] for n in gone], [heights[n] for n in gone], s=30, marker="x", c=VERMILION, zorder=4)
+    for each, begin, y in zip(shown, begins, heights, strict=True) if colours else ():
+        ax.text(begin, y, f"{each.label}{SPACE}", fontsize=7.5, ha="right", va="center", color=INK)
+    every = f" (1 of {len(found) // len(shown)} drawn)" if len(shown) < len(found) else ""
+    return {top - _WAITING / 2: f"waiting{every}"}
+
+
+def _depth_band(ax: Axes, scale: TimeScale, found: list[Wait], base: float) -> dict[float, str]:
+    times, depths = depth(found)
+    most = max(depths, default=0)
+    if most:
+        heights = [base + _DEPTH * each / most for each in depths]
+        xs = [scale.at(each) for each in times]
+        ax.fill_between(xs, heights, base, step="post", color=tint(SKY, 0.6), linewidth=0)
+        ax.step(xs, heights, where="post", color=BLUE, linewidth=0.8)
+    ax.axhline(base, color=LIGHT, linewidth=0.8, zorder=0)
+    return {base: "0", base + _DEPTH: f"queue depth {most}"} if most else {base: "queue depth 0"}
+
+
+def _priority_colours(found: list[Wait]) -> dict[int, str]:
+    """A colour for each priority, where there are several."""
+    levels = sorted({each.priority for each in found if not each.refused})
+    return {level: colour(number) for number, level in enumerate(levels)} if len(levels) > 1 else {}
+
+
+def _legend(rec: Recording, levels: Mapping[int, str], in_short: bool) -> str:
+    words = "box: a batch, as high as its share of max_batch_size"
+    if in_short:
+        words += " (requests/rows)"
+    if any(size < full for full, preferred in map(rec.sizes_of, rec.instances) for size in preferred):
+        words += "; dashed: preferred sizes"
+    if any(each.refused for each in waits(rec)):
+        words += "; ×: refused"
+    if levels:
+        words += "; " + ", ".join(f"priority {level}: {NAMES[each]}" for level, each in levels.items())
+    return words

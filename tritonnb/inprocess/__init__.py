@@ -1,0 +1,1 @@
+"""In-process inference: arrays in, arrays out."""

@@ -1,0 +1,192 @@
+"""In-process inference: NumPy arrays in, NumPy arrays out, without a socket.
+
+Calls come from any thread or event loop; the request itself is handled on the server's loop like
+any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import numpy.typing as npt
+
+from tritonnb.core.datatypes import BF16, bf16_to_float32
+from tritonnb.core.errors import InternalError, TritonError, UnavailableError
+from tritonnb.core.messages import InferRequest, InferResponse, Tensor
+from tritonnb.core.ownership import own
+from tritonnb.runtime.engine import Engine
+from tritonnb.runtime.execution.instance import Instance, instance_of_this_thread
+from tritonnb.runtime.execution.loop import BackgroundLoop
+
+logger = logging.getLogger(__name__)
+
+Outputs = dict[str, npt.NDArray[Any]]
+
+
+class Submitter:
+    """Carries requests from other threads to the engine's loop, many with one wake-up."""
+
+    def __init__(self, engine: Engine, background: BackgroundLoop) -> None:
+        self._engine = engine
+        self._background = background
+        self._loop = background.loop
+        self._waiting: deque[InferRequest] = deque()
+        self._called = False
+
+    def submit(self, request: InferRequest) -> None:
+        """Hand over a request; every outcome, refusals too, comes through ``request.respond``.
+
+        Raises
+        ------
+        UnavailableError
+            If the server has been stopped.
+        """
+        caller = instance_of_this_thread()
+        if caller is not None:  # a model calls another one
+            self._call(self._take_call, request, caller)
+            return
+        self._waiting.append(request)
+        # `_take` lowers the flag before it empties the queue, so a request that finds it raised is
+        # in time to be taken.
+        if not self._called:
+            self._called = True
+            try:
+                self._call(self._take)
+            except UnavailableError:
+                self._called = False
+                raise
+
+    def _call(self, function: Callable[..., None], *args: Any) -> None:
+        try:
+            self._loop.call_soon_threadsafe(function, *args)
+        except RuntimeError:  # the loop is closed
+            raise UnavailableError(self._background.stopped_text) from None
+
+    def cancel(self, request: InferRequest) -> None:
+        """Nobody waits for the request any more."""
+        with contextlib.suppress(RuntimeError):  # the server has been stopped, and answered it
+            self._loop.call_soon_threadsafe(self._engine.cancel, request)
+
+    def _take(self) -> None:
+        self._called = False
+        waiting = self._waiting
+        while waiting:
+            self._take_call(waiting.popleft(), None)
+
+    def _take_call(self, request: InferRequest, caller: Instance | None) -> None:
+        try:
+            self._engine.submit(request, caller)
+        except TritonError as error:
+            request.respond(request, InferResponse(error=error))
+        except Exception as error:  # whatever it is, somebody waits for an answer
+            logger.exception("submitting a request to model '%s' failed", request.model_name)
+            request.respond(request, InferResponse(error=InternalError(f"{type(error).__name__}: {error}")))
+
+
+class Waker:
+    """Tells a caller's event loop which of its requests were answered, many with one wake-up."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = weakref.ref(loop)
+        self._finished: deque[asyncio.Future[None]] = deque()
+        self._called = False
+
+    def wake(self, future: asyncio.Future[None]) -> None:
+        """Finish a future, from any thread."""
+        self._finished.append(future)
+        if not self._called:
+            self._called = True
+            loop = self._loop()
+            # The caller's loop may be gone: nobody is left to wake then.
+            if loop is not None and not loop.is_closed():
+                loop.call_soon_threadsafe(self._finish)
+
+    def _finish(self) -> None:
+        self._called = False
+        while self._finished:
+            future = self._finished.popleft()
+            if not future.done():
+                future.set_result(None)
+
+
+_wakers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Waker] = weakref.WeakKeyDictionary()
+
+
+class Collector:
+    """Gathers the responses of one request, and says when the final one is there.
+
+    ``done`` is called once, on the server's loop.
+    """
+
+    __slots__ = ("_done", "_errors", "_responses")
+
+    def __init__(self, done: Callable[[], None]) -> None:
+        self._responses: list[InferResponse] = []
+        self._errors: list[TritonError] = []
+        self._done = done
+
+    def respond(self, request: InferRequest, response: InferResponse) -> None:
+        """Take one response."""
+        if response.error is not None:
+            self._errors.append(response.error)
+        elif not response.empty:
+            self._responses.append(response)
+        if response.final:
+            self._done()
+
+    def outputs(self) -> list[Outputs]:
+        """What the model answered, one dict for each response.
+
+        Raises
+        ------
+        TritonError
+            The first error among the responses.
+        """
+        if self._errors:
+            raise self._errors[0].again()  # other requests of the batch may have the same error
+        return [{each.name: _to_numpy(each) for each in response.outputs} for response in self._responses]
+
+
+def infer(submitter: Submitter, request: InferRequest) -> list[Outputs]:
+    """Run a request and wait for it in this thread; an interrupt cancels it."""
+    finished = threading.Lock()
+    finished.acquire()
+    collector = Collector(finished.release)
+    request.respond = collector.respond
+    submitter.submit(request)
+    try:
+        finished.acquire()
+    except KeyboardInterrupt:
+        submitter.cancel(request)
+        raise
+    return collector.outputs()
+
+
+async def infer_async(submitter: Submitter, request: InferRequest) -> list[Outputs]:
+    """Run a request and wait for it in the caller's event loop; cancelling the task cancels it."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[None] = loop.create_future()
+    waker = _wakers.get(loop)
+    if waker is None:
+        waker = _wakers[loop] = Waker(loop)
+    collector = Collector(functools.partial(waker.wake, future))
+    request.respond = collector.respond
+    submitter.submit(request)
+    try:
+        await future
+    except asyncio.CancelledError:
+        submitter.cancel(request)
+        raise
+    return collector.outputs()
+
+
+def _to_numpy(tensor: Tensor) -> npt.NDArray[Any]:
+    return bf16_to_float32(tensor.array) if tensor.datatype is BF16 else own(tensor.array)

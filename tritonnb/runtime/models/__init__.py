@@ -1,0 +1,1 @@
+"""Loaded models: validating, scheduling and answering their requests."""

@@ -1,0 +1,175 @@
+"""What models ask of the server that runs them: other models' inference, loading, metrics.
+
+An instance that waits for another model does nothing else, so models that call one another in a circle could
+wait for ever. That is noticed when the call is made that closes the circle, and that call fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from typing import Any, Protocol, TypeVar
+
+from tritonnb.core.errors import InternalError, TritonError, UnavailableError, UnsupportedError
+from tritonnb.core.messages import InferRequest, InferResponse
+from tritonnb.runtime.execution.instance import Instance, instance_of_this_thread
+from tritonnb.runtime.models.served_base import Served
+from tritonnb.telemetry.custom_metrics import CustomMetrics
+from tritonnb.telemetry.tracing import Tracer
+
+T = TypeVar("T")
+
+
+class Callee(Protocol):
+    """As much of an engine as calls need."""
+
+    tracer: Tracer
+
+    def model(self, name: str, version: int = -1) -> Served:
+        """A model version that is ready."""
+
+    def model_ready(self, name: str, version: int = -1) -> bool:
+        """Whether a model version is ready."""
+
+    def cancel(self, request: InferRequest) -> None:
+        """Nobody waits for the request any more."""
+
+    def check_model_control(self) -> None:
+        """Whether loading is allowed."""
+
+    async def load(self, name: str, parameters: Mapping[str, str | bytes], *, trusted: bool) -> None:
+        """Load a model."""
+
+    async def unload(self, name: str, unload_dependents: bool) -> None:
+        """Unload a model."""
+
+
+class ModelCalls:
+    """`ServerCalls` of one engine.
+
+    Parameters
+    ----------
+    engine : Callee
+
+    Attributes
+    ----------
+    metrics : CustomMetrics
+    """
+
+    def __init__(self, engine: Callee) -> None:
+        self.metrics = CustomMetrics()
+        self._engine = engine
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def start(self) -> None:
+        """Called once, on the server's loop."""
+        self._loop = asyncio.get_running_loop()
+
+    # --- on the models' threads ---------------------------------------------------------------
+
+    def infer(self, request: InferRequest, *, decoupled: bool, cause: InferRequest | None = None) -> None:
+        """Have a request run; errors, too, come through ``request.respond``, on the loop."""
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._submit, request, decoupled, instance_of_this_thread(), cause)
+
+    def cancel(self, request: InferRequest) -> None:
+        """Nobody waits for the request any more."""
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._engine.cancel, request)
+
+    def load_model(self, name: str, parameters: Mapping[str, str | bytes]) -> None:
+        """Load a model; files are welcome, since whoever asks is code already."""
+        self._run(self._load(name, parameters))
+
+    def unload_model(self, name: str, unload_dependents: bool) -> None:
+        """Unload a model."""
+        self._run(self._unload(name, unload_dependents))
+
+    def is_model_ready(self, name: str, version: int) -> bool:
+        """Whether a model is ready."""
+        return self._run(self._is_ready(name, version))
+
+    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        assert self._loop is not None
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    # --- on the loop --------------------------------------------------------------------------
+
+    async def _load(self, name: str, parameters: Mapping[str, str | bytes]) -> None:
+        self._engine.check_model_control()
+        await self._engine.load(name, parameters, trusted=True)
+
+    async def _unload(self, name: str, unload_dependents: bool) -> None:
+        self._engine.check_model_control()
+        await self._engine.unload(name, unload_dependents)
+
+    async def _is_ready(self, name: str, version: int) -> bool:
+        return self._engine.model_ready(name, version)
+
+    def _submit(
+        self, request: InferRequest, decoupled: bool, caller: Instance | None, cause: InferRequest | None
+    ) -> None:
+        try:
+            served = self._callee(request, decoupled)
+            if caller is not None:
+                self.wait(request, served, caller)
+            if cause is None or cause.trace is None:
+                served.submit(request)
+            else:
+                cause.trace.submit_below(served, request)
+        except TritonError as error:
+            request.accepted_by = None
+            request.respond(request, InferResponse(error=error))
+
+    def _callee(self, request: InferRequest, decoupled: bool) -> Served:
+        name = request.model_name
+        try:
+            served = self._engine.model(name, request.model_version)
+        except TritonError:
+            raise InternalError(f"Failed for execute the inference request. Model '{name}' is not ready.") from None
+        if served.decoupled and not decoupled:
+            raise UnsupportedError(
+                f"Model {name} is using the decoupled. The current BLS request call doesn't support models using the "
+                "decoupled transaction policy. Please use 'decoupled=True' argument to the 'exec' or 'async_exec' "
+                "calls for decoupled models.'"
+            )
+        return served
+
+    def wait(self, request: InferRequest, served: Served, caller: Instance) -> None:
+        """Note that an instance waits for the answer of a model, until the final response is there.
+
+        Raises
+        ------
+        UnavailableError
+            If the answer would never come, since all instances of that model wait for the caller.
+        """
+        waits_for = caller.waits_for
+        waits_for.append(served)
+        respond = request.respond
+
+        def answered(request: InferRequest, response: InferResponse) -> None:
+            if response.final:
+                waits_for.remove(served)
+            respond(request, response)
+
+        request.respond = answered
+        if _is_hopeless(served, set()):
+            raise UnavailableError(
+                f"all instances of model '{served.name}' wait for one another: a model that calls itself, directly or "
+                "through others, needs more instances than calls that are under way"
+            )
+
+
+def _is_hopeless(served: Served, seen: set[Served]) -> bool:
+    """Whether every instance of a model waits for models of which the same is true.
+
+    A circle may pass through several servers, each with a loop of its own, so the lists are copied first.
+    """
+    if served in seen:
+        return True
+    seen = {*seen, served}
+    needed = served.needed_models()
+    if needed:
+        return any(_is_hopeless(each, seen) for each in needed)
+    active = [each for each in served.instances if not each.spec.passive]
+    return bool(active) and all(any(_is_hopeless(awaited, seen) for awaited in list(each.waits_for)) for each in active)

@@ -1,0 +1,208 @@
+"""What a sequence request carries besides its own inputs: control tensors and implicit state.
+
+The scheduler decides which request runs in which batch slot; here each gets its START, END, READY
+and CORRID tensors, every empty slot gets a null request, and the slot's states are attached
+(Triton's *Stateful Models* document; ``sequence_batching`` in *model_config.proto*).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritonnb.core.datatypes import BY_NUMBER, BYTES, DataType
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.messages import SEQUENCE_END, SEQUENCE_START, InferRequest, Tensor, nobody, shared, zeros
+from tritonnb.core.ownership import read_only
+from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.model_config.schema import INVALID
+from tritonnb.runtime.models.tensor_files import read_array
+from tritonnb.scheduling.decisions import Execute
+
+Control = pb.ModelSequenceBatching.Control
+
+
+class States:
+    """The implicit states of one batch slot, as one request sees them.
+
+    Attributes
+    ----------
+    inputs : dict of str to Tensor
+        State inputs by name, of shape ``[1, dims...]``, or ``dims`` where the model does not batch.
+    """
+
+    __slots__ = ("_by_output", "_scratch", "inputs")
+
+    def __init__(self, inputs: dict[str, Tensor], by_output: dict[str, _State], scratch: bool) -> None:
+        self.inputs = inputs
+        self._by_output = by_output
+        self._scratch = scratch
+
+    def update(self, output_name: str, array: npt.NDArray[Any]) -> None:
+        """Make an output of the model the slot's next state.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If no state of the model has this ``output_name``.
+        """
+        state = self._by_output.get(output_name)
+        if state is None:
+            raise InvalidArgumentError(f"state '{output_name}' is not a valid state name.")
+        if self._scratch:
+            return
+        tensor = self.inputs[state.input_name]
+        if state.same_buffer:
+            array = array.reshape(tensor.array.shape)
+        self.inputs[state.input_name] = Tensor(state.input_name, state.datatype, array)
+
+
+class _State:
+    """One ``state { }`` of the configuration and the tensor that a new sequence begins with."""
+
+    __slots__ = ("datatype", "initial", "input_name", "output_name", "same_buffer")
+
+    def __init__(self, config: Any, batching: bool, directory: Path) -> None:
+        self.input_name: str = config.input_name
+        self.output_name: str = config.output_name
+        self.datatype: DataType = BY_NUMBER.get(config.data_type, INVALID)  # Triton does not ask for a type
+        self.same_buffer = bool(config.use_same_buffer_for_input_output)
+        initial = config.initial_state[0] if config.initial_state else None
+        dims = [1 if each < 0 else each for each in (initial.dims if initial else config.dims)]
+        shape = (1, *dims) if batching else tuple(dims)
+        if initial is not None and initial.WhichOneof("state_data") == "data_file":
+            array = read_array(directory / "initial_state" / initial.data_file, self.datatype, shape)
+        else:
+            # Triton leaves a state without initial_state uninitialised; ours is zero.
+            array = zeros(self.datatype, shape)
+        self.initial = Tensor(self.input_name, self.datatype, read_only(array))
+
+
+class SequenceInputs:
+    """Prepares the requests of a sequence batch for their execution; used on the server's loop.
+
+    A slot's states are read here only while nothing of that slot runs, since a scheduler has at
+    most one request of a slot in flight; the instance thread writes them in between.
+    """
+
+    def __init__(self, config: Any, directory: Path) -> None:
+        batching = config.max_batch_size > 0
+        self._controls = _Controls(config.sequence_batching, (1, 1) if batching else (1,))
+        self._runs_again = config.sequence_batching.iterative_sequence
+        self._states = [_State(each, batching, directory) for each in config.sequence_batching.state]
+        self._by_output = {each.output_name: each for each in self._states}
+        self._slots: dict[tuple[int, int], States] = {}
+
+    def prepare(self, decision: Execute) -> list[InferRequest]:
+        """The batch's requests with everything attached, null requests included."""
+        padding: dict[str, Tensor] | None = None
+        prepared: list[InferRequest] = []
+        for position, request in enumerate(decision.requests):
+            if request is None:
+                if padding is None:
+                    reference: InferRequest = next(each for each in decision.requests if each is not None)
+                    padding = self._controls.padded(reference.inputs)
+                request = _null_request(reference, padding)
+            else:
+                inputs = shared(request.inputs) if self._runs_again else request.inputs
+                request.inputs = {**inputs, **self._controls.tensors(request)}
+            if self._states:
+                slot = decision.slots[position] if decision.slots else 0
+                request.states = self._attach((decision.instance, slot), request)
+            prepared.append(request)
+        return prepared
+
+    def attach_scratch_states(self, request: InferRequest) -> None:
+        """Give a request that belongs to no sequence states that nobody else sees."""
+        if self._states:
+            request.states = self._fresh(scratch=True)
+
+    def _fresh(self, scratch: bool) -> States:
+        return States({each.input_name: each.initial for each in self._states}, self._by_output, scratch)
+
+    def _attach(self, slot: tuple[int, int], request: InferRequest) -> States:
+        if request.is_null:
+            return self._fresh(scratch=True)
+        if slot not in self._slots or request.flags & SEQUENCE_START:
+            self._slots[slot] = self._fresh(scratch=False)
+        return self._slots[slot]
+
+
+class _Controls:
+    """The control tensors of a model: made once for each value, and never written to."""
+
+    def __init__(self, config: Any, shape: tuple[int, ...]) -> None:
+        self._shape = shape
+        self._flags: list[tuple[int, Tensor, Tensor]] = []
+        self._correlation: tuple[str, DataType] | None = None
+        for tensor in config.control_input:
+            for control in tensor.control:
+                if control.kind == Control.CONTROL_SEQUENCE_CORRID:
+                    self._correlation = (tensor.name, BY_NUMBER[control.data_type])
+                elif control.kind in _FLAG:  # Triton passes an unknown number over
+                    false, true = self._values(tensor.name, control)
+                    self._flags.append((_FLAG[control.kind], false, true))
+        self._by_flags = functools.lru_cache(self._flag_tensors)
+        self._by_id = functools.lru_cache(maxsize=1024)(self._id_tensor)
+
+    def tensors(self, request: InferRequest) -> dict[str, Tensor]:
+        """The control tensors of one request."""
+        # READY has no request flag: it is true on every real request.
+        return {**self._by_flags(request.flags & _ANY | _READY), **self._by_id(request.correlation_id)}
+
+    def padded(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The tensors of a null request beside one with these inputs, which may have controls already."""
+        null = {name: Tensor(name, each.datatype, zeros(each.datatype, each.shape)) for name, each in inputs.items()}
+        return {**shared(null), **self._by_flags(0), **self._by_id("")}
+
+    def _flag_tensors(self, flags: int) -> dict[str, Tensor]:
+        return {false.name: true if flags & flag else false for flag, false, true in self._flags}
+
+    def _id_tensor(self, value: int | str) -> dict[str, Tensor]:
+        if self._correlation is None:
+            return {}
+        name, datatype = self._correlation
+        if datatype is BYTES:
+            array = np.full(self._shape, str(value or "").encode("utf-8", "surrogateescape"), dtype=object)
+        else:
+            number = 0 if isinstance(value, str) else value
+            # 32-bit types take the low four bytes, signed ones reinterpret them, as Triton does.
+            raw = number.to_bytes(8, "little")[: datatype.itemsize]
+            array = np.frombuffer(raw, datatype.numpy).reshape(self._shape)
+        array.flags.writeable = False
+        return {name: Tensor(name, datatype, array)}
+
+    def _values(self, name: str, control: Any) -> Iterator[Tensor]:
+        for field, type_name in _FALSE_TRUE.items():
+            for value in getattr(control, field):
+                datatype = BY_NUMBER[pb.DataType.Value(type_name)]
+                array = np.full(self._shape, value, datatype.numpy)
+                array.flags.writeable = False
+                yield Tensor(name, datatype, array)
+
+
+_READY = 1 << 30
+_ANY = SEQUENCE_START | SEQUENCE_END
+_FLAG = {
+    Control.CONTROL_SEQUENCE_START: SEQUENCE_START,
+    Control.CONTROL_SEQUENCE_END: SEQUENCE_END,
+    Control.CONTROL_SEQUENCE_READY: _READY,
+}
+_FALSE_TRUE = {
+    "int32_false_true": "TYPE_INT32",
+    "fp32_false_true": "TYPE_FP32",
+    "bool_false_true": "TYPE_BOOL",
+}
+
+
+def _null_request(reference: InferRequest, inputs: dict[str, Tensor]) -> InferRequest:
+    null = InferRequest(
+        reference.model_name, inputs, nobody, model_version=reference.model_version, requested_outputs=()
+    )
+    null.is_null = True
+    return null

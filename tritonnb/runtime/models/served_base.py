@@ -1,0 +1,216 @@
+"""What every served model version has, whatever runs it: its configuration, statistics, and open requests.
+
+Everything here is used on the server's loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from tritonnb.backends.contract import ModelContext
+from tritonnb.core.events import CacheHit, CacheMiss, Event
+from tritonnb.core.messages import InferRequest, InferResponse, Respond
+from tritonnb.model_config.schema import ModelSpec
+from tritonnb.model_config.to_json import config_to_json
+from tritonnb.runtime.execution.instance import Instance
+from tritonnb.runtime.models.model_metadata import describe, read_labels
+from tritonnb.runtime.models.response_cache import Key, ResponseCache, key_of
+from tritonnb.runtime.models.validation import RequestValidator
+from tritonnb.telemetry.statistics import ModelStatistics
+from tritonnb.telemetry.stream import EventStream
+
+_serials = itertools.count(1)
+_loads = itertools.count(1)
+
+
+class Served:
+    """One version of a model, ready to take requests.
+
+    Attributes
+    ----------
+    name, version : str, int
+    config : inference.ModelConfig
+        Completed and normalised, as the config endpoint shows it.
+    spec : ModelSpec
+        The configuration's tensors in a form made for checking requests.
+    statistics : ModelStatistics
+    instances : list of Instance
+        What runs it; an ensemble has none.
+    decoupled : bool
+        ``model_transaction_policy { decoupled: true }``.
+    """
+
+    def __init__(self, context: ModelContext, stream: EventStream, loop: asyncio.AbstractEventLoop) -> None:
+        self.name = context.name
+        self.version = context.version
+        self.context = context
+        self.config = context.config
+        self.spec = ModelSpec.from_config(context.config)
+        self.decoupled = bool(context.config.model_transaction_policy.decoupled)
+        self.statistics = ModelStatistics(self.name, self.version)
+        self.instances: list[Instance] = []
+        self._validator = RequestValidator(self.spec)
+        self._labels = read_labels(context)
+        self._stream = stream
+        self._loop = loop
+        self._in_flight = 0
+        self._drained: asyncio.Future[None] | None = None
+        self._cache: ResponseCache | None = None
+        self._load = next(_loads)
+
+    # --- what the endpoints ask ---------------------------------------------------------------
+
+    def metadata(self, versions: Sequence[int] | None = None) -> dict[str, Any]:
+        """Model metadata of the v2 protocol; ``versions`` are those to list, ascending."""
+        return describe(self.config, self.spec, versions or [self.version])
+
+    def config_json(self) -> str:
+        """What ``GET /v2/models/NAME/config`` answers."""
+        return config_to_json(self.config)
+
+    def labels(self, output_name: str) -> list[str] | None:
+        """The lines of an output's ``label_filename``; None where it has none."""
+        return self._labels.get(output_name)
+
+    def check(self, request: InferRequest) -> None:
+        """See whether a request fits the configuration; sets ``batch_size`` and ``batch_key``.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If it does not.
+        """
+        self._validator.check(request)
+        request.checked = True
+
+    def queue_depth(self) -> int:
+        """Requests that wait and do not run yet."""
+        return 0
+
+    def needed_models(self) -> Sequence[Served]:
+        """The models that requests are passed on to, if it runs nothing itself."""
+        return ()
+
+    # --- requests -----------------------------------------------------------------------------
+
+    @abstractmethod
+    def submit(self, request: InferRequest) -> None:
+        """Check a request and take it.
+
+        Raises
+        ------
+        TritonError
+            When it is refused at once; nobody calls ``request.respond`` then.
+        """
+
+    @abstractmethod
+    def cancel(self, request: InferRequest) -> None:
+        """The client went away: drop the request if it still waits."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """The server is stopping: admit no new work."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Free everything now; nothing may be in flight."""
+
+    async def drain_and_close(self) -> None:
+        """Wait until every accepted request is answered, then free everything."""
+        await self.drained()
+        await self.close()
+
+    @property
+    def in_flight(self) -> int:
+        """Accepted requests that have no answer."""
+        return self._in_flight
+
+    @property
+    def open_sequences(self) -> int:
+        """Sequences that may go on."""
+        return 0
+
+    async def sequences_ended(self) -> None:
+        """Wait until no sequence may go on."""
+
+    async def drained(self) -> None:
+        """Wait until every accepted request is answered."""
+        if self._in_flight:
+            if self._drained is None or self._drained.done():
+                self._drained = self._loop.create_future()
+            await self._drained
+
+    def _receive(self, request: InferRequest) -> int:
+        """Check a request that came now, and number it; the time."""
+        if not request.checked:
+            self.check(request)
+        request.model_name = self.name
+        request.model_version = self.version
+        request.accepted_by = self
+        now = time.monotonic_ns()
+        if not request.received_ns:
+            request.received_ns = now
+        request.serial = next(_serials)
+        return now
+
+    def use_cache(self, cache: ResponseCache | None) -> None:
+        """Answer from this response cache, if the configuration asks for one."""
+        if self.config.response_cache.enable:
+            self._cache = cache
+
+    @property
+    def uses_cache(self) -> bool:
+        """Whether it answers from a response cache."""
+        return self._cache is not None
+
+    def _answer_from_cache(self, request: InferRequest) -> bool:
+        """Answer a request if the cache can; else see to it that its answer is kept."""
+        if self._cache is None or (self._in_flight and self.config.dynamic_batching.preserve_ordering):
+            return False
+        began = time.monotonic_ns()
+        key = key_of(self._load, request)
+        answer = self._cache.look_up(key)
+        looked_ns = time.monotonic_ns() - began
+        if answer is None:
+            request.respond = self._keeping(key, looked_ns, request.respond)
+            return False
+        self._emit(CacheHit(began + looked_ns, self.name, self.version, request.serial, request.received_ns, looked_ns))
+        if request.step is not None:
+            request.step.executed(0, 0, 0, 0)
+        request.respond(request, answer)
+        return True
+
+    def _keeping(self, key: Key, looked_ns: int, respond: Respond) -> Respond:
+        def keep_and_respond(request: InferRequest, response: InferResponse) -> None:
+            if response.error is None and self._cache is not None:
+                began = time.monotonic_ns()
+                if self._cache.insert(key, response):
+                    now = time.monotonic_ns()
+                    self._emit(CacheMiss(now, self.name, self.version, request.serial, looked_ns + now - began))
+            respond(request, response)
+
+        return keep_and_respond
+
+    def hold(self) -> None:
+        """An ensemble is going to send requests: count as busy, and so live on, until `release`."""
+        self._in_flight += 1
+
+    def release(self) -> None:
+        """What `hold` announced is over."""
+        self._in_flight -= 1
+        if self._drained is not None and not self._in_flight and not self._drained.done():
+            self._drained.set_result(None)
+
+    def _deliver(self, request: InferRequest, response: InferResponse) -> None:
+        request.respond(request, response)
+        if response.final:
+            self.release()
+
+    def _emit(self, event: Event) -> None:
+        self.statistics.fold(event)
+        self._stream.emit(event)

@@ -1,0 +1,372 @@
+"""An ensemble that is being served: its scheduler, driven in real time.
+
+It has no instance. Each step is an ordinary request to the scheduler of that step's model, where it may share
+a batch with anybody's. All of it happens on the server's loop, but for what is said to wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, cast
+
+from tritonnb.backends.contract import ModelContext
+from tritonnb.core.errors import TritonError, UnavailableError
+from tritonnb.core.events import EnsembleExecuted, StepSent
+from tritonnb.core.messages import EnsembleStepRequest, InferRequest, InferResponse
+from tritonnb.runtime.models.ensemble_tensors import EnsembleTensor, Sequence
+from tritonnb.runtime.models.served_base import Served
+from tritonnb.scheduling.decisions import STOPPING
+from tritonnb.scheduling.ensemble import (
+    Answer,
+    EnsembleDecision,
+    EnsembleGraph,
+    EnsembleRun,
+    EnsembleScheduler,
+    Finish,
+    Plan,
+    RunStep,
+    Step,
+)
+from tritonnb.telemetry.stream import EventStream
+
+#: How long a decoupled step is made to wait for the steps behind it, before it goes on regardless.
+LONGEST_WAIT_S = 300.0
+
+Find = Callable[[str, int], Served]
+
+
+class ServedEnsemble(Served):
+    """A version of an ensemble.
+
+    Parameters
+    ----------
+    context : ModelContext
+    find : callable
+        Gives the model of a name and version, or raises.
+    stream : EventStream
+    loop : asyncio.AbstractEventLoop
+    """
+
+    def __init__(self, context: ModelContext, find: Find, stream: EventStream, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(context, stream, loop)
+        self._find = find
+        self._take_over_labels()
+        self._scheduler = EnsembleScheduler(_graph(context.config, find))
+        self._flights: dict[InferRequest, _Flight] = {}
+        self._stopping = False
+
+    def submit(self, request: InferRequest) -> None:
+        """Check a request and start the steps that can run.
+
+        Raises
+        ------
+        TritonError
+            When it is refused at once; nobody calls ``request.respond`` then.
+        """
+        request.queued_ns = self._receive(request)
+        if self._stopping and request.step is None:
+            # On Triton it is a step that is refused.
+            raise UnavailableError(f"in ensemble '{self.name}', {request.id_prefix}{STOPPING}")
+        if self._answer_from_cache(request):
+            return
+        flight = _Flight(request, self._scheduler.graph.plan(request.requested_outputs), self.needed_models())
+        self._in_flight += 1
+        self._flights[request] = flight
+        sequence = Sequence.of(request)
+        rows = request.batch_size if self.spec.max_batch_size > 0 else 0
+        inputs = {name: EnsembleTensor(tensor, rows, sequence) for name, tensor in request.inputs.items()}
+        self._carry_out(self._scheduler.begin(flight, inputs))
+
+    def needed_models(self) -> list[Served]:
+        """The models of the steps."""
+        return [self._find(step.model_name, step.model_version) for step in self._scheduler.graph.steps]
+
+    def cancel(self, request: InferRequest) -> None:
+        """Cancel the steps that wait or run, and begin no other."""
+        request.cancelled = True
+        flight = self._flights.get(request)
+        if flight is None:
+            return
+        flight.unlimit()
+        self._carry_out(self._scheduler.cancel(flight))
+        for step_request, model in list(flight.open.items()):
+            model.cancel(step_request)
+
+    def stop(self) -> None:
+        """Admit no new work, but for ensembles that this one is a step of."""
+        self._stopping = True
+
+    async def close(self) -> None:
+        """There is nothing to free."""
+
+    def _take_over_labels(self) -> None:
+        """An output that names no labels of its own has those of the step that writes it."""
+        for step in self.config.ensemble_scheduling.step:
+            model = self._find(step.model_name, step.model_version)
+            for output, tensor in step.output_map.items():
+                labels = model.labels(output)
+                if tensor in self.spec.outputs and labels is not None:
+                    self._labels.setdefault(tensor, labels)
+
+    # --- decisions ----------------------------------------------------------------------------
+
+    def _carry_out(self, decisions: Iterable[EnsembleDecision]) -> None:
+        for decision in decisions:
+            flight = cast("_Flight", decision.run)  # as it was begun here
+            if type(decision) is RunStep:
+                self._run_step(flight, decision)
+            elif type(decision) is Answer:
+                self._answer(flight, decision)
+            elif type(decision) is Finish:
+                self._finish(flight, decision.error)
+
+    def _run_step(self, flight: _Flight, decision: RunStep) -> None:
+        step = decision.step
+        model = flight.models[step.index]
+        request = flight.request_for(decision, model)
+        request.respond = lambda request, response: self._responded(flight, decision, request, response)
+        flight.opened(request, model, self._scheduler.graph.max_inflight_requests if step.decoupled else 0)
+        trace = flight.request.trace
+        try:
+            if trace is None:
+                model.submit(request)
+            else:
+                trace.submit_below(model, request)
+        except TritonError as error:
+            self._failed(flight, decision, request, error, final=True)
+            return
+        # One for each step: packed by hand, since no statistic counts it.
+        self._stream.emit_packed(
+            (
+                StepSent.__name__,
+                time.monotonic_ns(),
+                self.name,
+                self.version,
+                flight.request.serial,
+                step.index,
+                model.name,
+                model.version,
+                request.serial,
+                decision.iteration,
+                decision.reason.rule,
+            )
+        )
+        flight.let_respond()
+
+    def _responded(self, flight: _Flight, decision: RunStep, request: InferRequest, response: InferResponse) -> None:
+        step = decision.step
+        if response.final:
+            flight.open.pop(request, None)
+        if response.error is not None:
+            self._failed(flight, decision, request, response.error, response.final)
+            return
+        try:
+            outputs = None if response.empty else flight.tensors_of(step, request, response)
+        except TritonError as error:
+            self._failed(flight, decision, request, error, response.final)
+            return
+        flight.owe_response(request)
+        self._carry_out(self._scheduler.responded(decision.run, step, decision.iteration, outputs, response.final))
+        flight.let_respond()
+
+    def _failed(
+        self, flight: _Flight, decision: RunStep, request: InferRequest, error: TritonError, final: bool
+    ) -> None:
+        if final:
+            flight.open.pop(request, None)
+        flight.unmeasured.discard(request.step)
+        flight.unlimit()
+        self._carry_out(self._scheduler.failed(decision.run, decision.step, error, final))
+
+    def _answer(self, flight: _Flight, decision: Answer) -> None:
+        request, spec = flight.request, self.spec
+        outputs, parameters = [], None
+        # In the order of Triton's hash map of the configured outputs, short of collisions: the last one first.
+        for name in reversed(spec.outputs):
+            value = decision.outputs.get(name)
+            if value is not None:
+                outputs.append(value.renamed(name, spec.outputs[name].dims, spec.max_batch_size > 0))
+                parameters = parameters or value.sequence.as_parameters()
+        response = InferResponse(outputs, final=decision.final, parameters=parameters)
+        if decision.final:
+            self._end(flight, "")
+        self._deliver(request, response)
+
+    def _finish(self, flight: _Flight, error: TritonError | None) -> None:
+        self._end(flight, "OTHER" if error is not None else "")
+        self._deliver(flight.request, InferResponse(error=error, empty=error is None))
+
+    def _end(self, flight: _Flight, failed: str) -> None:
+        """Nothing of the request runs any more; it is counted once the times of all its steps are known."""
+        del self._flights[flight.request]
+        flight.give_up_models()
+        flight.whenever_measured(lambda: self._emit_executed(flight, failed), at_once=bool(failed))
+
+    def _emit_executed(self, flight: _Flight, failed: str) -> None:
+        request, now = flight.request, time.monotonic_ns()
+        gather, infer, scatter = flight.compute_ns
+        self._emit(
+            EnsembleExecuted(
+                now,
+                self.name,
+                self.version,
+                request.serial,
+                request.batch_size,
+                request.received_ns,
+                request.queued_ns,
+                flight.started_ns,
+                gather,
+                infer,
+                scatter,
+                failed,
+            )
+        )
+        if request.step is not None:  # it is itself a step of another ensemble
+            request.step.executed(0, gather, gather + infer, gather + infer + scatter)
+
+
+class _Flight(EnsembleRun):
+    """One request of an ensemble and the requests that it sent to the models of its steps."""
+
+    def __init__(self, request: InferRequest, plan: Plan, models: list[Served]) -> None:
+        super().__init__(request, plan)
+        self.models = models
+        self.open: dict[InferRequest, Served] = {}
+        self.unmeasured: set[EnsembleStepRequest | None] = set()
+        self.compute_ns = (0, 0, 0)
+        self.started_ns = time.monotonic_ns()
+        self._when_measured: Callable[[], None] | None = None
+        self._limited: dict[InferRequest, _StepRequest] = {}
+        self._owed: list[_StepRequest] = []
+        for model in models:
+            model.hold()
+
+    def request_for(self, decision: RunStep, model: Served) -> InferRequest:
+        """The request of a step; whoever sends it sets ``respond``."""
+        request, batching = self.request, model.spec.max_batch_size > 0
+        sequence, inputs = None, {}
+        for name, value in decision.inputs.items():
+            if value is not None:
+                inputs[name] = value.renamed(name, model.spec.inputs[name].dims, batching)
+                sequence = value.sequence
+        if sequence is None:
+            sequence = Sequence.of(request)
+        step_request = InferRequest(
+            model.name,
+            inputs,
+            request.respond,
+            model_version=model.version,
+            id=request.id,
+            requested_outputs=tuple(decision.step.outputs),
+            parameters=request.parameters,
+            priority=request.priority,
+            timeout_us=request.timeout_us,
+            correlation_id=sequence.correlation_id,
+            flags=sequence.flags,
+        )
+        step_request.cancelled = request.cancelled
+        return step_request
+
+    def tensors_of(self, step: Step, request: InferRequest, response: InferResponse) -> dict[str, EnsembleTensor]:
+        """What a step gave, by the names of its model."""
+        model = self.models[step.index]
+        sequence = Sequence.of(request).overridden(response.parameters)
+        rows = request.batch_size if model.spec.max_batch_size > 0 else 0
+        return {each.name: EnsembleTensor(each, rows, sequence) for each in response.outputs}
+
+    def measured(self, step: _StepRequest, gather: int, infer: int, scatter: int) -> None:
+        """A step request was executed in so many ns."""
+        known = self.compute_ns
+        self.compute_ns = (known[0] + gather, known[1] + infer, known[2] + scatter)
+        self.unmeasured.discard(step)
+        if self._when_measured is not None and not self.unmeasured:
+            then, self._when_measured = self._when_measured, None
+            then()
+
+    def whenever_measured(self, then: Callable[[], None], at_once: bool) -> None:
+        """Call something as soon as every step request was executed."""
+        if at_once or not self.unmeasured:
+            then()
+        else:
+            self._when_measured = then
+
+    def opened(self, request: InferRequest, model: Served, limit: int) -> None:
+        """A step request is sent; a decoupled step may be ahead of those behind it by so many responses."""
+        request.step = step = _StepRequest(self, request, limit)
+        self.open[request] = model
+        self.unmeasured.add(step)
+        if limit:
+            self._limited[request] = step
+
+    def give_up_models(self) -> None:
+        """Nothing more will be sent to the models."""
+        for model in self.models:
+            model.release()
+
+    def owe_response(self, request: InferRequest) -> None:
+        """A response of a limited step came: another may, once nothing that it led to is held back."""
+        step = self._limited.get(request)
+        if step is not None:
+            self._owed.append(step)
+
+    def let_respond(self) -> None:
+        """Let limited steps respond again, as far as what they led to has begun."""
+        while len(self._owed) > self.held:
+            self._owed.pop(0).permits.release()
+
+    def unlimit(self) -> None:
+        """Nothing more begins: no step need wait."""
+        for step in self._limited.values():
+            step.limited = False
+            step.permits.release()
+
+
+#: Of the steps that are not limited: making a semaphore takes a while.
+_NO_PERMITS = threading.Semaphore(0)
+
+
+class _StepRequest:
+    """What a step request tells of itself (`EnsembleStepRequest`)."""
+
+    def __init__(self, flight: _Flight, request: InferRequest, limit: int) -> None:
+        self.limited = limit > 0
+        self.permits = threading.Semaphore(limit) if limit else _NO_PERMITS
+        self._flight = flight
+        # Only where it is needed: a circle of references would be left to the garbage collector.
+        self._request = request if limit else None
+
+    def executed(self, start_ns: int, compute_start_ns: int, compute_end_ns: int, end_ns: int) -> None:
+        """Add up the times; on the loop."""
+        self._flight.measured(
+            self, compute_start_ns - start_ns, compute_end_ns - compute_start_ns, end_ns - compute_end_ns
+        )
+
+    def wait_to_respond(self) -> None:
+        """Wait until the steps behind have taken enough responses; on the model's thread."""
+        if self.limited and self._request is not None and not self._request.cancelled:
+            self.permits.acquire(timeout=LONGEST_WAIT_S)
+
+
+def _graph(config: Any, find: Find) -> EnsembleGraph:
+    steps = [
+        Step(
+            index,
+            each.model_name,
+            each.model_version,
+            dict(each.input_map),
+            dict(each.output_map),
+            find(each.model_name, each.model_version).decoupled,
+        )
+        for index, each in enumerate(config.ensemble_scheduling.step)
+    ]
+    return EnsembleGraph(
+        config.name,
+        steps,
+        [each.name for each in config.input],
+        [each.name for each in config.output],
+        [each.name for each in config.input if each.optional],
+        config.ensemble_scheduling.max_inflight_requests,
+    )

@@ -1,0 +1,369 @@
+"""A model version that a backend runs: its scheduler, driven in real time, and its instances.
+
+This is the live driver of the pure scheduler. It adds no rule of its own: it passes stimuli in with
+the time, carries the decisions out, and emits what happened. Everything here runs on the server's
+loop except where said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import itertools
+import logging
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tritonnb.backends.contract import BackendModel, Execution, InstanceSpec, ModelContext
+from tritonnb.core.errors import TritonError
+from tritonnb.core.events import RequestCancelled, ResponseSent
+from tritonnb.core.messages import InferRequest, InferResponse
+from tritonnb.runtime.execution.instance import Instance
+from tritonnb.runtime.execution.instance_pool import InstancePool
+from tritonnb.runtime.execution.loop import in_thread
+from tritonnb.runtime.execution.timer import Alarm
+from tritonnb.runtime.models.batch_results import executed, settle
+from tritonnb.runtime.models.sequence_inputs import SequenceInputs
+from tritonnb.runtime.models.served_base import Served
+from tritonnb.runtime.models.warmup import Sample, WarmUp
+from tritonnb.scheduling import decision_events
+from tritonnb.scheduling.decisions import Decision, Execute, Refuse, Scheduler, Stage
+from tritonnb.scheduling.from_config import make_scheduler, reconfigure_scheduler
+from tritonnb.scheduling.rate_limiter import RateLimiter
+from tritonnb.scheduling.response_order import ResponseOrder
+from tritonnb.scheduling.sequence_batcher import SequenceBatcher
+from tritonnb.telemetry.stream import EventStream
+
+logger = logging.getLogger(__name__)
+
+_batch_numbers = itertools.count(1)
+
+
+class ServedModel(Served):
+    """A model version with a scheduler and instances.
+
+    Attributes
+    ----------
+    scheduler : Scheduler
+    backend_model : BackendModel
+    """
+
+    def __init__(
+        self,
+        context: ModelContext,
+        backend_model: BackendModel,
+        stream: EventStream,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        super().__init__(context, stream, loop)
+        self.scheduler: Scheduler
+        self.backend_model = backend_model
+        self._pool: InstancePool  # from `begin` on, as is the scheduler
+        self._sequences = (
+            SequenceInputs(context.config, context.directory) if context.config.HasField("sequence_batching") else None
+        )
+        self._limiter: RateLimiter | None = None
+        self._alarm = Alarm(loop, self._wake)
+        self._last_ns = 0  # when the scheduler was last told something
+        self._orders: dict[InferRequest, ResponseOrder] = {}
+        self._responses_sent: dict[int, tuple[int, int]] = {}
+        self._sequences_ended: asyncio.Future[None] | None = None  # while somebody waits for it
+
+    # --- stimuli ------------------------------------------------------------------------------
+
+    def submit(self, request: InferRequest) -> None:
+        """Check a request and give it to the scheduler.
+
+        Raises
+        ------
+        TritonError
+            When it is refused at once; nobody calls ``request.respond`` then.
+        """
+        now = self._receive(request)
+        if self._cache is not None and self._answer_from_cache(request):
+            return
+        self._wake_if_due(now)
+        self._stream.emit_packed(decision_events.arrived(request, self.name, self.version, now))
+        try:
+            decisions = self.scheduler.enqueue(request, now)
+        except TritonError as error:
+            self._emit(decision_events.refused(request, self.name, self.version, error, "", now))
+            raise
+        self._in_flight += 1
+        self._carry_out(decisions, now)
+
+    def cancel(self, request: InferRequest) -> None:
+        """The client went away: drop the request if it still waits."""
+        request.cancelled = True
+        now = time.monotonic_ns()
+        self._wake_if_due(now)
+        self._emit(RequestCancelled(now, self.name, self.version, request.serial))
+        self._carry_out(self.scheduler.cancel(request, now), now)
+
+    def queue_depth(self) -> int:
+        """Requests that wait and do not run yet."""
+        return self.scheduler.queue_depth()
+
+    @property
+    def open_sequences(self) -> int:
+        """Sequences that have a slot, and neither ended nor were idle for too long."""
+        return self.scheduler.open_sequences if isinstance(self.scheduler, SequenceBatcher) else 0
+
+    async def sequences_ended(self) -> None:
+        """Wait until no sequence may go on."""
+        if self.open_sequences:
+            self._sequences_ended = self._loop.create_future()
+            await self._sequences_ended
+
+    def limit(self, spec: InstanceSpec, limiter: RateLimiter | None) -> None:
+        """From now on this instance runs only when the rate limiter says so, if there is one.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If it never would.
+        """
+        if limiter is not None and not spec.passive:
+            limiter.add((self._load, spec.index), spec.resources, spec.priority)
+            self._limiter = limiter
+
+    def _turn(self, number: int) -> int:
+        assert self._limiter is not None
+        return self._limiter.turn((self._load, number))
+
+    async def warm_up(self, instance: Instance, samples: Sequence[Sample]) -> None:
+        """Run the samples on an instance that has just been made; they count in the statistics.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If one of them fails.
+        """
+        for sample in samples:
+            for iteration in range(1, sample.count + 1):
+                logger.debug(
+                    "model '%s' instance %s is running warmup sample '%s' for iteration %d",
+                    self.name, instance.spec.name, sample.name, iteration,
+                )  # fmt: skip
+                warm_up = WarmUp(sample, instance, self.spec.max_batch_size, next(_batch_numbers))
+                if self._sequences is not None:
+                    for request in warm_up.execution.requests:
+                        self._sequences.attach_scratch_states(request)
+                raised = await warm_up.run()
+                failures = self._failures(instance, warm_up.execution, raised)
+                await warm_up.finish(self.decoupled)
+                self._emit_executed(instance, warm_up.execution, failures, time.monotonic_ns())
+
+    def begin(self, instances: list[Instance]) -> None:
+        """Take the initialised instances and make the scheduler that feeds them."""
+        self._pool = InstancePool(instances)
+        self._instances_changed()
+        turn = None if self._limiter is None else self._turn
+        active = sorted(self._pool.active)
+        self.scheduler = make_scheduler(self.config, len(active), os.environ, turn)
+        now = time.monotonic_ns()
+        for number in active:
+            self._carry_out(self.scheduler.instance_idle(number, now), now)
+
+    def missing_instances(self, config: Any) -> list[InstanceSpec]:
+        """The instances that a configuration asks for, beyond those that there are."""
+        return self._pool.missing(config)
+
+    def reconfigure(self, config: Any, added: Sequence[Instance] = ()) -> None:
+        """Go on under other scheduling settings, and with more or fewer instances; no waiting request is lost.
+
+        Parameters
+        ----------
+        config : inference.ModelConfig
+        added : sequence of Instance
+            Initialised ones, for all `missing_instances`.
+        """
+        now = time.monotonic_ns()
+        self.scheduler, found = reconfigure_scheduler(self.scheduler, config, now, self._limiter is not None)
+        decisions = list(found)
+        self.config = config
+        self._pool.change(config, added)
+        self._instances_changed()
+        active = self._pool.active
+        decisions += self.scheduler.set_instances(active, now)
+        for number in [each.spec.index for each in added if each.spec.index in active]:
+            decisions += self.scheduler.instance_idle(number, now)
+        self._carry_out(decisions, now)
+
+    async def instances_removed(self) -> None:
+        """Wait until instances that were taken away are gone, but for those that sequences own slots of."""
+        await self._pool.removed(self.scheduler.uses)
+
+    def _instances_changed(self) -> None:
+        self.instances = list(self._pool)
+        usage: Counter[Any] = Counter()
+        for instance in self.instances:
+            usage.update(instance.backend_instance.memory_usage())
+        self.statistics.memory_usage = dict(usage)
+
+    def stop(self) -> None:
+        """Admit no new work; what waits is served."""
+        self.scheduler.stop()
+
+    async def close(self) -> None:
+        """Free instances and model now; nothing may be in flight on them."""
+        self._alarm.cancel()
+        await self._pool.close()
+        self.unlimit(each.spec.index for each in self._pool)
+        await in_thread(self.backend_model.finalize)
+
+    def unlimit(self, numbers: Iterable[int]) -> None:
+        """Let the rate limiter forget instances."""
+        if self._limiter is not None:
+            self._limiter.forget((self._load, each) for each in numbers)
+
+    # --- decisions ----------------------------------------------------------------------------
+
+    def _carry_out(self, decisions: Sequence[Decision], now: int) -> None:
+        for decision in decisions:
+            if type(decision) is Execute:
+                instance, execution = self._execution(decision, now)
+                if self._limiter is None:
+                    instance.execute(execution)
+                else:
+                    run = functools.partial(instance.execute, execution)
+                    self._limiter.stage((self._load, decision.instance), run)
+            elif type(decision) is Stage:
+                self._stage(decision.instance)
+            else:
+                self._refuse(decision, now)
+        if self._pool.is_shrinking and (freed := self._pool.free(self.scheduler.uses)):
+            self.unlimit(freed)
+            self._instances_changed()
+        if self.scheduler.next_wake_ns is not None:
+            self._alarm.set(self.scheduler.next_wake_ns)
+        if self._limiter is not None:
+            for run in self._limiter.grant():
+                run()
+        if self._sequences_ended is not None and not self.open_sequences:
+            self._sequences_ended.set_result(None)
+            self._sequences_ended = None
+
+    def _refuse(self, decision: Refuse, now: int) -> None:
+        request, error = decision.request, decision.error
+        self._emit(decision_events.refused(request, self.name, self.version, error, decision.counted_as, now))
+        self._answer(request, InferResponse(error=error))
+
+    def _stage(self, number: int) -> None:
+        assert self._limiter is not None
+        self._pool[number].busy = True  # from now on, also while the rate limiter makes it wait
+        self._limiter.stage((self._load, number), functools.partial(self._begin, self.scheduler, number))
+
+    def _begin(self, scheduler: Scheduler, number: int) -> None:
+        """The rate limiter lets a batch run that this scheduler, perhaps replaced since, has staged."""
+        now = time.monotonic_ns()
+        self._wake_if_due(now)
+        decisions = scheduler.begin(number, now)
+        for each in decisions:
+            if type(each) is Execute:
+                instance, execution = self._execution(each, now)
+                instance.execute(execution)
+        self._carry_out([each for each in decisions if type(each) is not Execute], now)
+
+    def _execution(self, decision: Execute, now: int) -> tuple[Instance, Execution]:
+        """The batch, and the instance that is to run it once it may."""
+        instance = self._pool[decision.instance]
+        number = next(_batch_numbers)
+        waiting = self.scheduler.queue_depth()
+        self._emit(decision_events.sent(decision, self.name, self.version, number, instance.spec.name, waiting, now))
+        order = self.scheduler.response_order(decision.instance)
+        if order is not None:
+            self._orders.update((each, order) for each in decision.requests if each is not None)
+        requests = list(decision.requests) if self._sequences is None else self._sequences.prepare(decision)
+        execution = Execution(requests, decision.size, self._deliver_from_anywhere, number)
+        instance.busy = True
+        return instance, execution
+
+    def executed(self, instance: Instance, execution: Execution, raised: TritonError | None) -> None:
+        """An instance has run a batch: count it, start the next one, then answer."""
+        now = time.monotonic_ns()
+        self._wake_if_due(now)
+        failures = self._failures(instance, execution, raised)
+        self._emit_executed(instance, execution, failures, now)
+        scheduler = self.scheduler
+        if execution.rescheduled or scheduler.heeds_release:
+            self._release(execution, now)
+        if self._limiter is not None:
+            self._limiter.released((self._load, instance.spec.index))
+        decisions = scheduler.instance_idle(instance.spec.index, now)
+        instance.busy = False
+        self._carry_out(decisions, now)
+        for request, response in zip(execution.requests, execution.responses, strict=True):
+            if response is not None and not request.is_null:
+                self._answer(request, response)
+
+    def _release(self, execution: Execution, now: int) -> None:
+        for index, request in enumerate(execution.requests):
+            if index in execution.rescheduled:
+                self._carry_out(self._reschedule(execution, index, now), now)
+            else:
+                self._carry_out(self.scheduler.released(request, now), now)
+
+    def _reschedule(self, execution: Execution, index: int, now: int) -> Sequence[Decision]:
+        request = execution.requests[index]
+        try:
+            return self.scheduler.reschedule(request, now)
+        except TritonError as error:
+            execution.responses[index] = InferResponse(error=error)
+            return self.scheduler.released(request, now)
+
+    def _failures(self, instance: Instance, execution: Execution, raised: TritonError | None) -> list[str]:
+        errors_fail = instance.backend_instance.error_responses_fail
+        return settle(self.name, instance.spec.name, execution, raised, self.decoupled, errors_fail)
+
+    def _emit_executed(self, instance: Instance, execution: Execution, failures: list[str], now: int) -> None:
+        event = executed(self.name, self.version, instance.spec.name, execution, failures, now)
+        self._emit(event)
+        for request in execution.requests:
+            if request.step is not None:
+                request.step.executed(
+                    event.exec_start_ns, event.compute_start_ns, event.compute_end_ns, event.exec_end_ns
+                )
+
+    # --- answers ------------------------------------------------------------------------------
+
+    def _answer(self, request: InferRequest, response: InferResponse) -> None:
+        order = self._orders.get(request)
+        if order is None:
+            self._deliver(request, response)
+            return
+        if response.final:
+            del self._orders[request]
+        for earlier, answer in order.answer(request, response):
+            self._deliver(earlier, answer)
+
+    def _deliver_from_anywhere(self, request: InferRequest, response: InferResponse) -> None:
+        self._loop.call_soon_threadsafe(self._deliver_sent, request, response)
+
+    def _deliver_sent(self, request: InferRequest, response: InferResponse) -> None:
+        if not self.decoupled:
+            self._answer(request, response)
+            return
+        index, since_ns = self._responses_sent.pop(request.serial, (0, request.queued_ns))
+        now = time.monotonic_ns()
+        if not response.final:
+            self._responses_sent[request.serial] = (index + 1, now)
+        outcome = "empty" if response.empty else "fail" if response.error else "success"
+        self._emit(ResponseSent(now, self.name, self.version, request.serial, index, outcome, now - since_ns))
+        self._answer(request, response)
+
+    # --- time ---------------------------------------------------------------------------------
+
+    def _wake_if_due(self, now: int) -> None:
+        """Timers come late; what was due before must happen before anything new does, and at its time."""
+        while (due := self.scheduler.next_wake_ns) is not None and due <= now:
+            self._carry_out(self.scheduler.wake(max(due, self._last_ns)), now)
+        self._last_ns = now
+
+    def _wake(self) -> None:
+        now = time.monotonic_ns()
+        self._wake_if_due(now)
+        self._carry_out((), now)

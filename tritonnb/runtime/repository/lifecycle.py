@@ -1,0 +1,154 @@
+"""The life of a model's versions: created, ready, replaced or unloaded, gone.
+
+New versions are created beside the old ones and take over when all of them are ready, so that no request is
+refused in between; replaced and unloaded versions finish what they accepted. States and texts are those of
+Triton's model lifecycle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from tritonnb.core.errors import InvalidArgumentError, TritonError
+from tritonnb.core.events import ModelStateChanged
+from tritonnb.runtime.models.served_base import Served
+from tritonnb.runtime.repository.load_log import log_load_error
+from tritonnb.runtime.repository.loader import ModelLoader, ModelSource
+from tritonnb.runtime.repository.table import Model, ModelTable, State, Version
+from tritonnb.telemetry.stream import EventStream
+
+logger = logging.getLogger(__name__)
+
+
+class ModelLifecycle:
+    """Moves versions from state to state; lives on the server's loop.
+
+    Parameters
+    ----------
+    table : ModelTable
+    loader : ModelLoader
+    stream : EventStream
+        It is told of every change.
+    retries : int
+        How often a version that cannot be created is tried again.
+    """
+
+    def __init__(self, table: ModelTable, loader: ModelLoader, stream: EventStream, retries: int) -> None:
+        self._table = table
+        self._loader = loader
+        self._stream = stream
+        self._retries = retries
+        self._closing: dict[asyncio.Task[None], Served] = {}
+
+    async def create_versions(self, model: Model, source: ModelSource) -> None:
+        """Create the versions of a model, then let them take over from those that serve.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If one of them could not be created; what served before goes on serving.
+        """
+        name = source.name
+        for version in source.versions:
+            if version not in model.versions or model.versions[version].state is not State.READY:
+                model.versions[version] = Version(State.LOADING)
+                self._changed(name, version, State.LOADING)
+        outcomes = await asyncio.gather(
+            *(self._create(source, version) for version in source.versions), return_exceptions=True
+        )
+        made = {v: each for v, each in zip(source.versions, outcomes, strict=True) if isinstance(each, Served)}
+        failed = {v: each for v, each in zip(source.versions, outcomes, strict=True) if isinstance(each, BaseException)}
+        if failed:
+            await asyncio.gather(*(each.close() for each in made.values()))
+            self._load_failed(model, name, source, failed)
+        model.failure = ""
+        self._swap(model, source, made)
+
+    async def _create(self, source: ModelSource, version: int) -> Served:
+        for _ in range(self._retries):
+            try:
+                return await self._loader.create(source, version)
+            except TritonError as error:
+                logger.error("failed to load '%s' version %d, trying again: %s", source.name, version, error.message)
+        return await self._loader.create(source, version)
+
+    def _load_failed(self, model: Model, name: str, source: ModelSource, failed: dict[int, BaseException]) -> None:
+        """Leave what served before serving, and say what went wrong."""
+        pieces = []
+        for version in sorted(source.versions, reverse=True):
+            error = failed.get(version)
+            if error is not None and not isinstance(error, TritonError):
+                raise error
+            text = f"{error.status.label}: {error.message}" if isinstance(error, TritonError) else "unloaded"
+            entry = model.versions[version]
+            if entry.state is State.LOADING:
+                model.versions[version] = Version(State.UNAVAILABLE, text)
+                self._changed(name, version, State.UNAVAILABLE, text)
+            if error is not None:
+                log_load_error(logger, "failed to load '%s' version %d: %s", name, version, text)
+                pieces.append(f"version {version} is at UNAVAILABLE state: {text};")
+        model.failure = "".join(pieces)
+        causes = [error for error in failed.values() if isinstance(error, TritonError)]
+        raise InvalidArgumentError(
+            f"load failed for model '{name}': {model.failure}\n",
+            hint=next((error.hint for error in causes if error.hint), ""),
+            problems=dict.fromkeys(problem for error in causes for problem in error.problems),
+            model_error=causes[-1].model_error,
+        )
+
+    def _swap(self, model: Model, source: ModelSource, made: dict[int, Served]) -> None:
+        replaced = {v: each for v, each in model.versions.items() if each.served is not None}
+        model.source = source
+        for version, served in made.items():
+            model.versions[version] = Version(State.READY, served=served)
+            self._changed(source.name, version, State.READY)
+            logger.info("successfully loaded '%s' version %d", source.name, version)
+        self._table.set_newest(source.name, made[max(made)])
+        for version, entry in replaced.items():
+            if version in made:
+                self._close(entry.served)
+            else:
+                self._retire(source.name, version, entry)
+
+    def retire_all(self, name: str, model: Model) -> None:
+        """Stop taking requests for a model; what its versions accepted is answered."""
+        self._table.set_newest(name, None)
+        for version, entry in model.versions.items():
+            if entry.served is not None:
+                self._retire(name, version, entry)
+
+    async def closed(self) -> None:
+        """Wait until every version that was replaced or retired is gone."""
+        await asyncio.gather(*self._closing)
+
+    def closing(self) -> list[Served]:
+        """The versions that were replaced or retired and are not gone yet."""
+        return list(self._closing.values())
+
+    def _retire(self, name: str, version: int, entry: Version) -> None:
+        served, entry.served, entry.state = entry.served, None, State.UNLOADING
+        self._changed(name, version, State.UNLOADING)
+
+        def gone(_: asyncio.Task[None]) -> None:
+            if entry.state is State.UNLOADING:
+                entry.state, entry.reason = State.UNAVAILABLE, "unloaded"
+                self._changed(name, version, State.UNAVAILABLE, "unloaded")
+
+        self._close(served).add_done_callback(gone)
+
+    def _close(self, served: Served | None) -> asyncio.Task[None]:
+        assert served is not None
+        task = asyncio.get_running_loop().create_task(_drain_and_close(served))
+        self._closing[task] = served
+        task.add_done_callback(self._closing.pop)
+        return task
+
+    def _changed(self, name: str, version: int, state: State, reason: str = "") -> None:
+        self._stream.emit(ModelStateChanged(time.monotonic_ns(), name, version, state.value, reason))
+
+
+async def _drain_and_close(served: Served) -> None:
+    await served.drain_and_close()
+    logger.info("successfully unloaded '%s' version %d", served.name, served.version)

@@ -1,0 +1,83 @@
+"""Changing what runs without loading it again: its scheduling settings, and how many instances it has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tritonnb.model_config.backend_selection import ENSEMBLE
+from tritonnb.model_config.diff import changed_fields, completed
+from tritonnb.model_config.load import finish_config, with_instances
+from tritonnb.model_config.model_files import check_data_files
+from tritonnb.runtime.devices import cuda_devices
+from tritonnb.runtime.execution.instance import Instance
+from tritonnb.runtime.models.served_base import Served
+from tritonnb.runtime.models.served_model import ServedModel
+from tritonnb.runtime.repository.loader import ModelLoader, ModelSource
+from tritonnb.runtime.repository.table import Model
+
+
+def finished(source: ModelSource, asked: Any, running: Any) -> Any:
+    """The configuration that a model would run under, completed with what its backend added to what runs.
+
+    Parameters
+    ----------
+    source : ModelSource
+        With the new configuration, as written and normalised.
+    asked, running : inference.ModelConfig
+        As written when the running model was loaded, and what became of it.
+
+    Raises
+    ------
+    TritonError
+        If the configuration is refused.
+    """
+    config = with_instances(
+        completed(source.config, asked, running), gpus=cuda_devices(), default_instance_count=lambda kind: 1
+    )
+    config = finish_config(config, source.directory)
+    check_data_files(config, source.directory)
+    return config
+
+
+async def reconfigure(versions: Sequence[Served], config: Any, loader: ModelLoader) -> None:
+    """Let versions of a model go on under another configuration.
+
+    Raises
+    ------
+    TritonError
+        If an instance cannot be made; everything is as it was then.
+    """
+    added: dict[ServedModel, list[Instance]] = {}
+    try:
+        for served in versions:
+            assert isinstance(served, ServedModel)
+            added[served] = await loader.create_instances(served, served.missing_instances(config))
+    except BaseException:
+        for served, instances in added.items():
+            for instance in instances:
+                await instance.stop()
+            served.unlimit(each.spec.index for each in instances)
+        raise
+    for served, instances in added.items():
+        served.reconfigure(config, instances)
+
+
+async def instances_removed(versions: Sequence[Served]) -> None:
+    """Wait until the instances that `reconfigure` took away have ended their last executions."""
+    for served in versions:
+        assert isinstance(served, ServedModel)
+        await served.instances_removed()
+
+
+def only_instances_changed(model: Model, source: ModelSource) -> bool:
+    """Whether the files of a model differ from what is served in nothing but its instances.
+
+    Triton changes the instances of such a model and keeps the rest of it, statistics and sequences included.
+    """
+    served = model.source
+    if served is None or not model.files or source.versions != tuple(model.ready_versions()):
+        return False
+    other_files = {path for path, _, _ in model.files ^ model.tried if not path.endswith(".pbtxt")}
+    changed = changed_fields(served.config, source.config)
+    return not other_files and changed <= {"instance_group"} and source.config.platform != ENSEMBLE

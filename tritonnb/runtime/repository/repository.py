@@ -1,0 +1,327 @@
+"""Loading and unloading models, and what follows from it for the ensembles that they are part of.
+
+A load of what has not changed does nothing. An ensemble loads its steps' models with it, goes when one of them
+goes, and comes back with it. What becomes of the versions of one model is in `lifecycle`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Mapping
+
+from tritonnb.core.errors import InvalidArgumentError, TritonError
+from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.model_config.backend_selection import ENSEMBLE
+from tritonnb.model_config.ensemble import StepModel, check_ensemble, check_no_cycle, parts_beside_circles
+from tritonnb.model_config.json_config import parse_json
+from tritonnb.model_config.load import ConfigError
+from tritonnb.model_config.normalize import normalize
+from tritonnb.model_config.versions import expected_versions
+from tritonnb.runtime.models.served_base import Served
+from tritonnb.runtime.models.served_ensemble import ServedEnsemble
+from tritonnb.runtime.options import EngineOptions
+from tritonnb.runtime.repository import live_update
+from tritonnb.runtime.repository.directories import ModelDirectories
+from tritonnb.runtime.repository.drain import finish
+from tritonnb.runtime.repository.lifecycle import ModelLifecycle
+from tritonnb.runtime.repository.load_log import log_load_error
+from tritonnb.runtime.repository.loader import ModelLoader, ModelSource
+from tritonnb.runtime.repository.table import Model, ModelTable
+from tritonnb.runtime.shared_services import Facilities
+
+logger = logging.getLogger(__name__)
+
+
+class ModelRepository:
+    """Changes the model table of a server; lives on the server's loop.
+
+    Attributes
+    ----------
+    table : ModelTable
+    directories : ModelDirectories
+    loader : ModelLoader
+    """
+
+    def __init__(self, options: EngineOptions, facilities: Facilities) -> None:
+        self.table = ModelTable()
+        self.directories = ModelDirectories(options)
+        self._wait_for_sequences = options.wait_for_sequences
+        self._loading_steps: dict[str, set[str]] = {}
+        self.loader = ModelLoader(options, facilities, self.table.get)
+        self._lifecycle = ModelLifecycle(self.table, self.loader, facilities.stream, options.model_load_retries)
+
+    # --- loading ------------------------------------------------------------------------------
+
+    async def load(
+        self,
+        name: str,
+        override: str | None = None,
+        files: Mapping[str, bytes] | None = None,
+        *,
+        anew: bool = False,
+    ) -> None:
+        """Load a model, or load it anew; the old versions answer until the new ones are ready.
+
+        Parameters
+        ----------
+        name : str
+        override : str, optional
+            A configuration as JSON that replaces the file's (``config`` load parameter).
+        files : mapping of str to bytes, optional
+            Files that replace the model's directory (``file:`` load parameters).
+        anew : bool, optional
+            Load it also if nothing has changed.
+
+        Raises
+        ------
+        ConfigError
+            If the directory or configuration is at fault: Triton's "failed to poll".
+        InvalidArgumentError
+            If a version could not be created, or an ensemble's steps are at fault.
+        """
+        try:
+            await self._load(name, override, files, anew)
+        except TritonError as error:
+            if error.hint:
+                logger.info("model '%s': %s", name, error.hint)
+            raise
+
+    async def _load(self, name: str, override: str | None, files: Mapping[str, bytes] | None, anew: bool) -> None:
+        model = self.table.entry(name)
+        model.explicit = True
+        if model.source is not None and model.source.backend is not None:
+            await self.load_source(with_config(model.source, override))
+            return
+        async with model.loading:
+            model.tried = await self.loader.in_thread(self.directories.fingerprint, name)
+            unchanged = override is None and not files and bool(model.tried) and model.files == model.tried
+            if unchanged and not anew and model.ready_versions():
+                return
+            await self._load_from_files(model, name, override, files)
+
+    async def load_source(self, source: ModelSource) -> None:
+        """Load a model that does not come from a repository."""
+        normalize(source.config)  # as one that was read from files is
+        model = self.table.entry(source.name)
+        model.explicit = True
+        await self._load_source(model, source)
+
+    async def reload(self, source: ModelSource) -> None:
+        """Load a model anew from where it came, under the configuration that ``source`` has; not that of its files."""
+        model = self.table.entry(source.name)
+        model.explicit = True
+        await self._load_source(model, source)
+        model.files, model.poll_failure = frozenset(), ""
+
+    async def poll(self) -> None:
+        """Load what is new or has changed on disk, unload what has gone; mistakes are logged and change nothing."""
+        counts = await self.loader.in_thread(self.directories.counts)
+        names = sorted(name for name, count in counts.items() if count == 1)
+        for name, model in list(self.table.models.items()):
+            if name not in names and model.tried:
+                model.tried = frozenset()
+                await self.unload(name)
+        for name in names:
+            try:
+                files = await self.loader.in_thread(self.directories.fingerprint, name)
+                if files != self.table.entry(name).tried:
+                    await self.load(name)
+            except TritonError as error:
+                logger.error("failed to poll model '%s': %s", name, error.message)
+
+    async def _load_from_files(
+        self, model: Model, name: str, override: str | None, files: Mapping[str, bytes] | None
+    ) -> None:
+        try:
+            source = await self.loader.in_thread(self.directories.read, name, override, files)
+        except ConfigError as error:
+            for line in error.log_lines:
+                log_load_error(logger, "%s", line)
+            model.poll_failure = error.cause
+            raise
+        model.poll_failure = ""
+        made_of = frozenset() if files else model.tried
+        changes_in_place = bool(made_of) and live_update.only_instances_changed(model, source)
+        if not (changes_in_place and await self._change_instances(model, source)):
+            await self._load_source(model, source)
+        model.files = made_of
+
+    async def _change_instances(self, model: Model, source: ModelSource) -> bool:
+        """Give the versions that are served more or fewer instances; False if a new one could not be made."""
+        async with model.lock:
+            versions = [self.table.get(source.name, each) for each in model.ready_versions()]
+            assert model.source is not None
+            try:
+                config = live_update.finished(source, model.source.config, versions[0].config)
+                await live_update.reconfigure(versions, config, self.loader)
+            except TritonError:
+                return False  # loading it anew will fail alike, and say so as usual
+            model.source = source
+            await live_update.instances_removed(versions)
+            return True
+
+    async def _load_source(self, model: Model, source: ModelSource) -> None:
+        if source.config.platform == ENSEMBLE:
+            self._loading_steps[source.name] = {step.model_name for step in source.config.ensemble_scheduling.step}
+            try:
+                await self._load_parts(source)
+                model.ensemble = source
+                await self._load_versions(model, source)
+            finally:
+                self._loading_steps.pop(source.name, None)
+            return
+        await self._load_versions(model, source)
+
+    async def _load_parts(self, source: ModelSource) -> None:
+        """Load the models of an ensemble's steps, where they are not served as they are on disk."""
+        steps = [step.model_name for step in source.config.ensemble_scheduling.step]
+        known = {name: model.parts() for name, model in self.table.models.items() if model.ensemble is not None}
+
+        def steps_of(name: str) -> list[str]:
+            return steps if name == source.name else self.directories.step_names(name) or known.get(name, [])
+
+        try:
+            await self.loader.in_thread(check_no_cycle, source.name, steps_of)
+        except TritonError as error:
+            beside = await self.loader.in_thread(parts_beside_circles, source.name, steps_of)
+            await asyncio.gather(*map(self._load_part, beside))
+            self._refuse_ensemble(self.table.entry(source.name), source.name, error)
+        await asyncio.gather(*map(self._load_part, dict.fromkeys(steps)))
+
+    async def _load_part(self, name: str) -> None:
+        if name not in self.table.models and name not in await self.loader.in_thread(self.directories.names):
+            logger.error(ConfigError.not_polled(name).log_lines[0])
+            return
+        model = self.table.entry(name)
+        if model.source is not None and (model.source.backend is not None or model.source.holder is not None):
+            return
+        try:
+            async with model.loading:
+                files = await self.loader.in_thread(self.directories.fingerprint, name)
+                if files == model.tried and (model.ready_versions() or model.failure or model.poll_failure):
+                    return
+                model.tried = files
+                await self._load_from_files(model, name, None, None)
+        except TritonError as error:
+            logger.error("failed to load '%s' as part of an ensemble: %s", name, error.message)
+
+    async def _load_versions(self, model: Model, source: ModelSource) -> None:
+        async with model.lock:
+            if source.config.platform == ENSEMBLE:
+                source = self._checked_ensemble(model, source)
+            self._require_versions(model, source)
+            await self._lifecycle.create_versions(model, source)
+        await self._follow(source.name)
+
+    def _checked_ensemble(self, model: Model, source: ModelSource) -> ModelSource:
+        """An ensemble that goes together with its steps, which decide whether it is decoupled."""
+        config = pb.ModelConfig()
+        config.CopyFrom(source.config)
+        try:
+            config.model_transaction_policy.decoupled = check_ensemble(config, self._step_model)
+        except TritonError as error:
+            self._refuse_ensemble(model, source.name, error)
+        model.is_valid = True
+        return dataclasses.replace(source, config=config)
+
+    def _step_model(self, name: str) -> StepModel | None:
+        model = self.table.models.get(name)
+        return None if model is None else model.as_step()
+
+    def _refuse_ensemble(self, model: Model, name: str, error: TritonError) -> None:
+        model.is_valid, model.failure = False, error.message
+        log_load_error(logger, "%s: %s", error.status.label, error.message)
+        raise InvalidArgumentError(f"load failed for model '{name}': {error.message}\n") from error
+
+    def _require_versions(self, model: Model, source: ModelSource) -> None:
+        if not source.versions:
+            model.failure = f"at least one version must be available under the version policy of model '{source.name}'"
+            log_load_error(logger, "failed to load model '%s': %s", source.name, model.failure)
+            raise InvalidArgumentError(
+                f"load failed for model '{source.name}': {model.failure}\n",
+                hint=expected_versions(source.config, source.directory),
+            )
+
+    # --- unloading ----------------------------------------------------------------------------
+
+    async def unload(self, name: str, unload_dependents: bool = False) -> None:
+        """Stop taking requests for a model; what it accepted is answered, then it is freed.
+
+        Parameters
+        ----------
+        name : str
+            It need not exist.
+        unload_dependents : bool
+            Unload also the models of an ensemble's steps that nobody asked for by name and no other
+            ensemble needs.
+        """
+        model = self.table.models.get(name)
+        if model is None:
+            return
+        for each in [*self._loading_with(name), model]:
+            async with each.loading:
+                pass  # what was asked for first is done first
+        parts = model.parts()
+        async with model.lock:
+            model.explicit, model.ensemble, model.files = False, None, frozenset()
+            self._lifecycle.retire_all(name, model)
+        await self._unfollow(name)
+        for part in parts if unload_dependents else ():
+            if not self.table.entry(part).explicit and not self.table.ensembles_of(part):
+                await self.unload(part, unload_dependents=True)
+
+    def _loading_with(self, part: str) -> list[Model]:
+        """The ensembles that are being loaded with a model among their steps, or the steps of their steps."""
+        found: dict[str, Model] = {}
+        parts = [part]
+        for each in parts:
+            for ensemble, steps in self._loading_steps.items():
+                if each in steps and ensemble not in found:
+                    found[ensemble] = self.table.entry(ensemble)
+                    parts.append(ensemble)
+        return list(found.values())
+
+    async def close(self) -> None:
+        """Unload everything and wait until it is gone; ensembles first, since they still need their steps."""
+        for ensembles in (True, False):
+            served = [each for each in self.table.served() if isinstance(each, ServedEnsemble) is ensembles]
+            await finish(served, self._wait_for_sequences)
+            for name, model in list(self.table.models.items()):
+                if (model.ensemble is not None) is ensembles:
+                    self._lifecycle.retire_all(name, model)
+            await self._lifecycle.closed()
+        self.loader.close()
+
+    def unfinished(self) -> list[Served]:
+        """The versions for whose answers or end `close` waits."""
+        return [*(each for each in self.table.served() if each.in_flight), *self._lifecycle.closing()]
+
+    # --- ensembles follow their parts ---------------------------------------------------------
+
+    async def _follow(self, part: str) -> None:
+        """A model was loaded: load the ensembles that wait for it or use it, or drop those it no longer fits."""
+        for name in self.table.ensembles_of(part):
+            model = self.table.models[name]
+            assert model.ensemble is not None
+            try:
+                await self._load_versions(model, model.ensemble)
+            except TritonError as error:
+                logger.error("ensemble '%s' does not go with '%s' as it is now: %s", name, part, error.message)
+                async with model.lock:
+                    self._lifecycle.retire_all(name, model)
+                await self._unfollow(name)
+
+    async def _unfollow(self, part: str) -> None:
+        """A model has gone: its ensembles are not available."""
+        for name in self.table.ensembles_of(part):
+            model = self.table.models[name]
+            async with model.lock:
+                self._lifecycle.retire_all(name, model)
+            await self._unfollow(name)
+
+
+def with_config(source: ModelSource, override: str | None) -> ModelSource:
+    """A model that is no directory, with another configuration."""
+    return source if override is None else dataclasses.replace(source, config=parse_json(override))

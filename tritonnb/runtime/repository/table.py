@@ -1,0 +1,217 @@
+"""The model table: which versions of which models are served, and what the repository index says of them."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from tritonnb.core.errors import NotFoundError, UnavailableError
+from tritonnb.model_config.ensemble import StepModel
+from tritonnb.runtime.models.served_base import Served
+from tritonnb.runtime.repository.directories import Fingerprint
+from tritonnb.runtime.repository.loader import ModelSource
+
+
+class State(enum.Enum):
+    """States of a model version in the repository index."""
+
+    READY = "READY"
+    LOADING = "LOADING"
+    UNLOADING = "UNLOADING"
+    UNAVAILABLE = "UNAVAILABLE"
+
+
+#: Why a model is not served that is in several repositories.
+DUPLICATE = "model appears in two or more repositories"
+
+
+@dataclass(slots=True)
+class Version:
+    """One version of a model.
+
+    Attributes
+    ----------
+    state : State
+    reason : str
+        Why it is not ready.
+    served : Served or None
+        What answers; kept while a newer object of the same version is being loaded.
+    """
+
+    state: State
+    reason: str = ""
+    served: Served | None = None
+
+
+@dataclass(slots=True)
+class Model:
+    """What is known of a model that was loaded, or tried, at least once.
+
+    Attributes
+    ----------
+    source : ModelSource or None
+        Where what is served came from.
+    versions : dict of int to Version
+    files : frozenset
+        The files that what is served was made of; empty where they were given with the request.
+    tried : frozenset
+        The files at the last attempt.
+    poll_failure : str
+        Why the configuration could not be read, if that is what happened last.
+    failure : str
+        What the last attempt said of the versions, or of an ensemble's steps.
+    is_valid : bool
+        False for an ensemble that does not go together with its steps.
+    explicit : bool
+        Somebody asked for it by name, not only for an ensemble that it is a part of.
+    ensemble : ModelSource or None
+        An ensemble that is wanted: it is served whenever its steps' models are.
+    lock : asyncio.Lock
+        Held while its versions change.
+    loading : asyncio.Lock
+        Held by who loads it from its files; others see what came of that before they load it, too.
+    """
+
+    source: ModelSource | None = None
+    versions: dict[int, Version] = field(default_factory=dict)
+    files: Fingerprint = frozenset()
+    tried: Fingerprint = frozenset()
+    poll_failure: str = ""
+    failure: str = ""
+    is_valid: bool = True
+    explicit: bool = False
+    ensemble: ModelSource | None = None
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    loading: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def ready_versions(self) -> list[int]:
+        """Versions that answer requests, ascending."""
+        return sorted(v for v, each in self.versions.items() if each.state is State.READY)
+
+    @property
+    def lacks_version(self) -> bool:
+        """Whether it was loaded and had no version that its policy selects."""
+        return bool(self.failure) and self.is_valid and not self.versions
+
+    def parts(self) -> list[str]:
+        """The models of its steps, if it is an ensemble that is wanted."""
+        if self.ensemble is None:
+            return []
+        return list(dict.fromkeys(step.model_name for step in self.ensemble.config.ensemble_scheduling.step))
+
+    def as_step(self) -> StepModel | None:
+        """What an ensemble must know of it; None if it could not be read."""
+        ready = self.ready_versions()
+        if ready:
+            served = self.versions[ready[-1]].served
+            assert served is not None
+            return StepModel(served.config, tuple(ready))
+        return None if self.poll_failure else StepModel(None, (), self.failure, self.is_valid)
+
+
+class ModelTable:
+    """All models of a server; lives on the server's loop."""
+
+    def __init__(self) -> None:
+        self.models: dict[str, Model] = {}
+        self._newest: dict[str, Served] = {}
+
+    def entry(self, name: str) -> Model:
+        """What is known of a model; an empty entry where that is nothing yet."""
+        return self.models.setdefault(name, Model())
+
+    def get(self, name: str, version: int = -1) -> Served:
+        """A model version that is ready; version -1 is the newest one.
+
+        Raises
+        ------
+        NotFoundError, UnavailableError
+            If there is no such version, or it is not ready.
+        """
+        newest = self._newest.get(name)
+        if newest is not None and version in (-1, newest.version):
+            return newest
+        model = self.models.get(name)
+        if model is None or not model.versions:
+            raise NotFoundError(f"Request for unknown model: '{name}' is not found")
+        if version == -1:
+            raise NotFoundError(f"Request for unknown model: '{name}' has no available versions")
+        found = model.versions.get(version)
+        if found is None:
+            raise NotFoundError(f"Request for unknown model: '{name}' version {version} is not found")
+        if found.served is None or found.state is not State.READY:
+            raise UnavailableError(f"Request for unknown model: '{name}' version {version} is not at ready state")
+        return found.served
+
+    def set_newest(self, name: str, served: Served | None) -> None:
+        """Say what answers requests that name no version."""
+        if served is None:
+            self._newest.pop(name, None)
+        else:
+            self._newest[name] = served
+
+    def ready_versions(self, name: str) -> list[int]:
+        """Versions that answer requests, ascending."""
+        model = self.models.get(name)
+        return [] if model is None else model.ready_versions()
+
+    def served(self) -> Iterable[Served]:
+        """Every version that is ready, by name and version."""
+        for name in sorted(self.models):
+            for version in self.ready_versions(name):
+                yield self.get(name, version)
+
+    def failure(self, name: str) -> str:
+        """Why nothing of a model is served, if that is because the last attempt to load it failed."""
+        model = self.models.get(name)
+        return "" if model is None or model.ready_versions() else model.poll_failure or model.failure
+
+    def failures(self) -> dict[str, str]:
+        """Why models are not served, by name, where the last attempt to load them failed."""
+        return {name: cause for name in sorted(self.models) if (cause := self.failure(name))}
+
+    def all_ready(self) -> bool:
+        """Whether no version is loading, unloading, or failed, and no model has none where it should have one."""
+        return all(
+            version.state is State.READY or version.reason == "unloaded"
+            for model in self.models.values()
+            for version in model.versions.values()
+        ) and not any(model.lacks_version for model in self.models.values())
+
+    def ensembles_of(self, part: str) -> list[str]:
+        """The wanted ensembles that have a model among their steps."""
+        return sorted(name for name, model in self.models.items() if part in model.parts())
+
+    def index(self, on_disk: Mapping[str, int], ready_only: bool) -> list[dict[str, str]]:
+        """The repository index: every model on disk (in so many repositories), and every other that was found."""
+        rows: list[dict[str, str]] = []
+        found = (name for name, model in self.models.items() if model.versions or not model.poll_failure)
+        for name in sorted({*on_disk, *found}):
+            if on_disk.get(name, 0) > 1:
+                if not ready_only:
+                    rows.append({"name": name, "state": State.UNAVAILABLE.value, "reason": DUPLICATE})
+                continue
+            model = self.models.get(name, Model())
+            for version in sorted(model.versions):
+                entry = model.versions[version]
+                if entry.state is State.READY or not ready_only:
+                    row = {"name": name, "version": str(version), "state": entry.state.value}
+                    rows.append({**row, "reason": entry.reason} if entry.reason else row)
+            if not model.versions and not ready_only:
+                cause = model.poll_failure or model.failure
+                failed = {"state": State.UNAVAILABLE.value, "reason": cause}
+                rows.append({"name": name, **(failed if cause else {})})
+        return rows
+
+    def statuses(self) -> list[tuple[str, str, str]]:
+        """Name, version and status of everything that was to be loaded, as Triton lists it once it has started."""
+        rows: list[tuple[str, str, str]] = []
+        for name, model in sorted(self.models.items()):
+            for version, entry in sorted(model.versions.items()):
+                reason = f": {entry.reason}" if entry.reason else ""
+                rows.append((name, str(version), f"{entry.state.value}{reason}"))
+            if not model.versions and (cause := model.poll_failure or model.failure):
+                rows.append((name, "-", f"Not loaded: {cause}"))
+        return rows

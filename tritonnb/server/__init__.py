@@ -1,0 +1,1 @@
+"""The server that Python code holds: `serve`, `Server`, and the handles of models and configurations."""

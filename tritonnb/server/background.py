@@ -1,0 +1,168 @@
+"""What runs behind a `Server`: engine and endpoints on a thread and an event loop of their own.
+
+Other threads hand over to that loop and wait. Ports are taken before models are loaded, and given back after
+what was accepted is answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import weakref
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from tritonnb.core.failures import with_short_traceback
+from tritonnb.endpoints.listeners import Endpoints, ListenOptions
+from tritonnb.inprocess.inference import Submitter
+from tritonnb.runtime.engine import Engine
+from tritonnb.runtime.execution.loop import REPLACED, BackgroundLoop
+from tritonnb.runtime.options import EngineOptions
+
+T = TypeVar("T")
+
+#: Seconds between what `BackgroundServer.stop` says of what it waits for.
+REPORT_INTERVAL_S = 1.0
+
+logger = logging.getLogger(__name__)
+
+
+class BackgroundServer:
+    """An engine and its endpoints, started; what a user does with them is `Server`'s.
+
+    Parameters
+    ----------
+    options : EngineOptions
+    listen : ListenOptions
+    replaces : BackgroundServer, optional
+        Stopped first; it goes on if this one cannot start.
+    """
+
+    def __init__(self, options: EngineOptions, listen: ListenOptions, replaces: BackgroundServer | None = None) -> None:
+        self._background = BackgroundLoop()
+        self._engine = Engine(options)
+        self._submitter = Submitter(self._engine, self._background)
+        self._endpoints = Endpoints()
+        self._finalizer = weakref.finalize(self, _stop, self._background, self._engine, self._endpoints)
+        try:
+            if replaces is not None:
+                self.run(_rehearse(self._engine, listen.besides(replaces.endpoints)))
+                replaces._background.stopped_text = REPLACED
+                replaces.stop()
+            self.run(_start(self._engine, self._endpoints, listen))
+        except BaseException:
+            self.stop()
+            raise
+
+    @property
+    def engine(self) -> Engine:
+        """The server without its wire; touched only on the server's loop (`call`, `run`)."""
+        return self._engine
+
+    @property
+    def endpoints(self) -> Endpoints:
+        """The ports it is reached by."""
+        return self._endpoints
+
+    @property
+    def submitter(self) -> Submitter:
+        """The door for requests of this process."""
+        return self._submitter
+
+    @property
+    def alive(self) -> bool:
+        """Whether the server has not been stopped."""
+        return self._background.alive
+
+    @property
+    def stopped_text(self) -> str:
+        """What calls to a server that has been stopped fail with."""
+        return self._background.stopped_text
+
+    def call(self, function: Callable[..., T], *args: Any) -> T:
+        """Run a function on the server's loop and wait for it."""
+        return self._background.call(function, *args)
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the server's loop and wait for it."""
+        return self._background.run(coroutine)
+
+    @with_short_traceback
+    def stop(self) -> None:
+        """Answer what was accepted, then end the server and free its port; harmless twice."""
+        self._finalizer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.get_running_loop().run_in_executor(None, self.stop)
+
+
+async def _rehearse(engine: Engine, options: ListenOptions) -> None:
+    """Listen for a moment: what would fail, fails before another server is stopped for it."""
+    engine.require_repositories()
+    endpoints = Endpoints()
+    try:
+        await endpoints.start(engine, options)
+    finally:
+        await endpoints.stop(0)
+
+
+async def _start(engine: Engine, endpoints: Endpoints, options: ListenOptions) -> None:
+    """Take the ports first: a server that cannot be reached need not load its models."""
+    try:
+        await endpoints.start(engine, options)
+        await engine.start()
+    except BaseException:
+        await endpoints.stop(0)
+        raise
+
+
+def _stop(background: BackgroundLoop, engine: Engine, endpoints: Endpoints) -> None:
+    if not background.alive:
+        return
+
+    async def close() -> None:
+        # The engine answers what it accepted while the endpoints wait for those answers to leave.
+        timeout = engine.options.exit_timeout
+        try:
+            await asyncio.gather(engine.stop(), endpoints.stop_http(timeout))
+        finally:
+            await endpoints.stop(timeout)
+
+    try:
+        background.run(close(), REPORT_INTERVAL_S, _Progress(background, engine).report)
+    finally:
+        background.stop()
+
+
+class _Progress:
+    """Prints what a server that is being stopped waits for, when that changes.
+
+    Where the log shows it already, as for ``tritonnb serve``, nothing is printed.
+    """
+
+    def __init__(self, background: BackgroundLoop, engine: Engine) -> None:
+        self._background = background
+        self._engine = engine
+        self._last = ""
+
+    def report(self) -> None:
+        if logger.hasHandlers() and logger.isEnabledFor(logging.INFO):
+            return
+        unfinished = self._background.call(self._engine.unfinished)
+        if unfinished not in ("", self._last):
+            self._last = unfinished
+            print(f"stop() waits for {unfinished}, at most {self._engine.options.exit_timeout:g} s (exit_timeout)")

@@ -1,0 +1,1 @@
+"""Worksheets: exercises on batching that mark their answers."""
