@@ -19,7 +19,7 @@ from tritonnb.backends.python.response import InferenceResponseSender
 from tritonnb.backends.python.tensor import to_core_tensor
 from tritonnb.core import datatypes
 from tritonnb.core.errors import InternalError, InvalidArgumentError, Status, UnsupportedError
-from tritonnb.core.messages import InferRequest, nobody
+from tritonnb.core.messages import InferRequest, discard_response
 
 HEAD = "import numpy as np\nimport triton_python_backend_utils as pb_utils\n\nclass TritonPythonModel:\n"
 
@@ -508,7 +508,7 @@ def test_integers_of_a_request_may_be_numpy_scalars():
 
 
 def test_a_model_that_batches_needs_an_input_in_each_request(tmp_path: Path):
-    empty = InferRequest("m", {}, nobody)
+    empty = InferRequest("m", {}, discard_response)
     body = (
         PYTHON + "    def execute(self, requests):\n        return [pb_utils.InferenceResponse([]) for _ in requests]\n"
     )

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 
-from tritonnb.endpoints.http.transport.busy_poll import STAY_NS, Awake
+from tritonnb.endpoints.http.transport.busy_poll import STAY_NS, BusyPoller
 
 
 def test_the_loop_turns_for_a_moment_and_then_no_more():
     async def turned_ns() -> int:
-        awake = Awake(asyncio.get_running_loop())
+        awake = BusyPoller(asyncio.get_running_loop())
         began = time.monotonic_ns()
         awake.stay()
         assert awake.turning

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tornado import httputil
 
-from tritonnb.endpoints.http.transport.busy_poll import Awake
-from tritonnb.endpoints.http.transport.head_cache import KnownHeads
+from tritonnb.endpoints.http.transport.busy_poll import BusyPoller
+from tritonnb.endpoints.http.transport.head_cache import HeadCache
 from tritonnb.endpoints.http.transport.server import connection, request_parser
 
 pytestmark = pytest.mark.skipif(not request_parser.AVAILABLE, reason="httptools is not installed")
@@ -55,13 +55,13 @@ class Server(httputil.HTTPServerConnectionDelegate):
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.delegate = self
-        self.heads = KnownHeads()
+        self.heads = HeadCache()
         self.max_body_size = 1000
         self.connections: set[connection.Connection] = set()
         self.loop = loop
         self.written = loop.create_future()
         self.written.set_result(None)
-        self.awake = Awake(loop)
+        self.awake = BusyPoller(loop)
         self.hold = False
         self.messages: list[Message] = []
 

@@ -24,12 +24,12 @@ output { name: "OUT" data_type: TYPE_STRING dims: [ 1 ] }
 """
 
 
-def nobody(request: InferRequest, response: InferResponse) -> None:
+def discard_response(request: InferRequest, response: InferResponse) -> None:
     """Responses do not matter here."""
 
 
 def read(document: Any, config: str = TEXT) -> InferRequest:
-    return read_generate_request(spec_of(config), 1, json.dumps(document).encode(), 1 << 20, nobody)
+    return read_generate_request(spec_of(config), 1, json.dumps(document).encode(), 1 << 20, discard_response)
 
 
 def test_members_are_inputs_parameters_or_the_id():
@@ -101,11 +101,11 @@ def test_what_does_not_map_is_refused(document: Any, kind: type[TritonError], co
 )
 def test_an_input_that_is_there_twice_is_refused(document: bytes):
     with pytest.raises(InvalidArgumentError, match="input 'prompt' already exists in request"):
-        read_generate_request(spec_of(TEXT), 1, document, 1 << 20, nobody)
+        read_generate_request(spec_of(TEXT), 1, document, 1 << 20, discard_response)
 
 
 def test_an_answer_is_an_object_sorted_by_name():
-    request = InferRequest("text", {}, nobody, id="7", model_version=3)
+    request = InferRequest("text", {}, discard_response, id="7", model_version=3)
     text = Tensor("text", BYTES, np.array([b"hi"], object))
     scores = Tensor("SCORES", FP32, np.array([[1, 0.5]], np.float32))
     response = InferResponse([text, scores], parameters={"finish": "stop", "cut": False, "cost": 1.0})

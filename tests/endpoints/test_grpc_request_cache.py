@@ -19,7 +19,7 @@ from tritonnb.endpoints.grpc.infer_response import response_message
 from tritonnb.endpoints.grpc.inference import Inference
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.grpc.request_cache import response_bytes
-from tritonnb.endpoints.tensors import AnswerFormat, OutputFormat
+from tritonnb.endpoints.tensors import OutputFormat, ResponseFormat
 
 
 class Asked:
@@ -146,19 +146,19 @@ def test_an_answer_in_bytes_is_the_message(outputs: list[tuple[str, list[int], i
         array = np.full(shape, b"ab", object) if datatype is BYTES else np.ones(shape, datatype.numpy)
         tensors.append(Tensor(name, datatype, array))
     request, response = InferRequest("echo", {}, lambda request, response: None), InferResponse(tensors)
-    written = response_bytes(served, request, response, AnswerFormat())
+    written = response_bytes(served, request, response, ResponseFormat())
     assert written is not None
     parsed = pb.ModelInferResponse.FromString(written)
-    assert parsed == response_message(served, request, response, AnswerFormat())
+    assert parsed == response_message(served, request, response, ResponseFormat())
 
 
 def test_uncommon_answers_are_left_to_protobuf():
     served: Any = OneModel().echo
     plain = InferRequest("echo", {}, lambda request, response: None)
     named = InferRequest("echo", {}, lambda request, response: None, id="a")
-    classes = AnswerFormat(outputs={"Y": OutputFormat(classification=1)})
-    region = AnswerFormat(outputs={"Y": OutputFormat(region=memoryview(bytearray(1)))})
-    assert response_bytes(served, named, InferResponse([]), AnswerFormat()) is None
-    assert response_bytes(served, plain, InferResponse([], parameters={"a": 1}), AnswerFormat()) is None
+    classes = ResponseFormat(outputs={"Y": OutputFormat(classification=1)})
+    region = ResponseFormat(outputs={"Y": OutputFormat(region=memoryview(bytearray(1)))})
+    assert response_bytes(served, named, InferResponse([]), ResponseFormat()) is None
+    assert response_bytes(served, plain, InferResponse([], parameters={"a": 1}), ResponseFormat()) is None
     assert response_bytes(served, plain, InferResponse([]), classes) is None
     assert response_bytes(served, plain, InferResponse([]), region) is None

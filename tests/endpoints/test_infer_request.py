@@ -15,7 +15,7 @@ from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.endpoints.http.infer_request import RequestReader, header_length
 from tritonnb.endpoints.http.infer_response import write_response
 from tritonnb.endpoints.http.request_cache import RequestTemplates
-from tritonnb.endpoints.tensors import AnswerFormat
+from tritonnb.endpoints.tensors import ResponseFormat
 from tritonnb.runtime.shared_memory import SharedMemory
 
 TWO = spec_of("""
@@ -31,7 +31,7 @@ output { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] }
 """)
 
 
-def nobody(request: InferRequest, response: InferResponse) -> None:
+def discard_response(request: InferRequest, response: InferResponse) -> None:
     """Responses do not matter here."""
 
 
@@ -45,7 +45,7 @@ def binary(name: str, datatype: str, shape: list[int], size: int) -> dict[str, A
 
 
 def read(document: Any, tail: bytes = b"", limit: int = 1 << 20) -> InferRequest:
-    request, _ = RequestReader(limit, SharedMemory()).read(TWO, 1, *body(document, tail), nobody)
+    request, _ = RequestReader(limit, SharedMemory()).read(TWO, 1, *body(document, tail), discard_response)
     return request
 
 
@@ -53,7 +53,7 @@ def test_binary_tensors_are_views_into_the_body():
     a, b = np.arange(8, dtype="<f4"), np.arange(6, dtype="<i4")
     document = {"inputs": [binary("A", "FP32", [2, 4], 32), binary("B", "INT32", [2, 3], 24)]}
     data, length = body(document, a.tobytes() + b.tobytes())
-    request, _ = RequestReader(1 << 20, SharedMemory()).read(TWO, 1, data, length, nobody)
+    request, _ = RequestReader(1 << 20, SharedMemory()).read(TWO, 1, data, length, discard_response)
     whole = np.frombuffer(data, np.uint8)
     for name, expected in (("A", a.reshape(2, 4)), ("B", b.reshape(2, 3))):
         array = request.inputs[name].array
@@ -106,9 +106,9 @@ def test_shapes_that_nothing_can_hold_are_refused(shape: list[int]):
 
 def test_a_raw_request_has_a_limit():
     reader = RequestReader(15, SharedMemory())
-    assert reader.read(RAW, 1, bytes(12), 0, nobody)[0].inputs["A"].shape == (1, 3)
+    assert reader.read(RAW, 1, bytes(12), 0, discard_response)[0].inputs["A"].shape == (1, 3)
     with pytest.raises(InvalidArgumentError, match=r"^Raw input has a byte_size \(16 bytes\)"):
-        reader.read(RAW, 1, bytes(16), 0, nobody)
+        reader.read(RAW, 1, bytes(16), 0, discard_response)
 
 
 # --- heads that were read before ------------------------------------------------------------------
@@ -119,7 +119,7 @@ def learned(document: Any, tail: bytes) -> tuple[RequestTemplates, bytes, int]:
     echo.spec = TWO
     templates = RequestTemplates(echo.spec)
     data, length = body(document, tail)
-    request, answer = RequestReader(1 << 20, SharedMemory()).read(TWO, 1, data, length, nobody)
+    request, answer = RequestReader(1 << 20, SharedMemory()).read(TWO, 1, data, length, discard_response)
     templates.learn(data, length, request, answer)
     return templates, data, length
 
@@ -132,8 +132,8 @@ def test_a_head_that_was_read_before_gives_the_same_request():
     }
     templates, data, length = learned(document, bytes(56))
     changed = data[:length] + np.arange(14, dtype="<i4").tobytes()
-    request, answer = templates.make(changed, length, nobody)
-    expected, expected_answer = RequestReader(1 << 20, SharedMemory()).read(TWO, 1, changed, length, nobody)
+    request, answer = templates.make(changed, length, discard_response)
+    expected, expected_answer = RequestReader(1 << 20, SharedMemory()).read(TWO, 1, changed, length, discard_response)
     assert request.inputs.keys() == expected.inputs.keys()
     for name, tensor in expected.inputs.items():
         assert np.array_equal(request.inputs[name].array, tensor.array, equal_nan=True)
@@ -161,20 +161,20 @@ def test_a_head_that_was_read_before_gives_the_same_request():
 )
 def test_heads_that_say_more_are_read_each_time(document: Any, tail: bytes):
     templates, data, length = learned(document, tail)
-    assert templates.make(data, length, nobody) is None
+    assert templates.make(data, length, discard_response) is None
 
 
 def test_a_known_head_with_other_bytes_behind_it_is_read_again():
     templates, data, length = learned({"inputs": [binary("A", "FP32", [1, 4], 16)]}, bytes(16))
-    assert templates.make(data + b"x", length, nobody) is None
-    assert templates.make(data[:-1], length, nobody) is None
+    assert templates.make(data + b"x", length, discard_response) is None
+    assert templates.make(data[:-1], length, discard_response) is None
 
 
 def test_an_answer_in_parts_is_the_answer():
     array = np.arange(100_000, dtype="<f4").reshape(2, -1)
-    request = InferRequest("echo", {}, nobody, id="é")
+    request = InferRequest("echo", {}, discard_response, id="é")
     parts, length = write_response(
-        Echo(), request, InferResponse([Tensor("Y", FP32, array)]), AnswerFormat(binary=True)
+        Echo(), request, InferResponse([Tensor("Y", FP32, array)]), ResponseFormat(binary=True)
     )
     whole = b"".join(parts)
     assert json.loads(whole[:length]) == {

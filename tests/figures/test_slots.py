@@ -48,7 +48,7 @@ def oldest() -> tnb.Recording:
 
 
 def held(rec: tnb.Recording) -> list[tuple]:
-    return [(each.sequence, each.instance, each.slot, each.backlog_ns // 1_000_000) for each in rec.stays]
+    return [(each.sequence, each.instance, each.slot, each.backlog_ns // 1_000_000) for each in rec.slot_occupancy]
 
 
 def test_the_figure_of_the_direct_strategy(direct):
@@ -106,7 +106,7 @@ def test_a_sequence_that_falls_silent_loses_its_slot():
         tnb.Arrival(90_000, sequence_id="A"),
     ]
     rec = tnb.simulate(config, arrivals, tnb.fixed(5))
-    silent, next_one = rec.stays
+    silent, next_one = rec.slot_occupancy
     assert (silent.ended, silent.released_ns, next_one.assigned_ns) == (IDLE, 50_000_000, 50_000_000)
     assert (next_one.ended, next_one.backlog_ns) == (END, 40_000_000)
     assert "timed out idle" in rec.plot.alt("slots")
@@ -136,7 +136,7 @@ def test_the_same_figures_come_from_a_live_server(tmp_path: Path):
     assert [each[:3] for each in held(rec)] == [
         (1, "m_0_0", 0), (2, "m_0_1", 0), (3, "m_0_0", 1), (4, "m_0_1", 1), (5, "m_0_0", 0),
     ]  # fmt: skip
-    assert [each.ended for each in rec.stays] == [END] * 4 + [""]
+    assert [each.ended for each in rec.slot_occupancy] == [END] * 4 + [""]
     sizes = [each.requests.count(None) for each in rec.batches]
     assert sizes == [0, 0, 1, 1, 0, 0, 1, 1, 0]
     assert "5 sequences in 4 slots of 2 instances" in rec.plot.alt("slots")
@@ -190,7 +190,7 @@ def test_stays_are_what_the_scheduler_decided(workload, config, service_ms):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run, "make_scheduler", lambda *args: watched.append(Watched(make_scheduler(*args))) or watched[0])
         rec = tnb.simulate(config % "max_sequence_idle_microseconds: 30000", together(*arrivals), tnb.fixed(service_ms))
-    ran = {(each.sequence, each.instance, each.slot) for each in rec.stays}
+    ran = {(each.sequence, each.instance, each.slot) for each in rec.slot_occupancy}
     end = max(event.time_ns for event in rec.events)
     told = [
         (what, now, instance, slot, sequence)
@@ -198,10 +198,10 @@ def test_stays_are_what_the_scheduler_decided(workload, config, service_ms):
         if (sequence, f"m_0_{instance}", slot) in ran and now <= end
     ]
     folded = [
-        ("assigned", each.assigned_ns, int(each.instance[-1]), each.slot, each.sequence) for each in rec.stays
+        ("assigned", each.assigned_ns, int(each.instance[-1]), each.slot, each.sequence) for each in rec.slot_occupancy
     ] + [
         ("released", each.released_ns, int(each.instance[-1]), each.slot, each.sequence)
-        for each in rec.stays
+        for each in rec.slot_occupancy
         if each.released_ns is not None
     ]
     assert sorted(folded, key=str) == sorted(told, key=str)

@@ -68,7 +68,7 @@ def two() -> Recording:
 
 
 def test_a_journey_has_the_requests_of_its_steps(two: Recording):
-    one, four = two.journeys
+    one, four = two.ensemble_requests
     assert (one.serial, one.model, one.steps, one.failed) == (1, "both", (2, 3), "")
     assert (four.serial, four.steps, four.failed) == (4, (5, 6), "OTHER")
     assert (one.received_ns, one.ended_ns) == (0, 50 * MS)
@@ -76,13 +76,13 @@ def test_a_journey_has_the_requests_of_its_steps(two: Recording):
 
 def test_steps_of_an_ensemble_within_an_ensemble_belong_to_the_outer_one():
     events = [step(1, "inner", 2, "outer"), step(2, "first", 3, "inner"), step(1, "second", 4, "outer")]
-    (journey,) = Recording(events).journeys
+    (journey,) = Recording(events).ensemble_requests
     assert (journey.model, journey.steps) == ("outer", (2, 3, 4))
 
 
 def test_a_journey_that_ends_after_the_recording_has_no_end():
     begun = Recording([step(1, "first", 2)])
-    (journey,) = begun.journeys
+    (journey,) = begun.ensemble_requests
     assert (journey.received_ns, journey.ended_ns) == (None, None)
     assert [each.get_text() for each in begun.plot.steps().axes[0].texts] == ["Nothing was executed."]
 

@@ -206,7 +206,7 @@ def test_a_comparison_shows_both_runs_over_the_same_time():
     assert "batch 1 differs" in said.value
     assert before.history["now"] == after.history["now"] == 109 * TICKS
     assert len(before.history["batches"]["n"]) == len(changed.before.batches)
-    for view, numbers in zip((before, after), changed.regrouped(), strict=True):
+    for view, numbers in zip((before, after), changed.changed_batches(), strict=True):
         told = view.history["batches"]
         assert {n for n, differs in zip(told["n"], told["differs"], strict=True) if differs} == numbers != set()
 

@@ -197,8 +197,10 @@ def test_slots_are_those_of_the_recording():
     feed.take(map(pack, rec.events))
     feed.flush(rec.span_ns[1])
     told = feed.history(rec.span_ns[1])
-    assert [each[:3] for each in told["stays"]] == [[each.sequence, each.instance, each.slot] for each in rec.stays]
-    assert [each[4] for each in told["stays"]] == [each.assigned_ns * TICKS // 1_000_000 for each in rec.stays]
+    assert [each[:3] for each in told["stays"]] == [
+        [each.sequence, each.instance, each.slot] for each in rec.slot_occupancy
+    ]
+    assert [each[4] for each in told["stays"]] == [each.assigned_ns * TICKS // 1_000_000 for each in rec.slot_occupancy]
     assert [each[7] for each in told["stays"]] == [3] * 6
     assert told["counts"]["nulls"] == sum(each.requests.count(None) for each in rec.batches)
     assert [len(each["members"]) for each in rows(told["batches"])] == told["batches"]["rows"]

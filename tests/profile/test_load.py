@@ -21,7 +21,7 @@ from tritonnb.profile.over_http import OverHttp
 from tritonnb.profile.remote import RemoteModel
 from tritonnb.profile.result import INTENDED
 from tritonnb.profile.running_load import Load
-from tritonnb.profile.targets import Shot
+from tritonnb.profile.targets import PendingRequest
 from tritonnb.server.server import Server
 
 WAYS = ["process", "http", "grpc"]
@@ -195,7 +195,7 @@ def test_an_interrupt_while_waiting_stops_the_traffic_and_keeps_the_results(serv
         # Python drops an interrupt that falls into a finalizer, which may run at any time: then once more.
         while not interrupted.is_set():
             if asleep():
-                _thread.interrupt_main()  # wakes nobody, as a signal does that came just before the sleep
+                _thread.interrupt_main()  # wakes discard_response, as a signal does that came just before the sleep
                 interrupted.wait(20)
 
     interrupter = threading.Thread(target=interrupt_who_sleeps)
@@ -257,7 +257,7 @@ def test_a_request_that_is_given_up_before_it_has_left_is_answered(server: Serve
     target = OverHttp(RemoteModel.parse(f"{server.url}/v2/models/held"))
     busy, answers = threading.Event(), SimpleQueue[str]()
     inputs = {"X": np.ones((1, 2), np.float32)}
-    shot = Shot(tnb.Arrival(0), inputs, 0, 0, lambda shot, time_ns, error: answers.put(error))
+    shot = PendingRequest(tnb.Arrival(0), inputs, 0, 0, lambda shot, time_ns, error: answers.put(error))
     target._loop.loop.call_soon_threadsafe(busy.wait)
     target.send(shot)
     target.cancel(shot)

@@ -21,14 +21,14 @@ def simulated(rate: float, alpha_ms: float, tau0_ms: float, config: str = UNLIMI
 def test_the_latency_obeys_littles_law_and_inoues_bound(alpha: float, tau0: float, load: float):
     found = tnb.theory(simulated(1000 * load / alpha, alpha, tau0))
     assert (found.alpha_ms, found.tau0_ms) == (pytest.approx(alpha, rel=0.01), pytest.approx(tau0, rel=0.01))
-    assert found.little == pytest.approx(found.in_system, rel=1e-6)
+    assert found.expected_in_system == pytest.approx(found.in_system, rel=1e-6)
     assert found.bound_ms is not None
     assert 0.9 * found.bound_ms < found.latency_ms < 1.01 * found.bound_ms
 
 
 def test_requests_alone_are_an_m_d_1_queue():
     found = tnb.theory(simulated(rate=70, alpha_ms=0, tau0_ms=10, config='name: "m" max_batch_size: 1'))
-    assert found.latency_ms == pytest.approx(found.alone_ms, rel=0.05)
+    assert found.latency_ms == pytest.approx(found.unbatched_latency_ms, rel=0.05)
     assert found.load == pytest.approx(0.7, rel=0.02)
     assert found.bound_ms is None
     assert "without batches it would be" in found.verdict()
@@ -41,7 +41,7 @@ def test_batches_carry_what_single_requests_cannot():
     found = tnb.theory(simulated(rate=900, alpha_ms=0, tau0_ms=10, config=config))
     assert found.saturation == pytest.approx(1600)
     assert found.load == pytest.approx(900 / 1600, rel=0.05)
-    assert math.isinf(found.alone_ms)
+    assert math.isinf(found.unbatched_latency_ms)
     assert found.bound_ms is None
     assert "could not keep up" in repr(found)
     assert "Inoue" not in found._repr_html_()
@@ -59,7 +59,7 @@ def test_overload_is_the_rate_that_is_offered_not_the_rate_that_is_served():
     assert found.throughput == pytest.approx(100, rel=0.01)
     assert found.load == pytest.approx(3, rel=0.05)
     assert found.overloaded
-    assert found.little == pytest.approx(found.in_system, rel=1e-6)
+    assert found.expected_in_system == pytest.approx(found.in_system, rel=1e-6)
     assert found.verdict().startswith("Overloaded: ")
     assert "100 requests/s are served" in found.verdict()
 

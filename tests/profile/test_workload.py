@@ -8,7 +8,7 @@ import pytest
 
 import tritonnb as tnb
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.profile.workload import Clients, OpenLoop, workload
+from tritonnb.profile.workload import ClosedLoopWorkload, OpenLoop, workload
 
 NOTHING = {
     "rate": None,
@@ -24,7 +24,7 @@ NOTHING = {
 }
 
 
-def asked(**given) -> OpenLoop | Clients:
+def asked(**given) -> OpenLoop | ClosedLoopWorkload:
     return workload(**{**NOTHING, **given})
 
 
@@ -78,7 +78,7 @@ def test_no_two_loads_share_a_correlation_id():
 
 def test_each_client_of_a_closed_loop_sends_sequences_of_its_own():
     found = asked(clients=2, sequence_length=2)
-    assert isinstance(found, Clients)
+    assert isinstance(found, ClosedLoopWorkload)
     one, other = ([next(dealer) for _ in range(4)] for dealer in found.dealers())
     assert [each.sequence_end for each in one] == [False, True, False, True]
     assert one[0].sequence_id == one[1].sequence_id

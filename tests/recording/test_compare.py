@@ -84,11 +84,11 @@ def test_a_simulated_recording_says_so_also_from_a_file_and_in_part(tmp_path):
 def test_batches_are_compared_where_the_arrivals_are_the_same(both):
     assert both.difference().startswith("batch 1 differs. eager: at 0.0 ms 1 request, 4 rows")
     requests = [{each.requests for each in run.batches} for run in (both.before, both.after)]
-    for run, numbers, other in zip((both.before, both.after), both.regrouped(), requests[::-1], strict=True):
+    for run, numbers, other in zip((both.before, both.after), both.changed_batches(), requests[::-1], strict=True):
         assert numbers == {each.number for each in run.batches if each.requests not in other} != set()
     other = tnb.compare(simulated(EAGER), simulated(EAGER, ARRIVALS[:-1]))
     assert other.difference() == "the arrivals are not the same, so batches are not compared one by one"
-    assert other.regrouped() == (set(), set())
+    assert other.changed_batches() == (set(), set())
 
 
 def test_the_serials_of_requests_do_not_matter():

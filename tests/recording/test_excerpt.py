@@ -66,7 +66,7 @@ def test_every_figure_takes_a_part_of_the_time_and_can_be_saved(name):
 
 def test_slots_keep_their_sequences_and_numbers():
     part = SLOTS.between(18, 30)
-    assert {each.sequence for each in part.stays} < {each.sequence for each in SLOTS.stays} | {0}
+    assert {each.sequence for each in part.slot_occupancy} < {each.sequence for each in SLOTS.slot_occupancy} | {0}
     labels = {each.get_text() for each in part.plot.slots().axes[0].texts}
     assert "1·2" in labels
     assert "1·1" not in labels

@@ -107,7 +107,7 @@ def test_batches_that_the_other_run_does_not_have_are_told(rec):
     requests = [{each.requests for each in run.batches} for run in (changed.before, changed.after)]
     told = [
         {each.requests for each in run.batches if each.number in numbers}
-        for run, numbers in zip((changed.before, changed.after), changed.regrouped(), strict=True)
+        for run, numbers in zip((changed.before, changed.after), changed.changed_batches(), strict=True)
     ]
     assert told == [requests[0] - requests[1], requests[1] - requests[0]]
-    assert rec.what_if().regrouped() == (set(), set())
+    assert rec.what_if().changed_batches() == (set(), set())

@@ -150,7 +150,7 @@ class History(RuleBasedStateMachine):
                 except InvalidArgumentError:
                     self.next_of[sequence].remove(request)
             del self.unanswered[request]
-            if self.batcher.heeds_release:
+            if self.batcher.needs_release_events:
                 self.follow(self.batcher.released(request, self.now))
         self.follow(self.batcher.instance_idle(instance, self.now))
 

@@ -245,7 +245,7 @@ def test_a_batcher_that_is_taken_away_stays_away(write_model: Callable[..., Path
         assert without_batcher(server) == "in place"
         file = repository / "m" / "config.pbtxt"
         file.write_text(file.read_text().replace("dynamic_batching { }", ""))
-        server.load("m", anew=True)
+        server.load("m", force=True)
         assert not server["m"].config.HasField("dynamic_batching")
         assert without_batcher(server) == "unchanged"
 

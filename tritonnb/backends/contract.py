@@ -171,7 +171,7 @@ class ResponseSender:
         self.closed = response.final
         response = response.copy()
         if self._request.step is not None and not response.final:
-            self._request.step.wait_to_respond()
+            self._request.step.throttle()
         self._deliver(self._request, response)
 
 

@@ -1,4 +1,4 @@
-"""``tritonnb.cli.doctor()``: what this environment has, and what is missing."""
+"""``tritonnb.doctor()``: what this environment has, and what is missing."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def doctor() -> Report:
     Examples
     --------
     >>> import tritonnb
-    >>> "python" in repr(tritonnb.cli.doctor())
+    >>> "python" in repr(tritonnb.doctor())
     True
     """
     findings = [

@@ -132,7 +132,7 @@ class EnsembleStepRequest(Protocol):
     def executed(self, start_ns: int, compute_start_ns: int, compute_end_ns: int, end_ns: int) -> None:
         """The request was part of an execution with these times; called on the server's loop."""
 
-    def wait_to_respond(self) -> None:
+    def throttle(self) -> None:
         """A decoupled model is about to respond: wait while later steps cannot keep up. Called on its thread."""
 
 
@@ -296,7 +296,7 @@ class InferRequest:
         return f"InferRequest({self.model_name!r}, serial={self.serial}, inputs={list(self.inputs)})"
 
 
-def nobody(request: InferRequest, response: InferResponse) -> None:
+def discard_response(request: InferRequest, response: InferResponse) -> None:
     """A ``respond`` for requests that nobody waits for."""
 
 

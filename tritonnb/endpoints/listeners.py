@@ -84,7 +84,7 @@ class ListenOptions:
         for name, kind in (("http", HttpOptions), ("grpc", GrpcOptions), ("metrics", MetricsOptions)):
             require_options(name, getattr(self, name), kind)
 
-    def besides(self, others: Endpoints) -> ListenOptions:
+    def on_free_ports(self, others: Endpoints) -> ListenOptions:
         """The same, but on any free port instead of those of a server that still runs."""
         taken = {each.port for each in (others.http, others.grpc, others.metrics) if each is not None}
 

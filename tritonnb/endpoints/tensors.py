@@ -21,7 +21,7 @@ from tritonnb.runtime.shared_memory import Part, fill
 _MAX_INT64 = 2**63 - 1
 
 
-class Answering(Protocol):
+class ResponseModel(Protocol):
     """What an answer has to know of the model that gave it."""
 
     name: str
@@ -53,7 +53,7 @@ class OutputFormat:
 
 
 @dataclass
-class AnswerFormat:
+class ResponseFormat:
     """How a client wants its answer.
 
     Attributes
@@ -116,7 +116,7 @@ def contents(tensor: Tensor) -> bytes | memoryview:
     return np.ascontiguousarray(array).data.cast("B")
 
 
-def fill_region(served: Answering, tensor: Tensor, region: Part) -> None:
+def fill_region(served: ResponseModel, tensor: Tensor, region: Part) -> None:
     """Write an output where the client wants it.
 
     Raises
@@ -132,7 +132,7 @@ def fill_region(served: Answering, tensor: Tensor, region: Part) -> None:
         raise
 
 
-def classified(served: Answering, tensor: Tensor, count: int) -> Tensor:
+def classified(served: ResponseModel, tensor: Tensor, count: int) -> Tensor:
     """An output as its ``count`` best classes.
 
     Raises

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 
 from tritonnb.figures.palette import BLUE, GREEN, INK, ORANGE, SKY, VERMILION
 from tritonnb.figures.picture import axes_for
-from tritonnb.figures.scale import calm, duration, panel_above, say_nothing_ran
+from tritonnb.figures.scale import draw_empty, duration, panel_above, strip_spines
 from tritonnb.scheduling.reasons import counted
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def draw_costs(found: list[SizeCost], ax: Axes | None, alt: str, average: str) -
     """Draw what batches of each size took, by whatever average."""
     ax = axes_for(ax, 4.4, alt)
     if not found:
-        return say_nothing_ran(ax)
+        return draw_empty(ax)
     places = list(range(len(found)))
     base = [0.0] * len(found)
     for name, paint in (("compute_input", SKY), ("compute_infer", BLUE), ("compute_output", ORANGE)):
@@ -85,7 +85,7 @@ def draw_costs(found: list[SizeCost], ax: Axes | None, alt: str, average: str) -
     every = max(1, len(found) // 24)
     ax.set_xticks(places[::every], [str(each.size) for each in found][::every])
     ax.set_ylim(0, 1.25 * max(base, default=1) or 1)
-    calm(ax, keep="bottom left")
+    strip_spines(ax, keep="bottom left")
     _counts(ax, found, places)
     _cost_curve(ax, found, places)
     return ax
@@ -110,7 +110,7 @@ def _cost_curve(ax: Axes, found: list[SizeCost], places: list[int]) -> None:
     )
     curve.set_ylim(bottom=0, top=1.3 * max((each.row_ms for each in found), default=1) or 1)
     curve.set_ylabel("ms a row", fontsize=8, color=VERMILION)
-    calm(curve, keep="right")
+    strip_spines(curve, keep="right")
     if len(found) > 1:
         best = sweet_spot(found)
         place = found.index(best)

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from tritonnb.figures.palette import BLUE, INK, ORANGE, VERMILION
 from tritonnb.figures.picture import axes_for
-from tritonnb.figures.scale import SPACE, calm, say_nothing_ran
+from tritonnb.figures.scale import SPACE, draw_empty, strip_spines
 from tritonnb.telemetry.quantiles import quantile
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     """Draw it; see `Plot.latency`."""
     ax = axes_for(ax, 3.2, describe(rec))
     if not rec.requests:
-        return say_nothing_ran(ax)
+        return draw_empty(ax)
     values = np.sort(np.array([each.latency_ns / 1e6 for each in rec.requests]))
     marks = _marks(rec)
     long_tail = marks["p99"] > _LONG_TAIL * max(marks["p50"], 1e-9) and values[0] > 0
@@ -42,7 +42,7 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
         ax.text(value, top * height, f"{SPACE}{name} {value:.2f} ms", fontsize=8, va="center", color=INK)
     ax.set_xlabel("latency (ms)", fontsize=8)
     ax.set_ylabel("requests", fontsize=8)
-    calm(ax, keep="bottom left")
+    strip_spines(ax, keep="bottom left")
     return ax
 
 

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from tritonnb.figures.palette import BLUE, INK, ORANGE, SKY, VERMILION
 from tritonnb.figures.picture import axes_for, figure_of
-from tritonnb.figures.scale import calm
+from tritonnb.figures.scale import strip_spines
 from tritonnb.profile.result import ANSWERED, ERROR, INTENDED, SENT, LoadResult
 
 #: Requests drawn; of more, every k-th.
@@ -42,7 +42,7 @@ def draw(result: LoadResult, ax: Axes | None = None) -> Figure:
     ax.set_xlabel("time (s)", fontsize=8)
     ax.set_ylabel("latency (ms)", fontsize=8)
     ax.legend(fontsize=8, loc="upper left", frameon=False, ncols=5, bbox_to_anchor=(0, 1.14))
-    calm(ax, keep="bottom left")
+    strip_spines(ax, keep="bottom left")
     return figure_of(ax)
 
 
@@ -53,4 +53,4 @@ def describe(result: LoadResult) -> str:
 
 def _was_late(result: LoadResult) -> bool:
     found = result.summary()
-    return bool(found["late_p99_ms"] > _LATE * found["latency_p99_ms"])
+    return bool(found["scheduling_lag_p99_ms"] > _LATE * found["latency_p99_ms"])

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def draw(rec: Recording) -> Picture:
     """Draw it; see `Plot`."""
-    above: ModuleType = slots if rec.stays and rec.batches else timeline
+    above: ModuleType = slots if rec.slot_occupancy and rec.batches else timeline
     lanes = sum(rec.slots_of(each) for each in rec.instances) * 0.36 if above is slots else 0.75 * len(rec.instances)
     heights = [2.6 + lanes, 3.6, 2.6]
     figure = Picture(figsize=(WIDTH, sum(heights)), layout="constrained", alt=describe(rec))
@@ -26,5 +26,5 @@ def draw(rec: Recording) -> Picture:
 
 def describe(rec: Recording) -> str:
     """The alternative text."""
-    above = slots if rec.stays and rec.batches else timeline
+    above = slots if rec.slot_occupancy and rec.batches else timeline
     return " ".join(each.describe(rec) for each in (above, batch_sizes, latency))

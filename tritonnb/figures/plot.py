@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.figures import batch_sizes, latency, overview, queue, slots, steps, timeline
 from tritonnb.figures.picture import Picture, axes_for, figure_of
-from tritonnb.figures.scale import say_nothing_ran
+from tritonnb.figures.scale import draw_empty
 
 if TYPE_CHECKING:
     from tritonnb.recording.recording import Recording
@@ -118,7 +118,7 @@ class Plot:
         figure, part = _figure(name), self._part(start_ms, end_ms)
         if part is not self._recording and not (part.batches or part.refused):
             figure.describe(self._recording)  # says where this figure is not one of this recording at all
-            return figure_of(say_nothing_ran(axes_for(ax, 1.0, "Nothing was executed in this part of the time.")))
+            return figure_of(draw_empty(axes_for(ax, 1.0, "Nothing was executed in this part of the time.")))
         return figure_of(figure.draw(part, ax))
 
     def _part(self, start_ms: float | None, end_ms: float | None) -> Recording:

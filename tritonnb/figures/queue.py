@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from tritonnb.figures.palette import BLUE, ORANGE, SKY, tint
 from tritonnb.figures.picture import axes_for
-from tritonnb.figures.scale import TimeScale, calm, duration, panel_above, say_nothing_ran
+from tritonnb.figures.scale import TimeScale, draw_empty, duration, panel_above, strip_spines
 from tritonnb.recording.waits import depth, drawn_waits
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     """Draw it; see `Plot.queue`."""
     ax = axes_for(ax, 4.0, describe(rec))
     if not rec.requests:
-        return say_nothing_ran(ax)
+        return draw_empty(ax)
     scale = TimeScale.of(rec)
     times, depths = depth(drawn_waits(rec))
     xs = [scale.at(each) for each in times]
@@ -34,7 +34,7 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     ax.yaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_ylim(bottom=0, top=max(1, max(depths, default=0)) * 1.1)
     scale.frame(ax)
-    calm(ax, keep="bottom left")
+    strip_spines(ax, keep="bottom left")
     _parts(ax, rec, scale)
     return ax
 

@@ -98,19 +98,19 @@ def name_lanes(ax: Axes, names: Mapping[float, str]) -> None:
     ax.set_yticks(list(names), shown)
 
 
-def tell_unit(ax: Axes, unit: str, legend: str) -> None:
+def set_time_label(ax: Axes, unit: str, legend: str) -> None:
     """Write below an axis what its numbers are, and what the marks above it mean."""
     ax.set_xlabel(textwrap.fill(f"{unit}{3 * SPACE} {legend}", _LEGEND), fontsize=8)
 
 
-def say_nothing_ran(ax: Axes) -> Axes:
+def draw_empty(ax: Axes) -> Axes:
     """What stands in place of a figure of nothing."""
     ax.set_axis_off()
     ax.text(0.5, 0.5, "Nothing was executed.", transform=ax.transAxes, fontsize=9, ha="center", va="center")
     return ax
 
 
-def calm(ax: Axes, *, keep: str = "bottom") -> None:
+def strip_spines(ax: Axes, *, keep: str = "bottom") -> None:
     """Take away what carries no information."""
     for side, spine in ax.spines.items():
         spine.set_visible(side in keep.split())
@@ -123,7 +123,7 @@ def panel_above(ax: Axes, share: float, title: str) -> Axes:
     above: Axes = make_axes_locatable(ax).append_axes("top", size=f"{share:.0%}", pad=0.16, sharex=ax)
     above.text(1, 0.99, title, transform=above.transAxes, fontsize=8, ha="right", va="top")
     above.tick_params(labelbottom=False)
-    calm(above, keep="bottom left")
+    strip_spines(above, keep="bottom left")
     return above
 
 

@@ -16,8 +16,8 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import RequestArrived
 from tritonnb.figures.palette import GREY, INK, LIGHT, VERMILION, colour, tint
 from tritonnb.figures.picture import axes_for
-from tritonnb.figures.scale import SPACE, TimeScale, box, calm, duration, name_lanes, tell_unit
-from tritonnb.recording.sequences import END, IDLE, Stay, numbered
+from tritonnb.figures.scale import SPACE, TimeScale, box, duration, name_lanes, set_time_label, strip_spines
+from tritonnb.recording.sequences import END, IDLE, SlotOccupancy, numbered
 from tritonnb.recording.waits import rows
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _ROW = 0.42
 
 def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     """Draw it; see `Plot.slots`."""
-    alt, held, lanes, scale = describe(rec), rec.stays, _lanes(rec), TimeScale.of(rec)
+    alt, held, lanes, scale = describe(rec), rec.slot_occupancy, _lanes(rec), TimeScale.of(rec)
     backlog = [each for each in held if each.backlog_ns > 0 and scale.shows(each.arrived_ns, each.assigned_ns)]
     refused = _refused(rec)
     places = _backlog_rows(rec, backlog, refused)
@@ -54,19 +54,19 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
         ticks[top - (max(places) * _ROW) / 2] = "backlog"
     name_lanes(ax, ticks)
     ax.set_ylim(min(lanes.values()) - 0.6 - (0.7 + depth if places else 0), max(lanes.values()) + 0.6)
-    tell_unit(
+    set_time_label(
         ax,
         scale.unit,
         "band: the sequence that holds the slot; triangle: a request of it comes; box: its n-th request runs "
         f"(thick left edge START, right edge END){_padding_words(rec, line)}",
     )
-    calm(ax)
+    strip_spines(ax)
     return ax
 
 
 def describe(rec: Recording) -> str:
     """The alternative text."""
-    held = rec.stays
+    held = rec.slot_occupancy
     if not held:
         raise InvalidArgumentError("no batch of this recording has slots: it is of no stateful model")
     nulls = sum(each.requests.count(None) for each in rec.batches if each.slots)
@@ -87,7 +87,7 @@ def describe(rec: Recording) -> str:
     return words
 
 
-def _ending(stay: Stay) -> str:
+def _ending(stay: SlotOccupancy) -> str:
     return f"{len(stay.requests)} requests, " + {END: "ended", IDLE: "timed out idle"}.get(stay.ended, "still open")
 
 
@@ -119,7 +119,7 @@ def _line_width(ax: Axes, scale: TimeScale, rec: Recording) -> float:
     return 1.0 if scale.fitting(ax)("0", median(widths), 7.5) else 0.0
 
 
-def _stays(ax: Axes, scale: TimeScale, held: list[Stay], lanes: _Lanes, numbers: _Numbers) -> None:
+def _stays(ax: Axes, scale: TimeScale, held: list[SlotOccupancy], lanes: _Lanes, numbers: _Numbers) -> None:
     """The bands of the sequences that hold slots, and when their requests came."""
     fits = scale.fitting(ax)
     bands, paints, arrivals, marks = [], [], [], []
@@ -141,7 +141,9 @@ def _stays(ax: Axes, scale: TimeScale, held: list[Stay], lanes: _Lanes, numbers:
     ax.scatter([x for x, _ in arrivals], [y for _, y in arrivals], c=marks, s=14, marker="^", linewidths=0, zorder=2)
 
 
-def _requests(ax: Axes, scale: TimeScale, held: list[Stay], lanes: _Lanes, numbers: _Numbers, line: float) -> None:
+def _requests(
+    ax: Axes, scale: TimeScale, held: list[SlotOccupancy], lanes: _Lanes, numbers: _Numbers, line: float
+) -> None:
     """A box for each request that ran, numbered within its sequence, with START and END at its edges."""
     fits = scale.fitting(ax)
     boxes, paints, flags = [], [], []
@@ -197,7 +199,7 @@ def _refused(rec: Recording) -> list[tuple[int | str, int, int]]:
     return [(ids.get(each.serial, 0), each.received_ns, each.time_ns) for each in rec.refused]
 
 
-def _backlog_rows(rec: Recording, backlog: list[Stay], refused: list[tuple[int | str, int, int]]) -> list[int]:
+def _backlog_rows(rec: Recording, backlog: list[SlotOccupancy], refused: list[tuple[int | str, int, int]]) -> list[int]:
     """The row of each sequence of the backlog, and of each refused request, with room for its name."""
     begin, end = rec.span_ns
     room = (end - begin) * 0.05
@@ -211,7 +213,7 @@ def _backlog_rows(rec: Recording, backlog: list[Stay], refused: list[tuple[int |
 def _backlog(
     ax: Axes,
     scale: TimeScale,
-    backlog: list[Stay],
+    backlog: list[SlotOccupancy],
     refused: list[tuple[int | str, int, int]],
     places: list[int],
     top: float,

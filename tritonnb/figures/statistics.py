@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from tritonnb.figures.batch_sizes import SizeCost, describe_costs, draw_costs
 from tritonnb.figures.palette import BLUE, INK, ORANGE, PINK, SKY
 from tritonnb.figures.picture import WIDTH, Picture, axes_for, figure_of
-from tritonnb.figures.scale import calm, duration, say_nothing_ran
+from tritonnb.figures.scale import draw_empty, duration, strip_spines
 from tritonnb.telemetry.difference import difference
 
 _PARTS = {"queue": PINK, "compute_input": SKY, "compute_infer": BLUE, "compute_output": ORANGE}
@@ -80,7 +80,7 @@ class StatisticsPlot:
         whole, count = _mean_ms(stats["success"]), stats["success"]["count"]
         ax = axes_for(ax, 1.6, self._parts_in_words(since))
         if not count:
-            return figure_of(say_nothing_ran(ax))
+            return figure_of(draw_empty(ax))
         left = 0.0
         for name, mean in means.items():
             ax.barh(0, mean, left=left, color=_PARTS[name], label=f"{name.replace('_', ' ')} {mean:.2f} ms")
@@ -90,7 +90,7 @@ class StatisticsPlot:
         ax.set_ylim(-0.6, 1.6)
         ax.set_xlabel(f"ms (mean of {count} requests)", fontsize=8)
         ax.legend(fontsize=7.5, frameon=False, ncols=5, loc="upper left")
-        calm(ax)
+        strip_spines(ax)
         return figure_of(ax)
 
     def _costs(self, since: Mapping[str, Any] | None) -> list[SizeCost]:

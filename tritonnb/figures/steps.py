@@ -15,7 +15,7 @@ from matplotlib.collections import PolyCollection
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.figures.palette import GREY, INK, LIGHT, colour, tint
 from tritonnb.figures.picture import axes_for
-from tritonnb.figures.scale import TimeScale, box, calm, duration, name_lanes, say_nothing_ran, tell_unit
+from tritonnb.figures.scale import TimeScale, box, draw_empty, duration, name_lanes, set_time_label, strip_spines
 from tritonnb.recording.waits import rows
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: Of a lane: where its boxes end, and the lines of those who wait begin and end.
 _TOP, _BOTTOM, _WAITS, _WAITS_END = 0.4, -0.14, -0.2, -0.44
-#: Up to this many journeys are told one by one.
+#: Up to this many requests are described one by one.
 _FEW = 12
 
 
@@ -32,25 +32,25 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     alt, lanes = describe(rec), _lanes(rec)
     ax = axes_for(ax, 0.9 + 0.7 * len(lanes), alt)
     if not lanes:
-        return say_nothing_ran(ax)
+        return draw_empty(ax)
     scale = TimeScale.of(rec)
     scale.frame(ax)
     ax.hlines([y - 0.5 for y in lanes.values()], *scale.ends, colors=LIGHT, linewidths=0.6, zorder=0)
-    numbers = {step: number for number, journey in enumerate(rec.journeys) for step in journey.steps}
+    numbers = {step: number for number, journey in enumerate(rec.ensemble_requests) for step in journey.steps}
     _boxes(ax, scale, rec, lanes, numbers)
     for instance, y in lanes.items():
         _waits(ax, scale, rec, instance, y, numbers)
     name_lanes(ax, {y: instance for instance, y in lanes.items()})
     ax.set_ylim(min(lanes.values()) - 0.6, 0.6)
     legend = "box: an execution; colour and number: a request of the ensemble; line below: its step waits"
-    tell_unit(ax, scale.unit, legend)
-    calm(ax)
+    set_time_label(ax, scale.unit, legend)
+    strip_spines(ax)
     return ax
 
 
 def describe(rec: Recording) -> str:
     """The alternative text."""
-    found = rec.journeys
+    found = rec.ensemble_requests
     if not found:
         raise InvalidArgumentError("no request of this recording ran through the steps of an ensemble")
     begin, end = rec.span_ns

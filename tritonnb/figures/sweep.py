@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from tritonnb.figures.palette import BLUE, GREEN, GREY, INK, VERMILION, tint
 from tritonnb.figures.picture import axes_for, figure_of
-from tritonnb.figures.scale import SPACE, calm
+from tritonnb.figures.scale import SPACE, strip_spines
 from tritonnb.profile.trial import Trial
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def draw(sweep: SweepResult, ax: Axes | None = None) -> Figure:
     ax.set_yticks(places, [each.words() or "now" for each in shown])
     ax.invert_yaxis()
     ax.set_xlim(0, 1.75 * max(values) or 1)
-    calm(ax, keep="bottom left")
+    strip_spines(ax, keep="bottom left")
     ax.set_xlabel(_axis(sweep), fontsize=8)
     if not sweep.by_rate and sweep.constraint is not None and "p99" in sweep.constraint.bounds:
         ax.axvline(sweep.constraint.bounds["p99"], color=VERMILION, linestyle="--", linewidth=1)

@@ -17,11 +17,11 @@ from tritonnb.figures.scale import (
     SPACE,
     TimeScale,
     box,
-    calm,
+    draw_empty,
     duration,
     name_lanes,
-    say_nothing_ran,
-    tell_unit,
+    set_time_label,
+    strip_spines,
 )
 from tritonnb.recording.batches import Batch
 from tritonnb.recording.waits import Wait, depth, drawn_waits, rows, waits
@@ -45,7 +45,7 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     found = waits(rec)
     few = len(found) <= _FEW
     if not rec.batches and not found:
-        return say_nothing_ran(ax)
+        return draw_empty(ax)
     scale = TimeScale.of(rec)
     scale.frame(ax)
     colours = {each.serial: colour(number) for number, each in enumerate(found)} if few else {}
@@ -67,8 +67,8 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     ticks |= _depth_band(ax, scale, waiting, -2 * _GAP - _WAITING - _DEPTH)
     name_lanes(ax, ticks)
     ax.set_ylim(-2 * _GAP - _WAITING - _DEPTH - 0.1, top + 0.1)
-    tell_unit(ax, scale.unit, _legend(rec, levels, in_short))
-    calm(ax)
+    set_time_label(ax, scale.unit, _legend(rec, levels, in_short))
+    strip_spines(ax)
     return ax
 
 

@@ -19,7 +19,7 @@ from tritonnb.core.messages import (
     InferRequest,
     ParameterValue,
     Tensor,
-    nobody,
+    discard_response,
 )
 from tritonnb.core.ownership import copy_of, read_only
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
@@ -114,7 +114,7 @@ def make_request(
     request = InferRequest(
         spec.name,
         tensors,
-        nobody,
+        discard_response,
         model_version=version,
         id=id,
         requested_outputs=None if outputs is None else tuple(outputs),

@@ -28,7 +28,7 @@ from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.events import BatchSent, Packed, RequestArrived, pack, unpack
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.notebook.feed import MOST_BATCHES, MOST_PENDING, Feed, Json
-from tritonnb.notebook.static_fallback import LIVE, KeepsLastState
+from tritonnb.notebook.static_fallback import LIVE, StaticFallback
 from tritonnb.notebook.view_encoding import MODEL, TICKS
 from tritonnb.runtime.models.served_model import ServedModel
 from tritonnb.scheduling.sequence_batcher import SequenceBatcher
@@ -72,7 +72,7 @@ def compare(comparison: Comparison) -> ComparisonView:
     runs = (comparison.before, comparison.after)
     until = max((each.span_ns[1] - each.span_ns[0]) * TICKS // 1_000_000 for each in runs)
     views = [view(each) for each in runs]
-    for each, numbers in zip(views, comparison.regrouped(), strict=True):
+    for each, numbers in zip(views, comparison.changed_batches(), strict=True):
         batches = each.history["batches"]
         differs = [number in numbers for number in batches.get("n", ())]
         each.history = {**each.history, "now": until, "batches": {**batches, "differs": differs}}
@@ -107,7 +107,7 @@ def view(recording: Recording) -> BatchView:
     return BatchView(feed.history(end), one)
 
 
-class BatchView(KeepsLastState, anywidget.AnyWidget):
+class BatchView(StaticFallback, anywidget.AnyWidget):
     """A widget that shows batches, or slots, over time.
 
     Attributes
@@ -163,10 +163,10 @@ class BatchView(KeepsLastState, anywidget.AnyWidget):
         return False
 
     def _figure(self, recording: Recording) -> str:
-        return "slots" if recording.stays else "timeline"
+        return "slots" if recording.slot_occupancy else "timeline"
 
 
-class ComparisonView(KeepsLastState, widgets.VBox):  # type: ignore[misc]
+class ComparisonView(StaticFallback, widgets.VBox):  # type: ignore[misc]
     """Both runs of a comparison, one below the other."""
 
     def __init__(self, comparison: Comparison, children: list[widgets.Widget]) -> None:

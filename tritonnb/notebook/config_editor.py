@@ -29,7 +29,7 @@ from tritonnb.model_config.write import write_text
 from tritonnb.notebook.config_form import set_field
 from tritonnb.notebook.config_report import report_on, text_of
 from tritonnb.notebook.field_help import schema
-from tritonnb.notebook.static_fallback import KeepsLastState
+from tritonnb.notebook.static_fallback import StaticFallback
 
 if TYPE_CHECKING:
     from tritonnb.server.model_handle import ModelHandle
@@ -69,14 +69,14 @@ def is_open(model: ModelHandle) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _FileSnapshot:
     """What a file held when it was last looked at."""
 
     text: str | None
     stamp: tuple[int, int] | None
 
     @classmethod
-    def of(cls, path: Path | None) -> _Seen:
+    def of(cls, path: Path | None) -> _FileSnapshot:
         try:
             assert path is not None
             status = path.stat()
@@ -86,7 +86,7 @@ class _Seen:
             return cls(None, None)
 
 
-class ConfigEditor(KeepsLastState, anywidget.AnyWidget):
+class ConfigEditor(StaticFallback, anywidget.AnyWidget):
     """A widget that edits, checks, applies and saves the configuration of one model.
 
     Parameters
@@ -117,7 +117,7 @@ class ConfigEditor(KeepsLastState, anywidget.AnyWidget):
     def __init__(self, model: ModelHandle, path: Path | None) -> None:
         self._handle: ModelHandle | None = model
         self._path = path
-        self._file = _Seen.of(self._path)
+        self._file = _FileSnapshot.of(self._path)
         self._running = self._running_config()
         self._failure = self._failure_of_file()
         self._running_text = self._text_of(self._running)
@@ -259,7 +259,7 @@ class ConfigEditor(KeepsLastState, anywidget.AnyWidget):
 
     def _look(self) -> None:
         """See what others have done."""
-        seen = _Seen.of(self._path)
+        seen = _FileSnapshot.of(self._path)
         if seen.stamp != self._file.stamp:
             outside = seen.text != self._file.text and seen.text != self.text
             self._file = seen
@@ -319,11 +319,11 @@ class ConfigEditor(KeepsLastState, anywidget.AnyWidget):
                 "The file was changed by somebody else and has not been written. Save again to replace it."
             )
         write_text(self._path, text)
-        self._file = _Seen.of(self._path)
+        self._file = _FileSnapshot.of(self._path)
         self._say("good", f"Saved to {self._path.name}.")
 
     def _take_file(self) -> None:
-        self._file = _Seen.of(self._path)
+        self._file = _FileSnapshot.of(self._path)
         self.status = {**self.status, "outside": False}
         if self._file.text is not None:
             self.text = self._file.text

@@ -21,7 +21,7 @@ from tritonnb.core.errors import TritonError
 from tritonnb.notebook.batch_view import LiveBatchView
 from tritonnb.notebook.cards import model_card, server_card
 from tritonnb.notebook.config_editor import ConfigEditor, edit_config, is_open
-from tritonnb.notebook.static_fallback import LIVE, KeepsLastState
+from tritonnb.notebook.static_fallback import LIVE, StaticFallback
 from tritonnb.notebook.traffic import Traffic, open_traffic
 from tritonnb.notebook.traffic import is_open as has_traffic
 
@@ -46,7 +46,7 @@ def open_dashboard(server: Server, model: str | None = None) -> Dashboard:
     return dashboards[model]
 
 
-class Dashboard(KeepsLastState, widgets.VBox):  # type: ignore[misc]
+class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
     """The widget; `close` ends it and everything that it opened.
 
     Parameters

@@ -40,7 +40,7 @@ from tritonnb.notebook.view_encoding import (
     SIZE,
     TIME,
     DrawnBatch,
-    Teller,
+    ViewEncoder,
     columns,
 )
 from tritonnb.notebook.view_metadata import describe_config
@@ -99,7 +99,7 @@ class Feed:
         self.config = config
         self.meta = describe_config(model, config)
         self.counts = _Counts()
-        self._teller = Teller(begin_ns)
+        self._teller = ViewEncoder(begin_ns)
         self._depth = QueueDepth(depth, begin_ns, sample)
         self._from_before = depth
         self._sample = sample

@@ -35,10 +35,10 @@ _STYLE = f"""<style>
 _REMARK = "As it was last; without its kernel it cannot change."
 
 #: The widgets that were displayed, by the shell that did; a widget that is not used any more vanishes from it.
-_displayed: weakref.WeakKeyDictionary[InteractiveShell, weakref.WeakSet[KeepsLastState]] = weakref.WeakKeyDictionary()
+_displayed: weakref.WeakKeyDictionary[InteractiveShell, weakref.WeakSet[StaticFallback]] = weakref.WeakKeyDictionary()
 
 
-class KeepsLastState:
+class StaticFallback:
     """Mixed into a widget: give it `last_state`, and call `keep_last_state` whenever that may have changed."""
 
     _display_id = ""
@@ -112,7 +112,7 @@ def as_text(markup: str) -> str:
     return "\n".join(line for each in words.splitlines() if (line := " ".join(each.split())))
 
 
-def _keep_at_end_of_cells(widget: KeepsLastState, shell: InteractiveShell) -> None:
+def _keep_at_end_of_cells(widget: StaticFallback, shell: InteractiveShell) -> None:
     if shell not in _displayed:
         widgets = _displayed[shell] = weakref.WeakSet()
 

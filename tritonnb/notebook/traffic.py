@@ -17,7 +17,7 @@ import ipywidgets
 import numpy as np
 
 from tritonnb.core.errors import TritonError
-from tritonnb.notebook.static_fallback import LIVE, KeepsLastState
+from tritonnb.notebook.static_fallback import LIVE, StaticFallback
 from tritonnb.profile.load import load
 from tritonnb.profile.result import ANSWERED, ERROR, INTENDED
 from tritonnb.profile.running_load import Load
@@ -51,7 +51,7 @@ def is_open(model: ModelHandle) -> bool:
     return model.name in _open.get(model.server, {})
 
 
-class Traffic(KeepsLastState, ipywidgets.VBox):  # type: ignore[misc]
+class Traffic(StaticFallback, ipywidgets.VBox):  # type: ignore[misc]
     """Controls of the traffic on a model.
 
     Parameters
@@ -76,7 +76,10 @@ class Traffic(KeepsLastState, ipywidgets.VBox):  # type: ignore[misc]
         )
         self.loop = ipywidgets.ToggleButtons(
             options=[_OPEN, _CLOSED],
-            tooltips=["Requests come when they come", "Clients wait for their answers before they send again"],
+            tooltips=[
+                "Requests come when they come",
+                "Clients wait for their answers before they send again",
+            ],
             style={"button_width": "8em"},
         )
         self.arrivals = ipywidgets.Dropdown(options=["poisson", "constant", "burst"], description="arrivals")

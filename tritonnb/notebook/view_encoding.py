@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tritonnb.core.events import Packed, RequestRefused, facts_of, failures_of, slots_of
-from tritonnb.recording.sequences import Stay
+from tritonnb.recording.sequences import SlotOccupancy
 from tritonnb.scheduling.decisions import Reason
 from tritonnb.scheduling.reasons import explain
 
@@ -52,7 +52,7 @@ class DrawnBatch:
         return self.requests if self.drawn[1] == 1 else self.requests[:: self.drawn[1]]
 
 
-class Teller:
+class ViewEncoder:
     """Says things in numbers that a view reads, with times from ``begin_ns`` on."""
 
     def __init__(self, begin_ns: int) -> None:
@@ -115,7 +115,7 @@ class Teller:
             lines.get(event.serial, 0), event.message or "cancelled", sequence,
         ]  # fmt: skip
 
-    def stay(self, stay: Stay) -> list[Any]:
+    def stay(self, stay: SlotOccupancy) -> list[Any]:
         """A sequence in its slot."""
         released = None if stay.released_ns is None else self.at(stay.released_ns)
         last = self.at(stay.requests[-1][1].queued_ns)

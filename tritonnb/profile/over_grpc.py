@@ -14,7 +14,7 @@ from tritonnb.core.datatypes import BYTES, encode_bytes
 from tritonnb.model_config.schema import ModelSpec
 from tritonnb.profile.over_http import request_parameters
 from tritonnb.profile.remote import RemoteModel
-from tritonnb.profile.targets import Shot, is_stateful
+from tritonnb.profile.targets import PendingRequest, is_stateful
 
 _CANCELLED = "cancelled by the client"
 
@@ -46,9 +46,9 @@ class OverGrpc:
         self._encoded: dict[int, service_pb2.ModelInferRequest] = {}
         # Of each sequence the requests that wait for the one that is under way: calls do not keep their order.
         self._lock = RLock()
-        self._waiting: dict[int | str, deque[Shot]] = {}
+        self._waiting: dict[int | str, deque[PendingRequest]] = {}
 
-    def send(self, shot: Shot) -> None:
+    def send(self, shot: PendingRequest) -> None:
         """Send the request, or keep it until the previous one of its sequence is answered."""
         sequence = shot.arrival.sequence_id
         with self._lock:
@@ -59,7 +59,7 @@ class OverGrpc:
                 self._waiting[sequence] = deque()
             self._call(shot)
 
-    def cancel(self, shot: Shot) -> None:
+    def cancel(self, shot: PendingRequest) -> None:
         """Cancel the call; a request that was not sent yet is answered at once."""
         with self._lock:
             if shot.sent is not None:
@@ -72,11 +72,11 @@ class OverGrpc:
         """Close the channel, and with it what is under way."""
         self._channel.close()
 
-    def _call(self, shot: Shot) -> None:
+    def _call(self, shot: PendingRequest) -> None:
         shot.sent = self._infer.future(self._request(shot))
         shot.sent.add_done_callback(lambda call: self._done(shot, call))
 
-    def _done(self, shot: Shot, call: Any) -> None:
+    def _done(self, shot: PendingRequest, call: Any) -> None:
         """Take the response; called on a thread of gRPC."""
         now = time.monotonic_ns()
         error = "" if call.code() is grpc.StatusCode.OK else call.details() or call.code().name
@@ -89,7 +89,7 @@ class OverGrpc:
             else:
                 self._waiting.pop(shot.arrival.sequence_id, None)
 
-    def _request(self, shot: Shot) -> service_pb2.ModelInferRequest:
+    def _request(self, shot: PendingRequest) -> service_pb2.ModelInferRequest:
         """The message; of requests without parameters every example is encoded once."""
         parameters = request_parameters(shot.arrival)
         if parameters:
@@ -98,7 +98,7 @@ class OverGrpc:
             self._encoded[id(shot.inputs)] = self._encode(shot, parameters)
         return self._encoded[id(shot.inputs)]
 
-    def _encode(self, shot: Shot, parameters: dict[str, Any]) -> service_pb2.ModelInferRequest:
+    def _encode(self, shot: PendingRequest, parameters: dict[str, Any]) -> service_pb2.ModelInferRequest:
         request = service_pb2.ModelInferRequest(model_name=self.spec.name, model_version=self._version)
         for name, array in shot.inputs.items():
             datatype = self.spec.inputs[name].datatype

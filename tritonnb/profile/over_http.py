@@ -10,7 +10,7 @@ from typing import Any
 from tritonnb.core.datatypes import BYTES, encode_bytes
 from tritonnb.model_config.schema import ModelSpec
 from tritonnb.profile.remote import RemoteModel, error_text
-from tritonnb.profile.targets import Shot, is_stateful
+from tritonnb.profile.targets import PendingRequest, is_stateful
 from tritonnb.runtime.execution.loop import BackgroundLoop
 from tritonnb.simulation.arrivals import Arrival
 
@@ -46,11 +46,11 @@ class OverHttp:
         # connections do not keep their order among each other.
         self._last: dict[int | str, asyncio.Task[None]] = {}
 
-    def send(self, shot: Shot) -> None:
+    def send(self, shot: PendingRequest) -> None:
         """Send the request from the connection's own thread."""
         self._loop.loop.call_soon_threadsafe(self._begin, shot, *self._request(shot))
 
-    def cancel(self, shot: Shot) -> None:
+    def cancel(self, shot: PendingRequest) -> None:
         """Close the connection."""
         self._loop.loop.call_soon_threadsafe(lambda: shot.sent.cancel())
 
@@ -59,7 +59,7 @@ class OverHttp:
         self._loop.call(self._client.close)
         self._loop.stop()
 
-    def _begin(self, shot: Shot, head: bytes, body: bytes) -> None:
+    def _begin(self, shot: PendingRequest, head: bytes, body: bytes) -> None:
         sequence = shot.arrival.sequence_id
         previous = self._last.get(sequence) if sequence else None
         shot.sent = task = self._loop.loop.create_task(self._post(shot, head, body, previous))
@@ -69,7 +69,7 @@ class OverHttp:
             if shot.arrival.sequence_end:
                 task.add_done_callback(lambda done: self._forget(sequence, done))
 
-    def _given_up(self, shot: Shot) -> None:
+    def _given_up(self, shot: PendingRequest) -> None:
         """Answer for a task that was cancelled, perhaps before it began."""
         shot.answered(shot, time.monotonic_ns(), "cancelled by the client")
 
@@ -77,7 +77,7 @@ class OverHttp:
         if self._last.get(sequence) is done:
             del self._last[sequence]
 
-    async def _post(self, shot: Shot, head: bytes, body: bytes, previous: asyncio.Task[None] | None) -> None:
+    async def _post(self, shot: PendingRequest, head: bytes, body: bytes, previous: asyncio.Task[None] | None) -> None:
         error = ""
         try:
             if previous is not None:
@@ -89,7 +89,7 @@ class OverHttp:
             error = str(raised) or type(raised).__name__
         shot.answered(shot, time.monotonic_ns(), error)
 
-    def _request(self, shot: Shot) -> tuple[bytes, bytes]:
+    def _request(self, shot: PendingRequest) -> tuple[bytes, bytes]:
         """Head and body; of stateless requests every example is encoded once."""
         arrival = shot.arrival
         if arrival.sequence_id or arrival.priority or arrival.timeout_us:
@@ -99,7 +99,7 @@ class OverHttp:
             found = self._encoded[id(shot.inputs)] = self._encode(shot)
         return found
 
-    def _encode(self, shot: Shot) -> tuple[bytes, bytes]:
+    def _encode(self, shot: PendingRequest) -> tuple[bytes, bytes]:
         head: dict[str, Any] = {
             "inputs": [],
             "parameters": {"binary_data_output": True} | request_parameters(shot.arrival),

@@ -100,7 +100,7 @@ class LoadResult:
         """The measurement in numbers; times in milliseconds.
 
         ``in_flight`` is the mean number of requests that were under way: by Little's law the rate times
-        the mean latency. ``late_p99_ms`` is how late the generator itself was. ``busy`` is the share of
+        the mean latency. ``scheduling_lag_p99_ms`` is how late the generator itself was. ``busy`` is the share of
         time in which an instance ran a batch, the mean over all instances.
         """
         good = self.answers[:, ERROR] == 0
@@ -115,7 +115,7 @@ class LoadResult:
             "latency_mean_ms": float(self.latencies_ms.mean()) if len(self.latencies_ms) else math.nan,
             **{f"latency_p{each}_ms": self.percentile(each) for each in _PERCENTILES},
             "latency_max_ms": self.percentile(100),
-            "late_p99_ms": self._late_p99_ms(),
+            "scheduling_lag_p99_ms": self._late_p99_ms(),
             "in_flight": self._in_flight(),
         }
         if self.recording is not None and self.recording.batches:

@@ -21,8 +21,8 @@ from tritonnb.core.errors import UnavailableError
 from tritonnb.profile.examples import Examples
 from tritonnb.profile.notebook_wait import wait
 from tritonnb.profile.result import LoadResult
-from tritonnb.profile.targets import Shot, Target
-from tritonnb.profile.workload import Clients, OpenLoop
+from tritonnb.profile.targets import PendingRequest, Target
+from tritonnb.profile.workload import ClosedLoopWorkload, OpenLoop
 from tritonnb.recording.recording import Recording
 from tritonnb.simulation.arrivals import Arrival
 
@@ -54,7 +54,12 @@ class Load:
     """
 
     def __init__(
-        self, target: Target, asked: OpenLoop | Clients, inputs: Examples, recorded: ModelHandle | None, grace: float
+        self,
+        target: Target,
+        asked: OpenLoop | ClosedLoopWorkload,
+        inputs: Examples,
+        recorded: ModelHandle | None,
+        grace: float,
     ) -> None:
         self.sent = 0
         self.answered = 0
@@ -65,12 +70,12 @@ class Load:
         self._recorded = recorded
         self._grace_ns = round(grace * 1e9)
         self._active_ns = time.monotonic_ns()  # when something was sent or answered last
-        self._outstanding: dict[Shot, None] = {}
+        self._outstanding: dict[PendingRequest, None] = {}
         self._counting = threading.Lock()  # who answers: the target's thread, and at the end the traffic's own
         self._answers = array("q")
         self._messages: dict[str, int] = {}
         self._open_sequences: dict[int | str, None] = {}
-        self._free: SimpleQueue[Shot | None] = SimpleQueue()
+        self._free: SimpleQueue[PendingRequest | None] = SimpleQueue()
         self._stopping = threading.Event()
         self._draining = False
         self.finished: concurrent.futures.Future[LoadResult] = concurrent.futures.Future()
@@ -180,7 +185,7 @@ class Load:
 
     def _open_loop(self, asked: OpenLoop) -> None:
         begin = time.monotonic_ns()
-        leaving: list[tuple[int, int, Shot]] = []
+        leaving: list[tuple[int, int, PendingRequest]] = []
         for number, arrival in enumerate(asked.arrivals):
             due = begin + round(arrival.time_us * 1000)
             self._cancel_until(leaving, due)
@@ -191,7 +196,7 @@ class Load:
                 heapq.heappush(leaving, (begin + round(arrival.cancel_us * 1000), number, shot))
         self._cancel_until(leaving, None)
 
-    def _cancel_until(self, leaving: list[tuple[int, int, Shot]], due_ns: int | None) -> None:
+    def _cancel_until(self, leaving: list[tuple[int, int, PendingRequest]], due_ns: int | None) -> None:
         while leaving and (due_ns is None or leaving[0][0] <= due_ns):
             when, _, shot = heapq.heappop(leaving)
             if self._sleep_until(when):
@@ -206,7 +211,7 @@ class Load:
             self._stopping.wait(left / 1e9)
         return False
 
-    def _closed_loop(self, asked: Clients) -> None:
+    def _closed_loop(self, asked: ClosedLoopWorkload) -> None:
         begin = time.monotonic_ns()
         end = begin + asked.duration * 1e9
         limited = math.isfinite(asked.requests)
@@ -255,14 +260,14 @@ class Load:
             self._answer(shot, time.monotonic_ns(), f"no answer within {self._grace_ns / 1e9:g} s")
             self._target.cancel(shot)
 
-    def _send(self, arrival: Arrival, intended_ns: int, client: int) -> Shot:
+    def _send(self, arrival: Arrival, intended_ns: int, client: int) -> PendingRequest:
         sequence = arrival.sequence_id
         if sequence and arrival.sequence_end:
             self._open_sequences.pop(sequence, None)
         elif sequence:
             self._open_sequences[sequence] = None
         rows = arrival.rows if self._workload.sized else None
-        shot = Shot(arrival, self._inputs.take(rows), client, intended_ns, self._answer)
+        shot = PendingRequest(arrival, self._inputs.take(rows), client, intended_ns, self._answer)
         self.sent += 1
         self._outstanding[shot] = None
         shot.sent_ns = self._active_ns = time.monotonic_ns()
@@ -271,17 +276,17 @@ class Load:
 
     # --- answers: on the target's threads -----------------------------------------------------
 
-    def _answer(self, shot: Shot, time_ns: int, error: str) -> None:
+    def _answer(self, shot: PendingRequest, time_ns: int, error: str) -> None:
         with self._counting:
             if shot not in self._outstanding:
                 return  # it was given up
             del self._outstanding[shot]
             self._active_ns = time_ns
             self._count(shot, time_ns, error)
-        if self._draining or isinstance(self._workload, Clients):
+        if self._draining or isinstance(self._workload, ClosedLoopWorkload):
             self._free.put(shot)
 
-    def _count(self, shot: Shot, time_ns: int, error: str) -> None:
+    def _count(self, shot: PendingRequest, time_ns: int, error: str) -> None:
         number = 0
         if error:
             self.failed += 1

@@ -171,7 +171,7 @@ def measure(
     ------
     InvalidArgumentError
         If the model answered nothing but errors.
-    Stopped
+    StoppedError
         If it is not wanted any more.
     """
     config = config_of(model)

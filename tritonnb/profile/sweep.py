@@ -28,7 +28,7 @@ from tritonnb.profile.notebook_wait import wait
 from tritonnb.profile.remote import RemoteModel
 from tritonnb.profile.service_times import measure_for
 from tritonnb.profile.sweep_result import SweepResult, noise_of, rank_by, told
-from tritonnb.profile.trial import KnownService, Stopped, Trial
+from tritonnb.profile.trial import KnownService, StoppedError, Trial
 from tritonnb.profile.workload import workload
 from tritonnb.simulation.arrivals import Arrival, Arrivals, ClosedLoop
 from tritonnb.simulation.service import Service, table
@@ -344,7 +344,7 @@ class Sweep:
                 self._trials.append(way(edits, config))
                 while repeating and not self._stopping.is_set():  # the first one is the running configuration
                     self._repeated.append(repeating.pop()(edits, config))
-        except Stopped:
+        except StoppedError:
             return
         finally:
             if self._restore is not None:

@@ -1,6 +1,6 @@
 """Where a load sends its requests; here: to a server in this process.
 
-A target takes a `Shot` and says when it was answered; it never blocks the thread that sends.
+A target takes a `PendingRequest` and says when it was answered; it never blocks the thread that sends.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from tritonnb.simulation.arrivals import Arrival
 if TYPE_CHECKING:
     from tritonnb.server.model_handle import ModelHandle
 
-Answered = Callable[["Shot", int, str], None]
+Answered = Callable[["PendingRequest", int, str], None]
 
 
-class Shot:
+class PendingRequest:
     """One request of a load.
 
     Attributes
@@ -80,10 +80,10 @@ class Target(Protocol):
     def alive(self) -> bool:
         """Whether answers may still come."""
 
-    def send(self, shot: Shot) -> None:
+    def send(self, shot: PendingRequest) -> None:
         """Send a request."""
 
-    def cancel(self, shot: Shot) -> None:
+    def cancel(self, shot: PendingRequest) -> None:
         """Nobody waits for the request any more."""
 
     def close(self) -> None:
@@ -104,7 +104,7 @@ class InProcess:
         """Whether the server runs."""
         return self._server.alive
 
-    def send(self, shot: Shot) -> None:
+    def send(self, shot: PendingRequest) -> None:
         """Hand the request to the server's loop."""
         arrival = shot.arrival
         shot.sent = request = make_request(
@@ -123,7 +123,7 @@ class InProcess:
         except UnavailableError as error:
             shot.answered(shot, time.monotonic_ns(), error.message)
 
-    def cancel(self, shot: Shot) -> None:
+    def cancel(self, shot: PendingRequest) -> None:
         """Tell the engine."""
         self._server.submitter.cancel(shot.sent)
 

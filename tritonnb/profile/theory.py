@@ -44,7 +44,7 @@ class Theory:
         Rows a second that all instances can do at their best batch size.
     load : float
         The share of it that arrived; above 1 requests wait longer and longer.
-    alone_ms : float
+    unbatched_latency_ms : float
         Mean latency of an M/D/1 queue, in which one instance runs every request alone; infinite where it
         could not keep up.
     bound_ms : float or None
@@ -57,12 +57,12 @@ class Theory:
     rows: float
     latency_ms: float
     in_system: float
-    little: float
+    expected_in_system: float
     alpha_ms: float
     tau0_ms: float
     saturation: float
     load: float
-    alone_ms: float
+    unbatched_latency_ms: float
     bound_ms: float | None
 
     @property
@@ -73,8 +73,8 @@ class Theory:
     def verdict(self) -> str:
         """What follows, in a sentence or two."""
         law = (
-            f"{self.throughput:.0f} requests/s × {self.latency_ms:.2f} ms = {self.little:.2f} requests in the server "
-            f"(counted: {self.in_system:.2f})."
+            f"{self.throughput:.0f} requests/s × {self.latency_ms:.2f} ms = {self.expected_in_system:.2f} requests in "
+            f"the server (counted: {self.in_system:.2f})."
         )
         if self.overloaded:
             return (
@@ -83,8 +83,8 @@ class Theory:
                 f"the latency is that of this recording, not of a steady state. {law}"
             )
         alone = (
-            f"without batches it would be {self.alone_ms:.2f} ms"
-            if math.isfinite(self.alone_ms)
+            f"without batches it would be {self.unbatched_latency_ms:.2f} ms"
+            if math.isfinite(self.unbatched_latency_ms)
             else "without batches one instance could not keep up"
         )
         return f"{law} The load is {self.load:.0%} of what the instances can do; {alone}."
@@ -96,12 +96,12 @@ class Theory:
             ("throughput X", self.throughput, "requests that are served a second"),
             ("mean latency W (ms)", self.latency_ms, "from reception to the end of the execution"),
             ("in the server L", self.in_system, "requests at once, counted over the time"),
-            ("Little: X·W", self.little, "must be L"),
+            ("Little: X·W", self.expected_in_system, "must be L"),
             ("time of a row α (ms)", self.alpha_ms, "slope of the time of a batch over its rows"),
             ("time of a batch τ₀ (ms)", self.tau0_ms, "what a batch takes whatever its size"),
             ("saturation (rows/s)", self.saturation, "all instances at their best batch size"),
             ("load ρ", self.load, "rows that arrive a second / saturation; above 1: overload"),
-            ("M/D/1 latency (ms)", self.alone_ms, "one instance that runs every request alone"),
+            ("M/D/1 latency (ms)", self.unbatched_latency_ms, "one instance that runs every request alone"),
             ("Inoue's bound (ms)", self.bound_ms, "W is below it: Poisson arrivals, no delay, batches without limit"),
         ]
         return [(name, value, words) for name, value, words in rows if value is not None]
@@ -140,7 +140,7 @@ def theory(rec: Recording) -> Theory:
     >>> from tritonnb import fixed, poisson, simulate
     >>> rec = simulate("max_batch_size: 8 dynamic_batching { }", poisson(50, 20, seed=1), fixed(10))
     >>> found = theory(rec)
-    >>> abs(found.little / found.in_system - 1) < 0.01
+    >>> abs(found.expected_in_system / found.in_system - 1) < 0.01
     True
     """
     if not isinstance(rec, Recording):

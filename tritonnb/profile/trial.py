@@ -19,7 +19,7 @@ from tritonnb.profile.constraint import Constraint, measure
 from tritonnb.profile.load import load
 from tritonnb.profile.result import LoadResult
 from tritonnb.profile.running_load import Load
-from tritonnb.profile.workload import Clients, OpenLoop
+from tritonnb.profile.workload import ClosedLoopWorkload, OpenLoop
 from tritonnb.recording.recording import Recording
 from tritonnb.simulation.arrivals import Arrivals, ClosedLoop
 from tritonnb.simulation.run import instance_count, run
@@ -35,7 +35,7 @@ _PRECISION = 0.01
 _LOOK_S = 0.05
 
 
-class Stopped(Exception):
+class StoppedError(Exception):
     """Whoever asked for trials wants no more of them."""
 
 
@@ -152,7 +152,7 @@ def highest_rate(
 
     def at(rate: float) -> Trial:
         if stopping.is_set():
-            raise Stopped
+            raise StoppedError
         trial = simulated(arriving(rate), known, constraint, seed, edits, config)
         late = trial.latencies_ms[len(trial.latencies_ms) // 2 :]
         return replace(trial, rate=rate, latencies_ms=late, meets=not trial.refused and constraint.holds(late))
@@ -195,13 +195,13 @@ def finished(traffic: Load, stopping: Event) -> LoadResult:
 
     Raises
     ------
-    Stopped
+    StoppedError
         If nobody wants to know any more.
     """
     while not futures.wait([traffic.finished], _LOOK_S).done:
         if stopping.is_set():
             traffic.stop()
-            raise Stopped
+            raise StoppedError
     return traffic.finished.result()
 
 
@@ -212,7 +212,7 @@ def apply(model: ModelHandle, config: pb.ModelConfig) -> str:
     return handle.apply()
 
 
-def virtual_arrivals(asked: OpenLoop | Clients) -> Arrivals:
+def virtual_arrivals(asked: OpenLoop | ClosedLoopWorkload) -> Arrivals:
     """A workload for a simulation.
 
     Raises

@@ -51,7 +51,7 @@ class OpenLoop:
 
 
 @dataclass(frozen=True)
-class Clients:
+class ClosedLoopWorkload:
     """Clients that wait for their answers.
 
     Attributes
@@ -110,7 +110,7 @@ def workload(
     sequences: int,
     seed: int,
     stateful: bool = False,
-) -> OpenLoop | Clients:
+) -> OpenLoop | ClosedLoopWorkload:
     """The workload that `load`'s arguments ask for; ``stateful`` says that the model takes sequences only.
 
     Raises
@@ -134,10 +134,14 @@ def workload(
         _refuse("a ClosedLoop", rate=rate, clients=clients, size=size)
         loop = arrivals
         limit = min(limits[0], loop.requests)
-        return Clients(loop.clients, limit, limits[1], loop.think_ms, loop.rows, sequence_length=sequence_length)
+        return ClosedLoopWorkload(
+            loop.clients, limit, limits[1], loop.think_ms, loop.rows, sequence_length=sequence_length
+        )
     if clients is not None:
         _refuse("a closed loop (clients=)", rate=rate, arrivals=arrivals)
-        return Clients(clients, *limits, size=size or 1, sized=size is not None, sequence_length=sequence_length)
+        return ClosedLoopWorkload(
+            clients, *limits, size=size or 1, sized=size is not None, sequence_length=sequence_length
+        )
     if rate is None:
         raise InvalidArgumentError(
             "say how the requests come: rate=300 (an open loop of 300 requests/s), clients=8 (a closed loop of "

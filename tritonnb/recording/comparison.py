@@ -104,7 +104,7 @@ class Comparison:
                 return f"batch {number} differs. {' '.join(told)}"
         return "the batches are the same"
 
-    def regrouped(self) -> tuple[set[int], set[int]]:
+    def changed_batches(self) -> tuple[set[int], set[int]]:
         """The numbers of the batches, before and after, whose requests are not together in the other run."""
         if not self._have_the_same_arrivals:
             return set(), set()

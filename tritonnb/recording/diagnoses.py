@@ -151,7 +151,7 @@ def _idle_timeout(rec: Recording, config: pb.ModelConfig) -> Findings:
     ids = {each.serial: each.correlation_id for each in rec.events if isinstance(each, RequestArrived)}
     refused = [each for each in rec.refused if "must specify the START flag" in each.message]
     told = set()
-    for stay in rec.stays:
+    for stay in rec.slot_occupancy:
         silent_since = stay.requests[-1][1].queued_ns
         after = [each for each in refused if ids.get(each.serial) == stay.sequence and each.time_ns > silent_since]
         if stay.ended == IDLE and after and stay.sequence not in told:

@@ -9,7 +9,7 @@ from tritonnb.core.events import EnsembleExecuted, Event, StepSent
 
 
 @dataclass(frozen=True, slots=True)
-class Journey:
+class EnsembleRequest:
     """One request of an ensemble.
 
     Attributes
@@ -33,8 +33,8 @@ class Journey:
     failed: str
 
 
-def journeys(events: Iterable[Event]) -> list[Journey]:
-    """The journeys in a stream of events, in order of their first step."""
+def ensemble_requests_of(events: Iterable[Event]) -> list[EnsembleRequest]:
+    """The requests of ensembles in a stream of events, in order of their first step."""
     outermost: dict[int, int] = {}
     models: dict[int, str] = {}
     steps: dict[int, list[int]] = {}
@@ -47,7 +47,7 @@ def journeys(events: Iterable[Event]) -> list[Journey]:
         elif isinstance(event, EnsembleExecuted):
             ends[event.serial] = event
     return [
-        Journey(
+        EnsembleRequest(
             serial,
             models[serial],
             tuple(sent),

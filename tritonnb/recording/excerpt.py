@@ -16,9 +16,9 @@ from tritonnb.core.events import (
     RequestRefused,
     StepSent,
 )
-from tritonnb.recording.ensemble_requests import Journey
+from tritonnb.recording.ensemble_requests import EnsembleRequest
 from tritonnb.recording.recording import Recording
-from tritonnb.recording.sequences import Stay
+from tritonnb.recording.sequences import SlotOccupancy
 
 
 class Excerpt(Recording):
@@ -52,15 +52,15 @@ class Excerpt(Recording):
         return self._whole.instances
 
     @cached_property
-    def stays(self) -> list[Stay]:
+    def slot_occupancy(self) -> list[SlotOccupancy]:
         """Sequences that held a slot in this part, or waited for it."""
-        held = self._whole.stays
+        held = self._whole.slot_occupancy
         return [each for each in held if self._holds(each.arrived_ns, each.released_ns or self._end_ns)]
 
     @cached_property
-    def journeys(self) -> list[Journey]:
+    def ensemble_requests(self) -> list[EnsembleRequest]:
         """Requests of ensembles of which a step was in the server in this part."""
-        return [each for each in self._whole.journeys if self._serials.intersection(each.steps)]
+        return [each for each in self._whole.ensemble_requests if self._serials.intersection(each.steps)]
 
     def _holds(self, begin_ns: int, end_ns: int) -> bool:
         return begin_ns <= self._end_ns and end_ns >= self._begin_ns

@@ -24,9 +24,9 @@ from tritonnb.recording import files
 from tritonnb.recording.batches import Batch, RequestRecord, batches_of
 from tritonnb.recording.comparison import Comparison
 from tritonnb.recording.diagnoses import Diagnosis, diagnose
-from tritonnb.recording.ensemble_requests import Journey, journeys
+from tritonnb.recording.ensemble_requests import EnsembleRequest, ensemble_requests_of
 from tritonnb.recording.instances import instances_of, natural
-from tritonnb.recording.sequences import Stay, slot_count, stays
+from tritonnb.recording.sequences import SlotOccupancy, slot_count, stays
 from tritonnb.recording.summary import summary, verdict
 from tritonnb.scheduling.reasons import counted
 from tritonnb.simulation.arrivals import Arrival
@@ -76,7 +76,7 @@ class Recording:
         """Make this the recording of these events; a recording in progress is empty until it ends."""
         self.events = list(events)
         self.configs = dict(configs)
-        for derived in ("_executed", "journeys", "stays"):
+        for derived in ("_executed", "ensemble_requests", "slot_occupancy"):
             self.__dict__.pop(derived, None)
 
     @property
@@ -100,14 +100,14 @@ class Recording:
         return [batch for batch, _ in found], [each for _, requests in found for each in requests]
 
     @cached_property
-    def stays(self) -> list[Stay]:
+    def slot_occupancy(self) -> list[SlotOccupancy]:
         """Sequences in the slots of their instances; empty without a stateful model."""
         return stays(batches_of(self.events), self.configs, self.span_ns[1])
 
     @cached_property
-    def journeys(self) -> list[Journey]:
+    def ensemble_requests(self) -> list[EnsembleRequest]:
         """Requests of ensembles on their way through the steps."""
-        return journeys(self.events)
+        return ensemble_requests_of(self.events)
 
     @property
     def plot(self) -> Plot:

@@ -23,7 +23,7 @@ END, IDLE, OPEN = "END", "idle", ""
 
 
 @dataclass(slots=True)
-class Stay:
+class SlotOccupancy:
     """One sequence in one slot.
 
     Attributes
@@ -96,7 +96,7 @@ class SlotHistory:
                 self._slots[key].ran(batch, index, records[serial])
         before.append(batch)
 
-    def stays(self, until_ns: int, waiting: Container[int | str] = ()) -> list[Stay]:
+    def stays(self, until_ns: int, waiting: Container[int | str] = ()) -> list[SlotOccupancy]:
         """Every stay up to a time, in the order in which they began.
 
         Sequences with requests that wait or run, so that no batch tells of them yet, are not idle.
@@ -116,7 +116,7 @@ class SlotHistory:
 
 def stays(
     executed: Iterable[tuple[Batch, list[RequestRecord]]], configs: Mapping[str, pb.ModelConfig], until_ns: int
-) -> list[Stay]:
+) -> list[SlotOccupancy]:
     """Every stay of a sequence in a slot, in the order in which they began.
 
     Parameters
@@ -138,7 +138,7 @@ def slot_count(config: pb.ModelConfig) -> int:
     return sequence_batcher_settings(config, {}).strategy.slot_count
 
 
-def numbered(held: Sequence[Stay]) -> dict[int | str, int]:
+def numbered(held: Sequence[SlotOccupancy]) -> dict[int | str, int]:
     """A number for each sequence, in the order in which they arrived, to choose colours by."""
     ordered = sorted(held, key=lambda each: each.arrived_ns)
     return {each: number for number, each in enumerate(dict.fromkeys(stay.sequence for stay in ordered))}
@@ -165,7 +165,7 @@ class _Slot:
     def __init__(self, model: str, rules: _Rules, busy: deque[Batch]) -> None:
         self.model = model
         self.rules = rules
-        self.held: list[Stay] = []
+        self.held: list[SlotOccupancy] = []
         self._busy = busy  # what ran on the slot's instance up to now
         self._done_ns = 0  # when the last request of this slot had run
 
@@ -178,7 +178,7 @@ class _Slot:
         if stay is None or stay.released_ns is not None or stay.sequence != sequence:
             free_ns = request.queued_ns if stay is None else self._freed(stay, batch)
             assigned_ns = max(request.queued_ns, free_ns)
-            stay = Stay(sequence, batch.model, batch.instance, index, request.queued_ns, assigned_ns)
+            stay = SlotOccupancy(sequence, batch.model, batch.instance, index, request.queued_ns, assigned_ns)
             self.held.append(stay)
         stay.requests.append((batch, request))
         stay.ran += 1
@@ -205,7 +205,7 @@ class _Slot:
         if expired <= until_ns:
             stay.released_ns, stay.ended = expired, IDLE
 
-    def _freed(self, stay: Stay, batch: Batch) -> int:
+    def _freed(self, stay: SlotOccupancy, batch: Batch) -> int:
         """When the last owner left, given that another one runs there now."""
         if stay.released_ns is None:  # it was cancelled, which no batch tells
             stay.released_ns = min(self._done_ns, batch.sent_ns)

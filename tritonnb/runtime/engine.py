@@ -26,7 +26,7 @@ from tritonnb.runtime.repository.loader import ModelSource
 from tritonnb.runtime.repository.reconfigure import Reconfiguration
 from tritonnb.runtime.repository.repository import ModelRepository
 from tritonnb.runtime.shared_memory import SharedMemory
-from tritonnb.runtime.shared_services import Facilities
+from tritonnb.runtime.shared_services import SharedServices
 from tritonnb.scheduling.rate_limiter import RateLimiter
 from tritonnb.telemetry.log_table import LogTable
 from tritonnb.telemetry.stream import EventStream
@@ -81,8 +81,8 @@ class Engine:
         self.custom_metrics = self._calls.metrics
         self.cache = ResponseCache(options.cache_size) if options.cache_size else None
         limiter = RateLimiter(options.rate_limit_resources) if options.rate_limit == "execution_count" else None
-        facilities = Facilities(self.stream, self._calls, self.cache, limiter)
-        self._repository = ModelRepository(options, facilities)
+        shared_services = SharedServices(self.stream, self._calls, self.cache, limiter)
+        self._repository = ModelRepository(options, shared_services)
         self._table = self._repository.table
         self._reconfiguration = Reconfiguration(self._repository, options)
         self._started = self._stopping = False
@@ -271,7 +271,7 @@ class Engine:
         parameters: Mapping[str, str | bytes] | None = None,
         *,
         trusted: bool = False,
-        anew: bool = False,
+        force: bool = False,
     ) -> None:
         """Load or reload a model from its repository.
 
@@ -283,7 +283,7 @@ class Engine:
             a file; all of them together replace the model's directory, and need a ``config`` with them.
         trusted : bool
             Files are welcome in any case: who asks is code in this process.
-        anew : bool
+        force : bool
             Load it also if nothing has changed on disk.
 
         Raises
@@ -303,7 +303,7 @@ class Engine:
                 f"files of model '{name}' cannot be given with the load request: they are code, and the server was "
                 "not started with --allow-file-override=true"
             )
-        await self._repository.load(name, override, files, anew=anew)
+        await self._repository.load(name, override, files, force=force)
         self.load_errors.pop(name, None)
 
     async def load_source(self, source: ModelSource) -> None:

@@ -11,7 +11,7 @@ from tritonnb.telemetry.stream import EventStream
 
 
 @dataclass(frozen=True, slots=True)
-class Facilities:
+class SharedServices:
     """What a server gives to its models.
 
     Attributes

@@ -118,7 +118,7 @@ class Scheduler(Protocol):
 
     next_wake_ns: int | None
     #: Whether anything depends on `released`; where nothing does, it need not be called.
-    heeds_release: bool
+    needs_release_events: bool
 
     def enqueue(self, request: Any, now: int) -> Sequence[Decision]:
         """A request arrived. Raises a `TritonError` when it is not admitted."""

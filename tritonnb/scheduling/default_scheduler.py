@@ -33,7 +33,7 @@ class DefaultScheduler:
     """
 
     next_wake_ns: int | None = None
-    heeds_release = False
+    needs_release_events = False
 
     def __init__(self, instance_count: int) -> None:
         self.instances = Instances(instance_count)

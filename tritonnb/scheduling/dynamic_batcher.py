@@ -78,7 +78,7 @@ class DynamicBatcher:
         No more requests are admitted.
     """
 
-    heeds_release = False
+    needs_release_events = False
 
     def __init__(self, settings: DynamicBatcherSettings, instance_count: int) -> None:
         self.next_wake_ns: int | None = None

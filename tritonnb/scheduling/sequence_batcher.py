@@ -91,7 +91,7 @@ class SequenceBatcher:
         self._leaving: set[int] = set()  # instances whose strategies get no new sequences
         #: Of every request that waits, and where it matters of every one that is not released.
         self._sequence_of: dict[Any, SlotSequence] = {}
-        self.heeds_release = False
+        self.needs_release_events = False
         self._depth = 0
         self._held = settings.hold_until > 0 or settings.backlog_hold_until > 0
         self._last_id = 0
@@ -317,7 +317,7 @@ class SequenceBatcher:
         for decision in decisions:
             if isinstance(decision, Execute):
                 self._depth -= decision.size - decision.requests.count(None)
-                if not self.heeds_release:
+                if not self.needs_release_events:
                     for request in decision.requests:
                         self._sequence_of.pop(request, None)
             elif isinstance(decision, Refuse):
@@ -330,7 +330,7 @@ class SequenceBatcher:
 
     def _heed_release(self, settings: SequenceBatcherSettings) -> None:
         # Once it did, requests may be under way whose release matters.
-        self.heeds_release |= settings.iterative or isinstance(settings.strategy, OldestSettings)
+        self.needs_release_events |= settings.iterative or isinstance(settings.strategy, OldestSettings)
 
     def _leave(self, instance: int) -> None:
         """An instance, or its strategy, has been replaced: it serves its sequences to their end."""

@@ -4,7 +4,7 @@ A sequence begins with its first request, gets the free slot of lowest index ove
 and keeps it to its end; without a free slot it waits in the backlog, first come first served. A slot
 that becomes free goes at once to the first sequence of the backlog, with all requests that it has collected.
 
-A sequence that will get no more requests is forgotten by its id, so that the id can begin anew,
+A sequence that will get no more requests is forgotten by its id, so that the id can begin again,
 while its last requests may still wait or run.
 """
 

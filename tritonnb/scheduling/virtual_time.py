@@ -149,7 +149,7 @@ class VirtualTime:
             for _, leaving in order.answer(request, answer) if order else ((request, answer),):
                 leaving.time_ns = self.now
                 self._leave(leaving)
-            if self.scheduler.heeds_release:
+            if self.scheduler.needs_release_events:
                 self._follow(self.scheduler.released(request, self.now))
         self._follow(self.scheduler.instance_idle(decision.instance, self.now))
 

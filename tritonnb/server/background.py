@@ -47,7 +47,7 @@ class BackgroundServer:
         self._finalizer = weakref.finalize(self, _stop, self._background, self._engine, self._endpoints)
         try:
             if replaces is not None:
-                self.run(_rehearse(self._engine, listen.besides(replaces.endpoints)))
+                self.run(_probe_startup(self._engine, listen.on_free_ports(replaces.endpoints)))
                 replaces._background.stopped_text = REPLACED
                 replaces.stop()
             self.run(_start(self._engine, self._endpoints, listen))
@@ -110,7 +110,7 @@ class BackgroundServer:
         await asyncio.get_running_loop().run_in_executor(None, self.stop)
 
 
-async def _rehearse(engine: Engine, options: ListenOptions) -> None:
+async def _probe_startup(engine: Engine, options: ListenOptions) -> None:
     """Listen for a moment: what would fail, fails before another server is stopped for it."""
     engine.require_repositories()
     endpoints = Endpoints()

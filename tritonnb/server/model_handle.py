@@ -202,7 +202,7 @@ class ModelHandle:
     @with_short_traceback
     def reload(self) -> None:
         """Load the model anew from its files; the old one answers until the new one is ready."""
-        self._server.load(self.name, anew=True)
+        self._server.load(self.name, force=True)
 
     @with_short_traceback
     def unload(self) -> None:

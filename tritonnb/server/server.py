@@ -160,15 +160,15 @@ class Server(BackgroundServer):
         return iter(dict.fromkeys(each.name for each in self.call(self.engine.models)))
 
     @with_short_traceback
-    def load(self, name: str, config: AnyConfig | None = None, *, anew: bool = False) -> ModelHandle:
-        """Load a model from the repository, or load it anew if its files have changed.
+    def load(self, name: str, config: AnyConfig | None = None, *, force: bool = False) -> ModelHandle:
+        """Load a model from the repository, or load it again if its files have changed.
 
         Parameters
         ----------
         name : str
         config : str, dict, ModelConfig or path, optional
             A configuration instead of the file's, in any form that `simulate` takes.
-        anew : bool, optional
+        force : bool, optional
             Load it also if nothing has changed.
 
         Raises
@@ -179,7 +179,7 @@ class Server(BackgroundServer):
         require_name(name)
         parameters = None if config is None else {"config": config_json(config)}
         with raised_here():
-            self.run(self.engine.load(name, parameters, anew=anew))
+            self.run(self.engine.load(name, parameters, force=force))
         return self[name]
 
     @with_short_traceback

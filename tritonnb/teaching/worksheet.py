@@ -31,7 +31,7 @@ _NULL = "-"
 
 
 @dataclass(frozen=True)
-class Mark:
+class Grade:
     """What became of an answer; true if it is right.
 
     Attributes
@@ -98,7 +98,7 @@ class Worksheet:
         if not self.recording.batches:
             raise InvalidArgumentError(f"no batch of this worksheet would be sent: {self.recording.verdict()}")
 
-    def check(self, answer: Answer) -> Mark:
+    def check(self, answer: Answer) -> Grade:
         """Mark an answer.
 
         Parameters
@@ -110,7 +110,7 @@ class Worksheet:
 
         Returns
         -------
-        Mark
+        Grade
             True if it is right; shown, it explains the first mistake.
 
         Raises
@@ -123,10 +123,10 @@ class Worksheet:
         for number, members in enumerate(wanted):
             if number >= len(given) or given[number] != members:
                 said = given[number] if number < len(given) else frozenset()
-                return Mark(number, len(wanted), self._explain(number, said))
+                return Grade(number, len(wanted), self._explain(number, said))
         if len(given) > len(wanted):
-            return Mark(len(wanted) - 1, len(wanted), f"After batch {len(wanted)} nothing is left to be sent.")
-        return Mark(len(wanted), len(wanted), "That is what the scheduler does.")
+            return Grade(len(wanted) - 1, len(wanted), f"After batch {len(wanted)} nothing is left to be sent.")
+        return Grade(len(wanted), len(wanted), "That is what the scheduler does.")
 
     def hint(self, answer: Answer = ()) -> str:
         """What helps with the first batch that is missing or wrong, without its solution.

@@ -1,7 +1,7 @@
 """The settings of the trace extension: for the server, and for models that differ from it.
 
 A setting that a model does not give is the server's, and one that the server was not given since is that of
-the command line. Every update starts a new `TraceSetting`: its counts begin anew, and traces in progress end
+the command line. Every update starts a new `TraceSetting`: its counts begin at 0 again, and traces in progress end
 under the one that sampled them.
 
 Implements the trace extension and the ``--trace-config`` of Triton.

@@ -12,7 +12,7 @@ from tritonnb.backends.python.parameters import unsendable
 from tritonnb.backends.python.response import InferenceResponse, from_core
 from tritonnb.backends.python.tensor import Tensor, to_core_tensor
 from tritonnb.core.errors import InvalidArgumentError, TritonError, UnsupportedError
-from tritonnb.core.messages import LONGEST_CORRELATION_ID, InferRequest, InferResponse, nobody
+from tritonnb.core.messages import LONGEST_CORRELATION_ID, InferRequest, InferResponse, discard_response
 from tritonnb.core.messages import Tensor as CoreTensor
 
 
@@ -110,7 +110,7 @@ class Call:
         """On the server's loop."""
         found = from_core(response, self._message(request, response.error))
         if response.final:
-            request.respond = nobody  # no circle keeps its tensors
+            request.respond = discard_response  # no circle keeps its tensors
         with self._changed:
             self.responses.append(found)
             self.over = response.final

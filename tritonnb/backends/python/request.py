@@ -18,7 +18,7 @@ from tritonnb.backends.python.instance_binding import Host, current_host
 from tritonnb.backends.python.parameters import check_types
 from tritonnb.backends.python.response import InferenceResponse, InferenceResponseSender
 from tritonnb.backends.python.tensor import Tensor, as_text
-from tritonnb.core.messages import InferRequest, ParameterValue, nobody
+from tritonnb.core.messages import InferRequest, ParameterValue, discard_response
 
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_END = 2
@@ -122,7 +122,7 @@ class InferenceRequest:
         self._request = InferRequest(
             as_text(model_name),
             GivenInputs(inputs),
-            nobody,
+            discard_response,
             model_version=_integer("model_version", model_version, range(-(2**63), 2**63)),
             id=as_text(request_id),
             requested_outputs=self._outputs or None,

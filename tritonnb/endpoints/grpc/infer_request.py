@@ -21,7 +21,7 @@ from tritonnb.core.messages import (
     Tensor,
     UndecodedTensor,
 )
-from tritonnb.endpoints.tensors import AnswerFormat, OutputFormat, binary_tensor, check_overflow
+from tritonnb.endpoints.tensors import OutputFormat, ResponseFormat, binary_tensor, check_overflow
 from tritonnb.model_config.schema import INVALID, ModelSpec
 from tritonnb.runtime.shared_memory import SharedMemory
 
@@ -44,7 +44,7 @@ _WIDE = {"int_contents": "<i4", "uint_contents": "<u4"}
 
 def read_request(
     message: Any, spec: ModelSpec, version: int, shared_memory: SharedMemory, respond: Respond
-) -> tuple[InferRequest, AnswerFormat]:
+) -> tuple[InferRequest, ResponseFormat]:
     """Read one request.
 
     Parameters
@@ -68,7 +68,7 @@ def read_request(
         _read_parameters(message.parameters, request)
     described = _described(message.inputs, request)
     _read_inputs(message, described, request, shared_memory)
-    answer = AnswerFormat()
+    answer = ResponseFormat()
     for output in message.outputs:
         wanted = _output_format(output, shared_memory) if output.parameters else OutputFormat()
         answer.outputs.setdefault(output.name, wanted)

@@ -11,13 +11,13 @@ from typing import Any
 from tritonclient.grpc import service_pb2 as pb
 
 from tritonnb.core.messages import InferRequest, InferResponse, ParameterValue
-from tritonnb.endpoints.tensors import AnswerFormat, OutputFormat, classified, contents, fill_region
+from tritonnb.endpoints.tensors import OutputFormat, ResponseFormat, classified, contents, fill_region
 from tritonnb.runtime.models.served_base import Served
 
 _PLAIN = OutputFormat()
 
 
-def response_message(served: Served, request: InferRequest, response: InferResponse, answer: AnswerFormat) -> Any:
+def response_message(served: Served, request: InferRequest, response: InferResponse, answer: ResponseFormat) -> Any:
     """The message that answers a request.
 
     Parameters
@@ -26,7 +26,7 @@ def response_message(served: Served, request: InferRequest, response: InferRespo
     request : InferRequest
     response : InferResponse
         No error.
-    answer : AnswerFormat
+    answer : ResponseFormat
 
     Returns
     -------

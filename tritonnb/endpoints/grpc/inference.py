@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tritonnb.core.errors import InternalError, TritonError, UnsupportedError
-from tritonnb.core.messages import InferRequest, InferResponse, nobody
+from tritonnb.core.messages import InferRequest, InferResponse, discard_response
 from tritonnb.endpoints.grpc.infer_request import read_request, wants_empty_final
 from tritonnb.endpoints.grpc.infer_response import response_message
 from tritonnb.endpoints.grpc.request_cache import MessageTemplates, response_bytes
-from tritonnb.endpoints.tensors import AnswerFormat
+from tritonnb.endpoints.tensors import ResponseFormat
 from tritonnb.endpoints.versions import version_number
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.models.served_base import Served
@@ -47,7 +47,7 @@ class Inference:
         self.done = False
         self._served = served
         self._take = take
-        self._answer: AnswerFormat
+        self._answer: ResponseFormat
         self._trace: Trace | None = None
 
     @classmethod
@@ -205,4 +205,4 @@ class Inference:
 
     def _release(self) -> None:
         """Leave no circle behind: tensors can be large, and are to go with their request."""
-        self.request.respond = nobody
+        self.request.respond = discard_response

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from tritonclient.grpc import service_pb2 as pb
 
-from tritonnb.core.messages import InferRequest, InferResponse, Respond, Tensor, nobody
-from tritonnb.endpoints.tensors import AnswerFormat, contents
+from tritonnb.core.messages import InferRequest, InferResponse, Respond, Tensor, discard_response
+from tritonnb.endpoints.tensors import ResponseFormat, contents
 from tritonnb.model_config.schema import ModelSpec
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.models.served_base import Served
@@ -33,7 +33,7 @@ class _Template:
 
     spec: ModelSpec  # of the model as it was loaded then
     request: InferRequest
-    answer: AnswerFormat
+    answer: ResponseFormat
     length: int
     #: where an entry begins, and its tag and length
     marks: tuple[tuple[int, bytes], ...]
@@ -48,7 +48,7 @@ class MessageTemplates:
         self._engine = engine
         self._known: dict[bytes, _Template] = {}
 
-    def make(self, message: bytes | bytearray, respond: Respond) -> tuple[Served, InferRequest, AnswerFormat] | None:
+    def make(self, message: bytes | bytearray, respond: Respond) -> tuple[Served, InferRequest, ResponseFormat] | None:
         """The request of a message with a known head; None if it has none.
 
         Raises
@@ -73,7 +73,7 @@ class MessageTemplates:
         return served, request.again(inputs, respond), template.answer
 
     def learn(
-        self, message: bytes | bytearray, version: int, served: Served, request: InferRequest, answer: AnswerFormat
+        self, message: bytes | bytearray, version: int, served: Served, request: InferRequest, answer: ResponseFormat
     ) -> None:
         """Remember the head of a request that was accepted, if its inputs are all raw.
 
@@ -85,7 +85,7 @@ class MessageTemplates:
         served : Served
             What accepted it.
         request : InferRequest
-        answer : AnswerFormat
+        answer : ResponseFormat
         """
         length = _head_length(message)
         if request.id or length > _LONGEST_HEAD or any(each.shape_tensor for each in served.spec.inputs.values()):
@@ -108,7 +108,7 @@ class MessageTemplates:
             return
         if len(self._known) >= _MOST_HEADS:
             self._known.clear()
-        bare = request.again({}, nobody)
+        bare = request.again({}, discard_response)
         bare.model_version = version
         self._known[bytes(message[:length])] = _Template(
             served.spec, bare, answer, len(message), tuple(marks), tuple(inputs)
@@ -116,7 +116,7 @@ class MessageTemplates:
 
 
 def response_bytes(
-    served: Served, request: InferRequest, response: InferResponse, answer: AnswerFormat
+    served: Served, request: InferRequest, response: InferResponse, answer: ResponseFormat
 ) -> bytes | None:
     """A ``ModelInferResponse`` as bytes; None if it is no common one.
 

@@ -29,7 +29,7 @@ from tritonnb.endpoints.http.request_cache import RequestTemplates
 from tritonnb.endpoints.http.restrictions import Restrictions
 from tritonnb.endpoints.http.transport.exchange import Exchange, LightHeaders
 from tritonnb.endpoints.http.transport.server import make_server
-from tritonnb.endpoints.tensors import AnswerFormat
+from tritonnb.endpoints.tensors import ResponseFormat
 from tritonnb.endpoints.versions import version_number
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.models.served_base import Served
@@ -128,7 +128,7 @@ class HttpEndpoint(Endpoint, httputil.HTTPServerConnectionDelegate):
 
     def read(
         self, served: Served, body: bytes | bytearray, length: int, respond: Respond
-    ) -> tuple[InferRequest, AnswerFormat]:
+    ) -> tuple[InferRequest, ResponseFormat]:
         """Read and check a request whose first ``length`` bytes are JSON.
 
         Raises

@@ -24,7 +24,7 @@ from tritonnb.core.messages import (
 from tritonnb.core.strtol import leading_number
 from tritonnb.endpoints.http import json_fields, rapidjson
 from tritonnb.endpoints.http.input_tensors import tensor_from_json
-from tritonnb.endpoints.tensors import AnswerFormat, OutputFormat, binary_tensor, check_overflow
+from tritonnb.endpoints.tensors import OutputFormat, ResponseFormat, binary_tensor, check_overflow
 from tritonnb.model_config.schema import INVALID, ModelSpec
 from tritonnb.runtime.shared_memory import Part, SharedMemory
 
@@ -73,7 +73,7 @@ class RequestReader:
 
     def read(
         self, spec: ModelSpec, version: int, body: bytes | bytearray, length: int, respond: Respond
-    ) -> tuple[InferRequest, AnswerFormat]:
+    ) -> tuple[InferRequest, ResponseFormat]:
         """Read one request.
 
         Parameters
@@ -94,7 +94,7 @@ class RequestReader:
             As Triton complains of what is wrong with it.
         """
         if not length:
-            return self._raw(spec, version, body, respond), AnswerFormat(binary=True)
+            return self._raw(spec, version, body, respond), ResponseFormat(binary=True)
         if length > self._max:
             raise InvalidArgumentError(
                 f"request JSON size of {length} bytes exceeds the maximum allowed input size of {self._max} "
@@ -102,7 +102,7 @@ class RequestReader:
             )
         document = rapidjson.parse(body if length == len(body) else body[:length])
         request = InferRequest(spec.name, {}, respond, model_version=version)
-        answer = AnswerFormat()
+        answer = ResponseFormat()
         if isinstance(document, dict):
             if "id" in document:
                 request.id = json_fields.parsed("id", json_fields.string, document["id"])
@@ -232,7 +232,7 @@ def _refuse_choice(given: tuple[bool, ...]) -> None:
 # --- parameters ---------------------------------------------------------------------------------
 
 
-def _read_parameters(given: Any, request: InferRequest, answer: AnswerFormat) -> None:
+def _read_parameters(given: Any, request: InferRequest, answer: ResponseFormat) -> None:
     try:
         names = json_fields.names(given)
     except InternalError as error:
@@ -286,7 +286,7 @@ def custom_parameter(name: str, value: Any) -> ParameterValue:
 # --- outputs ------------------------------------------------------------------------------------
 
 
-def _read_outputs(listed: Any, request: InferRequest, answer: AnswerFormat, shared_memory: SharedMemory) -> None:
+def _read_outputs(listed: Any, request: InferRequest, answer: ResponseFormat, shared_memory: SharedMemory) -> None:
     for entry in json_fields.parsed("outputs", json_fields.array, listed):
         parameters = entry.get("parameters") if isinstance(entry, dict) else None
         if not isinstance(parameters, dict):

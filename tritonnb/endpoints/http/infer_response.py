@@ -7,14 +7,14 @@ import functools
 from tritonnb.core.datatypes import DataType
 from tritonnb.core.messages import InferRequest, InferResponse, ParameterValue, Tensor
 from tritonnb.endpoints.http.tensor_data import write_data, write_float, write_string
-from tritonnb.endpoints.tensors import AnswerFormat, Answering, OutputFormat, classified, contents, fill_region
+from tritonnb.endpoints.tensors import OutputFormat, ResponseFormat, ResponseModel, classified, contents, fill_region
 
 _BINARY = OutputFormat(binary=True)
 _JSON = OutputFormat()
 
 
 def write_response(
-    served: Answering, request: InferRequest, response: InferResponse, answer: AnswerFormat
+    served: ResponseModel, request: InferRequest, response: InferResponse, answer: ResponseFormat
 ) -> tuple[list[bytes | memoryview], int]:
     """The body of an answer in parts, and how many bytes of it are JSON (0 if there is nothing else).
 
@@ -50,7 +50,7 @@ def write_response(
     return head + tail, length
 
 
-def _only_bytes(served: Answering, outputs: list[Tensor]) -> tuple[list[bytes | memoryview], int]:
+def _only_bytes(served: ResponseModel, outputs: list[Tensor]) -> tuple[list[bytes | memoryview], int]:
     tail = [contents(each) for each in outputs]
     described = [
         (each.name, each.datatype, each.array.shape, len(content)) for each, content in zip(outputs, tail, strict=True)

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tritonnb.core.messages import InferRequest, Respond, Tensor, nobody
-from tritonnb.endpoints.tensors import AnswerFormat
+from tritonnb.core.messages import InferRequest, Respond, Tensor, discard_response
+from tritonnb.endpoints.tensors import ResponseFormat
 from tritonnb.model_config.schema import ModelSpec
 
 _MOST_HEADS = 256
@@ -24,7 +24,7 @@ class _Template:
     """A request that was accepted, without its contents."""
 
     request: InferRequest
-    answer: AnswerFormat
+    answer: ResponseFormat
     body_length: int
     #: name, datatype, NumPy dtype, elements, offset in the body, and shape of each input
     inputs: tuple[tuple[Any, ...], ...]
@@ -45,7 +45,9 @@ class RequestTemplates:
         # What a shape tensor holds decides which requests may share a batch.
         self._usable = not any(each.shape_tensor for each in spec.inputs.values())
 
-    def make(self, body: bytes | bytearray, length: int, respond: Respond) -> tuple[InferRequest, AnswerFormat] | None:
+    def make(
+        self, body: bytes | bytearray, length: int, respond: Respond
+    ) -> tuple[InferRequest, ResponseFormat] | None:
         """The request of a body whose first ``length`` bytes are a known head; None if they are not."""
         template = self._known.get(bytes(body[:length]))
         if template is None or len(body) != template.body_length:
@@ -56,7 +58,7 @@ class RequestTemplates:
         }
         return template.request.again(inputs, respond), template.answer
 
-    def learn(self, body: bytes | bytearray, length: int, request: InferRequest, answer: AnswerFormat) -> None:
+    def learn(self, body: bytes | bytearray, length: int, request: InferRequest, answer: ResponseFormat) -> None:
         """Remember the head of a request that has been checked, if its inputs are all binary."""
         if any(each.region is not None for each in answer.outputs.values()):
             return
@@ -74,5 +76,5 @@ class RequestTemplates:
             return  # some input came in JSON
         if len(self._known) >= _MOST_HEADS:
             self._known.clear()
-        bare = request.again({}, nobody)
+        bare = request.again({}, discard_response)
         self._known[bytes(body[:length])] = _Template(bare, answer, len(body), tuple(inputs))

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 
-class Alarm:
+class EarliestTimer:
     """Calls a function at a time; of several wishes the earliest wins.
 
     Parameters

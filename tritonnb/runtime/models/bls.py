@@ -20,7 +20,7 @@ from tritonnb.telemetry.tracing import Tracer
 T = TypeVar("T")
 
 
-class Callee(Protocol):
+class EngineApi(Protocol):
     """As much of an engine as calls need."""
 
     tracer: Tracer
@@ -49,14 +49,14 @@ class ModelCalls:
 
     Parameters
     ----------
-    engine : Callee
+    engine : EngineApi
 
     Attributes
     ----------
     metrics : CustomMetrics
     """
 
-    def __init__(self, engine: Callee) -> None:
+    def __init__(self, engine: EngineApi) -> None:
         self.metrics = CustomMetrics()
         self._engine = engine
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from tritonnb.core.datatypes import BY_NUMBER, BYTES, DataType
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.messages import SEQUENCE_END, SEQUENCE_START, InferRequest, Tensor, nobody, shared, zeros
+from tritonnb.core.messages import SEQUENCE_END, SEQUENCE_START, InferRequest, Tensor, discard_response, shared, zeros
 from tritonnb.core.ownership import read_only
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.schema import INVALID
@@ -202,7 +202,7 @@ _FALSE_TRUE = {
 
 def _null_request(reference: InferRequest, inputs: dict[str, Tensor]) -> InferRequest:
     null = InferRequest(
-        reference.model_name, inputs, nobody, model_version=reference.model_version, requested_outputs=()
+        reference.model_name, inputs, discard_response, model_version=reference.model_version, requested_outputs=()
     )
     null.is_null = True
     return null

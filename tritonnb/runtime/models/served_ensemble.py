@@ -55,7 +55,7 @@ class ServedEnsemble(Served):
         self._find = find
         self._take_over_labels()
         self._scheduler = EnsembleScheduler(_graph(context.config, find))
-        self._flights: dict[InferRequest, _Flight] = {}
+        self._flights: dict[InferRequest, _EnsembleExecution] = {}
         self._stopping = False
 
     def submit(self, request: InferRequest) -> None:
@@ -72,7 +72,9 @@ class ServedEnsemble(Served):
             raise UnavailableError(f"in ensemble '{self.name}', {request.id_prefix}{STOPPING}")
         if self._answer_from_cache(request):
             return
-        flight = _Flight(request, self._scheduler.graph.plan(request.requested_outputs), self.needed_models())
+        flight = _EnsembleExecution(
+            request, self._scheduler.graph.plan(request.requested_outputs), self.needed_models()
+        )
         self._in_flight += 1
         self._flights[request] = flight
         sequence = Sequence.of(request)
@@ -115,7 +117,7 @@ class ServedEnsemble(Served):
 
     def _carry_out(self, decisions: Iterable[EnsembleDecision]) -> None:
         for decision in decisions:
-            flight = cast("_Flight", decision.run)  # as it was begun here
+            flight = cast("_EnsembleExecution", decision.run)  # as it was begun here
             if type(decision) is RunStep:
                 self._run_step(flight, decision)
             elif type(decision) is Answer:
@@ -123,7 +125,7 @@ class ServedEnsemble(Served):
             elif type(decision) is Finish:
                 self._finish(flight, decision.error)
 
-    def _run_step(self, flight: _Flight, decision: RunStep) -> None:
+    def _run_step(self, flight: _EnsembleExecution, decision: RunStep) -> None:
         step = decision.step
         model = flight.models[step.index]
         request = flight.request_for(decision, model)
@@ -154,9 +156,11 @@ class ServedEnsemble(Served):
                 decision.reason.rule,
             )
         )
-        flight.let_respond()
+        flight.release_credit()
 
-    def _responded(self, flight: _Flight, decision: RunStep, request: InferRequest, response: InferResponse) -> None:
+    def _responded(
+        self, flight: _EnsembleExecution, decision: RunStep, request: InferRequest, response: InferResponse
+    ) -> None:
         step = decision.step
         if response.final:
             flight.open.pop(request, None)
@@ -168,12 +172,12 @@ class ServedEnsemble(Served):
         except TritonError as error:
             self._failed(flight, decision, request, error, response.final)
             return
-        flight.owe_response(request)
+        flight.return_credit(request)
         self._carry_out(self._scheduler.responded(decision.run, step, decision.iteration, outputs, response.final))
-        flight.let_respond()
+        flight.release_credit()
 
     def _failed(
-        self, flight: _Flight, decision: RunStep, request: InferRequest, error: TritonError, final: bool
+        self, flight: _EnsembleExecution, decision: RunStep, request: InferRequest, error: TritonError, final: bool
     ) -> None:
         if final:
             flight.open.pop(request, None)
@@ -181,7 +185,7 @@ class ServedEnsemble(Served):
         flight.unlimit()
         self._carry_out(self._scheduler.failed(decision.run, decision.step, error, final))
 
-    def _answer(self, flight: _Flight, decision: Answer) -> None:
+    def _answer(self, flight: _EnsembleExecution, decision: Answer) -> None:
         request, spec = flight.request, self.spec
         outputs, parameters = [], None
         # In the order of Triton's hash map of the configured outputs, short of collisions: the last one first.
@@ -195,17 +199,17 @@ class ServedEnsemble(Served):
             self._end(flight, "")
         self._deliver(request, response)
 
-    def _finish(self, flight: _Flight, error: TritonError | None) -> None:
+    def _finish(self, flight: _EnsembleExecution, error: TritonError | None) -> None:
         self._end(flight, "OTHER" if error is not None else "")
         self._deliver(flight.request, InferResponse(error=error, empty=error is None))
 
-    def _end(self, flight: _Flight, failed: str) -> None:
+    def _end(self, flight: _EnsembleExecution, failed: str) -> None:
         """Nothing of the request runs any more; it is counted once the times of all its steps are known."""
         del self._flights[flight.request]
         flight.give_up_models()
         flight.whenever_measured(lambda: self._emit_executed(flight, failed), at_once=bool(failed))
 
-    def _emit_executed(self, flight: _Flight, failed: str) -> None:
+    def _emit_executed(self, flight: _EnsembleExecution, failed: str) -> None:
         request, now = flight.request, time.monotonic_ns()
         gather, infer, scatter = flight.compute_ns
         self._emit(
@@ -228,7 +232,7 @@ class ServedEnsemble(Served):
             request.step.executed(0, gather, gather + infer, gather + infer + scatter)
 
 
-class _Flight(EnsembleRun):
+class _EnsembleExecution(EnsembleRun):
     """One request of an ensemble and the requests that it sent to the models of its steps."""
 
     def __init__(self, request: InferRequest, plan: Plan, models: list[Served]) -> None:
@@ -306,13 +310,13 @@ class _Flight(EnsembleRun):
         for model in self.models:
             model.release()
 
-    def owe_response(self, request: InferRequest) -> None:
+    def return_credit(self, request: InferRequest) -> None:
         """A response of a limited step came: another may, once nothing that it led to is held back."""
         step = self._limited.get(request)
         if step is not None:
             self._owed.append(step)
 
-    def let_respond(self) -> None:
+    def release_credit(self) -> None:
         """Let limited steps respond again, as far as what they led to has begun."""
         while len(self._owed) > self.held:
             self._owed.pop(0).permits.release()
@@ -331,7 +335,7 @@ _NO_PERMITS = threading.Semaphore(0)
 class _StepRequest:
     """What a step request tells of itself (`EnsembleStepRequest`)."""
 
-    def __init__(self, flight: _Flight, request: InferRequest, limit: int) -> None:
+    def __init__(self, flight: _EnsembleExecution, request: InferRequest, limit: int) -> None:
         self.limited = limit > 0
         self.permits = threading.Semaphore(limit) if limit else _NO_PERMITS
         self._flight = flight
@@ -344,7 +348,7 @@ class _StepRequest:
             self, compute_start_ns - start_ns, compute_end_ns - compute_start_ns, end_ns - compute_end_ns
         )
 
-    def wait_to_respond(self) -> None:
+    def throttle(self) -> None:
         """Wait until the steps behind have taken enough responses; on the model's thread."""
         if self.limited and self._request is not None and not self._request.cancelled:
             self.permits.acquire(timeout=LONGEST_WAIT_S)

@@ -24,7 +24,7 @@ from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.runtime.execution.instance import Instance
 from tritonnb.runtime.execution.instance_pool import InstancePool
 from tritonnb.runtime.execution.loop import in_thread
-from tritonnb.runtime.execution.timer import Alarm
+from tritonnb.runtime.execution.timer import EarliestTimer
 from tritonnb.runtime.models.batch_results import executed, settle
 from tritonnb.runtime.models.sequence_inputs import SequenceInputs
 from tritonnb.runtime.models.served_base import Served
@@ -66,7 +66,7 @@ class ServedModel(Served):
             SequenceInputs(context.config, context.directory) if context.config.HasField("sequence_batching") else None
         )
         self._limiter: RateLimiter | None = None
-        self._alarm = Alarm(loop, self._wake)
+        self._alarm = EarliestTimer(loop, self._wake)
         self._last_ns = 0  # when the scheduler was last told something
         self._orders: dict[InferRequest, ResponseOrder] = {}
         self._responses_sent: dict[int, tuple[int, int]] = {}
@@ -289,7 +289,7 @@ class ServedModel(Served):
         failures = self._failures(instance, execution, raised)
         self._emit_executed(instance, execution, failures, now)
         scheduler = self.scheduler
-        if execution.rescheduled or scheduler.heeds_release:
+        if execution.rescheduled or scheduler.needs_release_events:
             self._release(execution, now)
         if self._limiter is not None:
             self._limiter.released((self._load, instance.spec.index))

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from tritonnb.backends.contract import Execution, ModelContext
 from tritonnb.core.datatypes import BY_NUMBER, BYTES, DataType
 from tritonnb.core.errors import InvalidArgumentError, TritonError
-from tritonnb.core.messages import InferRequest, InferResponse, Tensor, UndecodedTensor, nobody, shared, zeros
+from tritonnb.core.messages import InferRequest, InferResponse, Tensor, UndecodedTensor, discard_response, shared, zeros
 from tritonnb.model_config.model_files import check_warmup_sample
 from tritonnb.model_config.schema import INVALID, ModelSpec
 from tritonnb.runtime.execution.instance import Instance
@@ -95,7 +95,7 @@ class WarmUp:
         self._loop = asyncio.get_running_loop()
         self._over: asyncio.Future[None] = self._loop.create_future()
         self._streamed: list[InferResponse] = []
-        requests = [each.again(dict(each.inputs), nobody) for each in sample.requests]
+        requests = [each.again(dict(each.inputs), discard_response) for each in sample.requests]
         for request in requests:
             request.received_ns = request.queued_ns = time.monotonic_ns()
         self.execution = Execution(requests, sample.rows, self._deliver_from_anywhere, number)
@@ -138,7 +138,7 @@ def _request(context: ModelContext, spec: ModelSpec, validator: RequestValidator
         name: _tensor(context, spec, name, sample.inputs[name]) for name in sorted(sample.inputs)
     }
     known = {name: each for name, each in tensors.items() if name in spec.inputs}
-    request = InferRequest(context.name, known, nobody, model_version=context.version)
+    request = InferRequest(context.name, known, discard_response, model_version=context.version)
     validator.check(request)
     request.inputs.update({name: each for name, each in tensors.items() if name not in known})
     # Every run of the sample has these inputs.

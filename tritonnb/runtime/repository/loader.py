@@ -36,7 +36,7 @@ from tritonnb.runtime.models.served_model import ServedModel
 from tritonnb.runtime.models.warmup import warmup_samples
 from tritonnb.runtime.options import EngineOptions
 from tritonnb.runtime.repository.load_log import log_load_error
-from tritonnb.runtime.shared_services import Facilities
+from tritonnb.runtime.shared_services import SharedServices
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -81,9 +81,9 @@ class ModelSource:
 class ModelLoader:
     """Makes `Served` objects; slow work happens on a pool of threads, the rest on the loop."""
 
-    def __init__(self, options: EngineOptions, facilities: Facilities, find: Find) -> None:
+    def __init__(self, options: EngineOptions, shared_services: SharedServices, find: Find) -> None:
         self._options = options
-        self._facilities = facilities
+        self._facilities = shared_services
         self._find = find
         self._backends = BackendRegistry(options.settings_of, options.backend_directory)
         self._pool = ThreadPoolExecutor(options.model_load_threads, thread_name_prefix="tritonnb load")

@@ -29,7 +29,7 @@ from tritonnb.runtime.repository.lifecycle import ModelLifecycle
 from tritonnb.runtime.repository.load_log import log_load_error
 from tritonnb.runtime.repository.loader import ModelLoader, ModelSource
 from tritonnb.runtime.repository.table import Model, ModelTable
-from tritonnb.runtime.shared_services import Facilities
+from tritonnb.runtime.shared_services import SharedServices
 
 logger = logging.getLogger(__name__)
 
@@ -44,13 +44,13 @@ class ModelRepository:
     loader : ModelLoader
     """
 
-    def __init__(self, options: EngineOptions, facilities: Facilities) -> None:
+    def __init__(self, options: EngineOptions, shared_services: SharedServices) -> None:
         self.table = ModelTable()
         self.directories = ModelDirectories(options)
         self._wait_for_sequences = options.wait_for_sequences
         self._loading_steps: dict[str, set[str]] = {}
-        self.loader = ModelLoader(options, facilities, self.table.get)
-        self._lifecycle = ModelLifecycle(self.table, self.loader, facilities.stream, options.model_load_retries)
+        self.loader = ModelLoader(options, shared_services, self.table.get)
+        self._lifecycle = ModelLifecycle(self.table, self.loader, shared_services.stream, options.model_load_retries)
 
     # --- loading ------------------------------------------------------------------------------
 
@@ -60,9 +60,9 @@ class ModelRepository:
         override: str | None = None,
         files: Mapping[str, bytes] | None = None,
         *,
-        anew: bool = False,
+        force: bool = False,
     ) -> None:
-        """Load a model, or load it anew; the old versions answer until the new ones are ready.
+        """Load a model, or load it again; the old versions answer until the new ones are ready.
 
         Parameters
         ----------
@@ -71,7 +71,7 @@ class ModelRepository:
             A configuration as JSON that replaces the file's (``config`` load parameter).
         files : mapping of str to bytes, optional
             Files that replace the model's directory (``file:`` load parameters).
-        anew : bool, optional
+        force : bool, optional
             Load it also if nothing has changed.
 
         Raises
@@ -82,13 +82,13 @@ class ModelRepository:
             If a version could not be created, or an ensemble's steps are at fault.
         """
         try:
-            await self._load(name, override, files, anew)
+            await self._load(name, override, files, force)
         except TritonError as error:
             if error.hint:
                 logger.info("model '%s': %s", name, error.hint)
             raise
 
-    async def _load(self, name: str, override: str | None, files: Mapping[str, bytes] | None, anew: bool) -> None:
+    async def _load(self, name: str, override: str | None, files: Mapping[str, bytes] | None, force: bool) -> None:
         model = self.table.entry(name)
         model.explicit = True
         if model.source is not None and model.source.backend is not None:
@@ -97,7 +97,7 @@ class ModelRepository:
         async with model.loading:
             model.tried = await self.loader.in_thread(self.directories.fingerprint, name)
             unchanged = override is None and not files and bool(model.tried) and model.files == model.tried
-            if unchanged and not anew and model.ready_versions():
+            if unchanged and not force and model.ready_versions():
                 return
             await self._load_from_files(model, name, override, files)
 
@@ -109,7 +109,7 @@ class ModelRepository:
         await self._load_source(model, source)
 
     async def reload(self, source: ModelSource) -> None:
-        """Load a model anew from where it came, under the configuration that ``source`` has; not that of its files."""
+        """Load a model again from where it came, under the configuration that ``source`` has; not that of its files."""
         model = self.table.entry(source.name)
         model.explicit = True
         await self._load_source(model, source)
@@ -157,7 +157,7 @@ class ModelRepository:
                 config = live_update.finished(source, model.source.config, versions[0].config)
                 await live_update.reconfigure(versions, config, self.loader)
             except TritonError:
-                return False  # loading it anew will fail alike, and say so as usual
+                return False  # loading it again fails the same way, and reports it
             model.source = source
             await live_update.instances_removed(versions)
             return True

@@ -54,7 +54,7 @@ class Call(Protocol):
         """What waited has been sent."""
 
 
-class BrokenConnection(Exception):
+class BrokenConnectionError(Exception):
     """The connection cannot go on; ``code`` says why."""
 
     def __init__(self, code: int) -> None:
@@ -80,9 +80,9 @@ def unpadded(payload: bytes | bytearray) -> bytes | bytearray:
 
     Raises
     ------
-    BrokenConnection
+    BrokenConnectionError
         If there is more padding than payload.
     """
     if not payload or payload[0] >= len(payload):
-        raise BrokenConnection(PROTOCOL_ERROR)
+        raise BrokenConnectionError(PROTOCOL_ERROR)
     return payload[1 : len(payload) - payload[0]]

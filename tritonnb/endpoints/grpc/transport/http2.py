@@ -42,7 +42,7 @@ from tritonnb.endpoints.grpc.transport.frames import (
     SETTINGS,
     STREAM_CLOSED,
     WINDOW_UPDATE,
-    BrokenConnection,
+    BrokenConnectionError,
     Call,
     frame,
     unpadded,
@@ -146,7 +146,7 @@ class Connection(asyncio.Protocol):
                 del buffer[: self._read(buffer)]
             else:
                 buffer += data[self._read(data) :]
-        except BrokenConnection as error:
+        except BrokenConnectionError as error:
             self._give_up(error.code)
         except HPACKError:
             self._give_up(COMPRESSION_ERROR)
@@ -158,24 +158,24 @@ class Connection(asyncio.Protocol):
         at, end = 0, len(data)
         if self._in_preface:
             if not PREFACE.startswith(bytes(data[: len(PREFACE)])):
-                raise BrokenConnection(PROTOCOL_ERROR)
+                raise BrokenConnectionError(PROTOCOL_ERROR)
             if end < len(PREFACE) + 9:
                 return 0
             if data[len(PREFACE) + 3] != SETTINGS or data[len(PREFACE) + 4] & ACK:
-                raise BrokenConnection(PROTOCOL_ERROR)
+                raise BrokenConnectionError(PROTOCOL_ERROR)
             self._in_preface = False
             at = len(PREFACE)
         while end - at >= 9:
             length = data[at] << 16 | data[at + 1] << 8 | data[at + 2]
             if length > _FRAME_LIMIT:
-                raise BrokenConnection(FRAME_SIZE_ERROR)
+                raise BrokenConnectionError(FRAME_SIZE_ERROR)
             start, stop = at + 9, at + 9 + length
             if stop > end:
                 break
             kind, flags = data[at + 3], data[at + 4]
             stream = int.from_bytes(data[at + 5 : start], "big") & LARGEST_WINDOW
             if self._block is not None and (kind != CONTINUATION or stream != self._block_stream):
-                raise BrokenConnection(PROTOCOL_ERROR)
+                raise BrokenConnectionError(PROTOCOL_ERROR)
             handle = self._frames.get(kind)
             if handle is not None:  # those that nobody knows are ignored
                 handle(flags, stream, data[start:stop])
@@ -184,7 +184,7 @@ class Connection(asyncio.Protocol):
 
     def _on_data(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
         if not stream:
-            raise BrokenConnection(PROTOCOL_ERROR)
+            raise BrokenConnectionError(PROTOCOL_ERROR)
         self._received += len(payload)
         if self._received > _REPLENISH_AFTER:
             self._open_window(0, self._received)
@@ -192,7 +192,7 @@ class Connection(asyncio.Protocol):
         call = self.calls.get(stream)
         if call is None:
             if stream > self._last_stream:
-                raise BrokenConnection(PROTOCOL_ERROR)
+                raise BrokenConnectionError(PROTOCOL_ERROR)
             return
         if call.half_closed:
             self._end(call, STREAM_CLOSED)
@@ -210,12 +210,12 @@ class Connection(asyncio.Protocol):
 
     def _on_headers(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
         if not stream % 2:
-            raise BrokenConnection(PROTOCOL_ERROR)
+            raise BrokenConnectionError(PROTOCOL_ERROR)
         if flags & PADDED:
             payload = unpadded(payload)
         if flags & HAS_PRIORITY:
             if len(payload) < 5:
-                raise BrokenConnection(FRAME_SIZE_ERROR)
+                raise BrokenConnectionError(FRAME_SIZE_ERROR)
             payload = payload[5:]
         if flags & END_HEADERS:
             self._open(flags, stream, payload)
@@ -225,11 +225,11 @@ class Connection(asyncio.Protocol):
 
     def _on_continuation(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
         if self._block is None:
-            raise BrokenConnection(PROTOCOL_ERROR)
+            raise BrokenConnectionError(PROTOCOL_ERROR)
         self._block += payload
         self._continuations += 1
         if len(self._block) > _MOST_HEADER_BYTES or self._continuations > _MOST_CONTINUATIONS:
-            raise BrokenConnection(ENHANCE_YOUR_CALM)
+            raise BrokenConnectionError(ENHANCE_YOUR_CALM)
         if flags & END_HEADERS:
             block, self._block = self._block, None
             self._open(self._block_flags, stream, block)
@@ -245,7 +245,7 @@ class Connection(asyncio.Protocol):
             return
         if stream <= self._last_stream:
             if ":method" in headers:
-                raise BrokenConnection(PROTOCOL_ERROR)
+                raise BrokenConnectionError(PROTOCOL_ERROR)
             return  # trailers of a call that is over
         self._last_stream = stream
         if ":method" not in headers:
@@ -276,13 +276,13 @@ class Connection(asyncio.Protocol):
 
     def _on_priority(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
         if not stream:
-            raise BrokenConnection(PROTOCOL_ERROR)
+            raise BrokenConnectionError(PROTOCOL_ERROR)
         if len(payload) != 5:
-            raise BrokenConnection(FRAME_SIZE_ERROR)
+            raise BrokenConnectionError(FRAME_SIZE_ERROR)
 
     def _on_reset(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
         if len(payload) != 4:
-            raise BrokenConnection(FRAME_SIZE_ERROR)
+            raise BrokenConnectionError(FRAME_SIZE_ERROR)
         self._check_begun(stream)
         call = self.calls.pop(stream, None)
         if call is not None:
@@ -291,13 +291,13 @@ class Connection(asyncio.Protocol):
 
     def _check_begun(self, stream: int) -> None:
         if not stream or stream > self._last_stream:
-            raise BrokenConnection(PROTOCOL_ERROR)
+            raise BrokenConnectionError(PROTOCOL_ERROR)
 
     def _on_settings(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
         if stream:
-            raise BrokenConnection(PROTOCOL_ERROR)
+            raise BrokenConnectionError(PROTOCOL_ERROR)
         if len(payload) % 6 or (flags & ACK and payload):
-            raise BrokenConnection(FRAME_SIZE_ERROR)
+            raise BrokenConnectionError(FRAME_SIZE_ERROR)
         if flags & ACK:
             return
         self._count_settings()
@@ -306,7 +306,7 @@ class Connection(asyncio.Protocol):
                 self._sender.set_initial_window(value)
             elif setting == MAX_FRAME_SIZE:
                 if not DEFAULT_FRAME_LIMIT <= value < 2**24:
-                    raise BrokenConnection(PROTOCOL_ERROR)
+                    raise BrokenConnectionError(PROTOCOL_ERROR)
                 self._sender.frame_limit = value
         self._transport.write(frame(SETTINGS, ACK, 0, b""))
 
@@ -315,24 +315,24 @@ class Connection(asyncio.Protocol):
         if now - since > 1:
             since, count = now, 0
         if count == _MOST_SETTINGS:
-            raise BrokenConnection(ENHANCE_YOUR_CALM)
+            raise BrokenConnectionError(ENHANCE_YOUR_CALM)
         self._settings = since, count + 1
 
     def _on_ping(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
         if stream:
-            raise BrokenConnection(PROTOCOL_ERROR)
+            raise BrokenConnectionError(PROTOCOL_ERROR)
         if len(payload) != 8:
-            raise BrokenConnection(FRAME_SIZE_ERROR)
+            raise BrokenConnectionError(FRAME_SIZE_ERROR)
         if not flags & ACK:
             self._transport.write(frame(PING, ACK, 0, payload))
 
     def _on_window_update(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
         if len(payload) != 4:
-            raise BrokenConnection(FRAME_SIZE_ERROR)
+            raise BrokenConnectionError(FRAME_SIZE_ERROR)
         more = int.from_bytes(payload, "big") & LARGEST_WINDOW
         if not stream:
             if not more:
-                raise BrokenConnection(PROTOCOL_ERROR)
+                raise BrokenConnectionError(PROTOCOL_ERROR)
             self._sender.open_window(more)
             return
         self._check_begun(stream)
@@ -347,10 +347,10 @@ class Connection(asyncio.Protocol):
 
     def _on_go_away(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
         if stream:
-            raise BrokenConnection(PROTOCOL_ERROR)
+            raise BrokenConnectionError(PROTOCOL_ERROR)
 
     def _on_push_promise(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
-        raise BrokenConnection(PROTOCOL_ERROR)
+        raise BrokenConnectionError(PROTOCOL_ERROR)
 
     # --- what goes ------------------------------------------------------------------------------
 

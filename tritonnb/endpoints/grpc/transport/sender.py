@@ -14,7 +14,7 @@ from tritonnb.endpoints.grpc.transport.frames import (
     HEADERS,
     NO_ERROR,
     RST_STREAM,
-    BrokenConnection,
+    BrokenConnectionError,
     Call,
     frame,
     frame_head,
@@ -115,12 +115,12 @@ class Sender:
 
         Raises
         ------
-        BrokenConnection
+        BrokenConnectionError
             If the window becomes too large.
         """
         self._window += size
         if self._window > LARGEST_WINDOW:
-            raise BrokenConnection(FLOW_CONTROL_ERROR)
+            raise BrokenConnectionError(FLOW_CONTROL_ERROR)
         self.resume()
 
     def set_initial_window(self, size: int) -> None:
@@ -128,16 +128,16 @@ class Sender:
 
         Raises
         ------
-        BrokenConnection
+        BrokenConnectionError
             If a window becomes too large.
         """
         if size > LARGEST_WINDOW:
-            raise BrokenConnection(FLOW_CONTROL_ERROR)
+            raise BrokenConnectionError(FLOW_CONTROL_ERROR)
         more, self.initial_window = size - self.initial_window, size
         for call in list(self._calls.values()):
             call.window += more
             if call.window > LARGEST_WINDOW:
-                raise BrokenConnection(FLOW_CONTROL_ERROR)
+                raise BrokenConnectionError(FLOW_CONTROL_ERROR)
             if call.outgoing and more > 0:
                 self.pump(call)
 

@@ -13,7 +13,7 @@ import time
 STAY_NS = 50_000
 
 
-class Awake:
+class BusyPoller:
     """Keeps an event loop from sleeping.
 
     Parameters

@@ -21,10 +21,10 @@ from typing import Protocol, cast
 from tornado import httputil
 from tornado.iostream import StreamClosedError
 
-from tritonnb.endpoints.http.transport.busy_poll import Awake
+from tritonnb.endpoints.http.transport.busy_poll import BusyPoller
 from tritonnb.endpoints.http.transport.exchange import Context, Exchange
-from tritonnb.endpoints.http.transport.head_cache import Head, KnownHeads
-from tritonnb.endpoints.http.transport.request_parser import BrokenDelegate, BrokenStream, RequestParser
+from tritonnb.endpoints.http.transport.head_cache import Head, HeadCache
+from tritonnb.endpoints.http.transport.request_parser import BrokenDelegateError, BrokenStreamError, RequestParser
 
 #: Requests of one connection that may wait for their answers before reading pauses.
 _PIPELINED = 32
@@ -54,12 +54,12 @@ class ConnectionOwner(Protocol):
     """What a connection needs of its server."""
 
     delegate: httputil.HTTPServerConnectionDelegate
-    heads: KnownHeads
+    heads: HeadCache
     max_body_size: int
     connections: set[Connection]
     loop: asyncio.AbstractEventLoop
     written: asyncio.Future[None]
-    awake: Awake
+    awake: BusyPoller
 
 
 class Connection(asyncio.Protocol):
@@ -101,9 +101,9 @@ class Connection(asyncio.Protocol):
         heads = parser.heads
         try:
             parser.feed(data)
-        except BrokenStream:
+        except BrokenStreamError:
             self._stop_reading()
-        except BrokenDelegate as error:
+        except BrokenDelegateError as error:
             _log.error("a request's delegate failed", exc_info=error.__cause__)
             self.close()
         if alone and heads + 1 == parser.heads and parser.between and self._repeatable:

@@ -31,7 +31,7 @@ class Head:
     headers: LightHeaders
 
 
-class KnownHeads:
+class HeadCache:
     """The heads that a server remembers."""
 
     def __init__(self) -> None:

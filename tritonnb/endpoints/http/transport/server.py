@@ -22,9 +22,9 @@ from tornado.iostream import IOStream
 from tornado.netutil import bind_sockets
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.endpoints.http.transport.busy_poll import Awake
+from tritonnb.endpoints.http.transport.busy_poll import BusyPoller
 from tritonnb.endpoints.http.transport.connection import Connection
-from tritonnb.endpoints.http.transport.head_cache import KnownHeads
+from tritonnb.endpoints.http.transport.head_cache import HeadCache
 from tritonnb.endpoints.http.transport.request_parser import AVAILABLE
 
 
@@ -51,13 +51,13 @@ class FastServer:
         reuse_port: bool = False,
     ) -> None:
         self.delegate = delegate
-        self.heads = KnownHeads()
+        self.heads = HeadCache()
         self.max_body_size = max_body_size
         self.connections: set[Connection] = set()
         self.loop = asyncio.get_running_loop()
         self.written: asyncio.Future[None] = self.loop.create_future()
         self.written.set_result(None)
-        self.awake = Awake(self.loop)
+        self.awake = BusyPoller(self.loop)
         self._idle_timeout = idle_timeout
         self._reuse_port = reuse_port
         self._server: asyncio.Server
