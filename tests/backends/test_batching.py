@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.backends.models import request, rows
-from tritonnb.backends.batching import gather, scatter
+from tritonnb.backends.batching import gather, scatter, undo_reshape
 from tritonnb.backends.contract import Execution
 from tritonnb.core.datatypes import FP32
 from tritonnb.core.errors import InternalError, Status, UnsupportedError
@@ -94,3 +94,19 @@ def test_a_reshape_of_an_output_is_undone():
     execution = execution_of(request(X=rows(1)), request(X=rows(2, 3)))
     scatter(execution, {"OUT": (spec, np.zeros((3, 5), np.float32))}, batching=True)
     assert [answer.outputs[0].shape for answer in execution.responses] == [(1, 1, 5), (2, 1, 5)]
+
+
+@pytest.mark.parametrize(
+    ("dims", "reshape", "shape", "undone"),
+    [
+        ((8,), (4, 1, 2), (3, 4, 1, 2), (3, 8)),
+        ((8,), (4, 1, 2), (3, 2, 4), (3, 8)),  # the number of dimensions does not matter, as on Triton
+        ((-1, 4), (-1, 2, 2), (3, 5, 4), (3, 5, 4)),
+        ((1,), (), (3,), (3, 1)),
+        ((8,), (4, 1, 2), (3, 7), (3, 7)),  # these have too few elements
+        ((4, -1), (2, 2, -1), (3, 4, 5), (3, 4, 5)),  # this has no third dimension
+    ],
+)
+def test_a_reshape_is_undone_where_the_elements_suffice(dims, reshape, shape, undone):
+    array = np.zeros(shape, np.float32)
+    assert undo_reshape(TensorSpec("OUT", FP32, dims, reshape), array, batching=True).shape == undone

@@ -155,16 +155,32 @@ def output_tensor(spec: TensorSpec, array: Array, batching: bool) -> Tensor:
     ----------
     spec : TensorSpec
     array : numpy.ndarray
-        What the model gave, batch dimension included; left as it is where it does not fit.
+        What the model gave, batch dimension included.
     batching : bool
     """
-    if spec.reshape is not None:
-        batch, dims = array.shape[:batching], array.shape[batching:]
-        if len(dims) == len(spec.reshape):
-            shape = (*batch, *resolve_reshape(dims, spec.reshape, spec.dims))
-            if math.prod(shape) == array.size:
-                array = array.reshape(shape)
-    return Tensor(spec.name, spec.datatype, array)
+    return Tensor(spec.name, spec.datatype, undo_reshape(spec, array, batching))
+
+
+def undo_reshape(spec: TensorSpec, array: Array, batching: bool) -> Array:
+    """An output in the ``dims`` of the configuration, where it has a ``reshape`` (``InferenceResponse::Output``).
+
+    Parameters
+    ----------
+    spec : TensorSpec
+    array : numpy.ndarray
+        What the model gave, batch dimension included. It is left as it is where it does not have as many
+        elements as the ``dims`` ask for.
+    batching : bool
+        Whether the model batches.
+    """
+    if spec.reshape is None:
+        return array
+    batch, dims = array.shape[:batching], array.shape[batching:]
+    try:
+        shape = (*batch, *resolve_reshape(dims, spec.reshape, spec.dims))
+    except IndexError:
+        return array
+    return array.reshape(shape) if math.prod(shape) == array.size else array
 
 
 def publish_states(
