@@ -39,6 +39,16 @@ def test_a_request_without_the_input_fails_alone_and_the_rows_stay_where_they_ar
     assert execution.responses[2].outputs[0].array.tolist() == [[4]]
 
 
+def test_a_request_whose_rows_have_another_shape_fails_alone_and_the_rows_stay_where_they_are():
+    execution = execution_of(request(X=rows(1)), request(X=np.ones((1, 2), np.float32)), request(X=rows(4)))
+    assert gather(execution, "X").ravel().tolist() == [1, 0, 4]
+    assert str(execution.responses[1].error) == (
+        "input 'X' expected shape [-1,1], as the first request of the batch has, got [1,2]; "
+        "pad inputs and states to one shape, or set max_batch_size to 1"
+    )
+    assert execution.responses[0] is execution.responses[2] is None
+
+
 def test_every_request_gets_a_copy_of_its_rows_of_the_batch():
     execution = execution_of(request(X=rows(1)), request(X=rows(2)))
     batch = rows(10, 20)

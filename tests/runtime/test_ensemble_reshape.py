@@ -30,9 +30,7 @@ def answered_shape(driver: Driver, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The shape of the ensemble's output for an input of a shape; every model copies its input."""
     answer: Future[InferResponse] = Future()
     array = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
-    request = InferRequest(
-        "e", {"X": Tensor("X", INT32, array)}, lambda request, response: answer.set_result(response)
-    )
+    request = InferRequest("e", {"X": Tensor("X", INT32, array)}, lambda request, response: answer.set_result(response))
     driver.background.call(driver.engine.submit, request)
     response = answer.result(timeout=30)
     assert response.error is None
