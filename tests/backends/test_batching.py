@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.backends.models import request, rows
-from tritonnb.backends.batching import gather, scatter
+from tritonnb.backends.batching import gather, scatter, undo_reshape
 from tritonnb.backends.contract import Execution
 from tritonnb.core.datatypes import FP32
 from tritonnb.core.errors import InternalError, Status, UnsupportedError
@@ -37,6 +37,16 @@ def test_a_request_without_the_input_fails_alone_and_the_rows_stay_where_they_ar
     scatter(execution, {"OUT": (OUT, batch)}, batching=True)
     assert execution.responses[1].error.status is Status.INVALID_ARG
     assert execution.responses[2].outputs[0].array.tolist() == [[4]]
+
+
+def test_a_request_whose_rows_have_another_shape_fails_alone_and_the_rows_stay_where_they_are():
+    execution = execution_of(request(X=rows(1)), request(X=np.ones((1, 2), np.float32)), request(X=rows(4)))
+    assert gather(execution, "X").ravel().tolist() == [1, 0, 4]
+    assert str(execution.responses[1].error) == (
+        "input 'X' expected shape [-1,1], as the first request of the batch has, got [1,2]; "
+        "pad inputs and states to one shape, or set max_batch_size to 1"
+    )
+    assert execution.responses[0] is execution.responses[2] is None
 
 
 def test_every_request_gets_a_copy_of_its_rows_of_the_batch():
@@ -94,3 +104,19 @@ def test_a_reshape_of_an_output_is_undone():
     execution = execution_of(request(X=rows(1)), request(X=rows(2, 3)))
     scatter(execution, {"OUT": (spec, np.zeros((3, 5), np.float32))}, batching=True)
     assert [answer.outputs[0].shape for answer in execution.responses] == [(1, 1, 5), (2, 1, 5)]
+
+
+@pytest.mark.parametrize(
+    ("dims", "reshape", "shape", "undone"),
+    [
+        ((8,), (4, 1, 2), (3, 4, 1, 2), (3, 8)),
+        ((8,), (4, 1, 2), (3, 2, 4), (3, 8)),  # the number of dimensions does not matter, as on Triton
+        ((-1, 4), (-1, 2, 2), (3, 5, 4), (3, 5, 4)),
+        ((1,), (), (3,), (3, 1)),
+        ((8,), (4, 1, 2), (3, 7), (3, 7)),  # these have too few elements
+        ((4, -1), (2, 2, -1), (3, 4, 5), (3, 4, 5)),  # this has no third dimension
+    ],
+)
+def test_a_reshape_is_undone_where_the_elements_suffice(dims, reshape, shape, undone):
+    array = np.zeros(shape, np.float32)
+    assert undo_reshape(TensorSpec("OUT", FP32, dims, reshape), array, batching=True).shape == undone

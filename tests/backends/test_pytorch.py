@@ -298,6 +298,15 @@ def test_each_sequence_of_a_batch_gets_its_own_rows_of_the_states(tmp_path: Path
     assert (one.values()["TOTAL__1"], two.values()["TOTAL__1"]) == ([[4]], [[10]])
 
 
+def test_a_request_whose_state_has_another_shape_than_the_first_fails_alone(tmp_path: Path):
+    loaded = load_mean(tmp_path, ["MEAN__0"])
+    one, two = sequence(), States({}, TOTAL__1=np.zeros((1, 3), np.float32), COUNT__2=rows(0))
+    first, second = loaded.run(step(4, one), step(0, two))
+    assert values(first)["MEAN__0"] == 4
+    assert "input 'TOTAL__1' expected shape [-1,1], as the first request of the batch has" in str(second.error)
+    assert two.inputs["TOTAL__1"].shape == (1, 3)
+
+
 def test_a_state_may_be_asked_for_as_an_output(tmp_path: Path):
     loaded = load_mean(tmp_path, ["COUNT_OUT__2", "MEAN__0"])
     states = sequence()

@@ -24,7 +24,9 @@ from tritonnb.runtime.repository.loader import ModelSource
 TENSORS = 'input { name: "X" data_type: TYPE_INT32 dims: 1 } output { name: "Y" data_type: TYPE_INT32 dims: 1 }'
 
 
-def serve_ensemble(driver: Driver, *steps: str, name: str = "e", options: str = "", tensors: str = TENSORS) -> None:
+def serve_ensemble(
+    driver: Driver, *steps: str, name: str = "e", options: str = "", tensors: str = TENSORS, batch: int = 8
+) -> None:
     """Steps such as ``"a: X -> mid"``: the ensemble's tensors for the model's X and Y."""
     text = ""
     for step in steps:
@@ -34,7 +36,8 @@ def serve_ensemble(driver: Driver, *steps: str, name: str = "e", options: str = 
             f'output_map {{ key: "Y" value: "{write}" }} }}'
         )
     config = text_format.Parse(
-        f'name: "{name}" platform: "ensemble" max_batch_size: 8 {tensors} ensemble_scheduling {{ {text} {options} }}',
+        f'name: "{name}" platform: "ensemble" max_batch_size: {batch} {tensors} '
+        f"ensemble_scheduling {{ {text} {options} }}",
         pb.ModelConfig(),
     )
     driver.background.run(driver.engine.load_source(ModelSource(name, Path(), config, (1,))))

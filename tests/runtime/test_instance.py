@@ -11,11 +11,14 @@ import pytest
 
 from tritonnb.backends.contract import BackendModelInstance, InstanceSpec
 from tritonnb.core.errors import TritonError
+from tritonnb.core.messages import InferRequest, discard_response
 from tritonnb.runtime.execution.instance import Instance
 
 
 class Batch:
     """Stands for an execution."""
+
+    requests = (InferRequest("m", {}, discard_response),)
 
 
 class Runs(BackendModelInstance):

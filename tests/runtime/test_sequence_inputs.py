@@ -122,6 +122,18 @@ def test_a_state_may_grow_from_step_to_step():
     assert second.states.inputs["IN"].shape == (1, 5)
 
 
+def test_a_null_request_has_zeros_of_the_shape_of_the_first_request_in_place_of_its_state():
+    inputs = inputs_of('state { input_name: "IN" output_name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] }')
+    for length, each in enumerate(inputs.prepare(execute(*(request(k, SEQUENCE_START) for k in (1, 2, 3))))):
+        each.states.update("OUT", np.ones((1, 4 + length), np.float32))
+    null, first, other = inputs.prepare(execute(None, request(2), None))
+    assert first.states.inputs["IN"].shape == (1, 5)
+    for each in (null, other):
+        assert each.states.inputs["IN"].array.tolist() == [[0, 0, 0, 0, 0]]
+    null, first = inputs.prepare(execute(None, request(5, SEQUENCE_START)))
+    assert null.states.inputs["IN"].shape == first.states.inputs["IN"].shape == (1, 1)
+
+
 def test_an_initial_state_is_read_from_its_file(tmp_path: Path):
     (tmp_path / "initial_state").mkdir()
     (tmp_path / "initial_state" / "s.bin").write_bytes(np.array([3, 4], "<f4").tobytes())

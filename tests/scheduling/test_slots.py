@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.scheduling.harness import END, MS, START, Request
 from tritonnb.scheduling.decisions import Decision, Refuse
 from tritonnb.scheduling.reasons import CANCELLED, SEQUENCE_CANCELLED
-from tritonnb.scheduling.slots import Sequence, Slot, SlotTable
+from tritonnb.scheduling.slots import FreeSlots, Sequence, Slot, SlotTable
 
 IDLE = 1000 * MS
 
@@ -79,6 +81,36 @@ def test_a_cancelled_request_takes_the_rest_of_its_sequence_with_it_and_each_is_
     ]
     assert not sequence.waiting
     table.validate(slots)
+
+
+# Recorded of a program with a ``std::priority_queue`` that compares indices, built with GNU's library.
+@pytest.mark.parametrize(
+    ("instances", "slots", "steps", "taken"),
+    [
+        pytest.param(3, 2, "......", ["0.0", "1.0", "2.0", "2.1", "1.1", "0.1"], id="three instances"),
+        pytest.param(2, 3, "......", ["0.0", "1.0", "1.1", "0.1", "1.2", "0.2"], id="two instances"),
+        pytest.param(
+            3,
+            2,
+            [".", "0.0", ".", "2.0", ".", ".", ".", "1.0", "0.0", ".", ".", ".", "."],
+            ["0.0", "1.0", "0.0", "2.0", "2.0", "1.0", "0.0", "0.1", "1.1"],
+            id="slots that become free",
+        ),
+    ],
+)
+def test_free_slots_of_one_index_come_as_from_the_queue_of_triton(instances, slots, steps, taken) -> None:
+    by_name = {f"{i}.{index}": Slot(i, index) for i in range(instances) for index in range(slots)}
+    free = FreeSlots()
+    for slot in by_name.values():
+        free.push(slot)
+    names = []
+    for step in steps:
+        if step == ".":
+            slot = free.pop()
+            names.append(f"{slot.instance}.{slot.index}")
+        else:
+            free.push(by_name[step])
+    assert names == taken
 
 
 def test_the_free_slot_of_lowest_index_is_taken_also_after_an_instance_went() -> None:

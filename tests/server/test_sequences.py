@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -97,28 +98,33 @@ def test_implicit_state_of_a_python_model(write_model: Callable[..., Path], stra
         assert step(1, 1, sequence_start=True) == 1
 
 
-def test_implicit_state_of_an_onnx_model(tmp_path: Path):
+def write_onnx_total(repository: Path, dims: int, strategy: str) -> None:
+    """A model ``m`` that adds up what it gets, of ``dims`` numbers, in an implicit state."""
     from onnx import TensorProto, helper, save_model
 
     def value(name: str):
-        return helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 1])
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", "n" if dims < 0 else dims])
 
     add_node = helper.make_node("Add", ["X", "TOTAL_IN"], ["TOTAL_OUT"])
     same = helper.make_node("Identity", ["TOTAL_OUT"], ["Y"])
-    graph = helper.make_graph([add_node, same], "g", [value("X"), value("TOTAL_IN")], [value("Y"), value("TOTAL_OUT")])
-    (tmp_path / "m" / "1").mkdir(parents=True)
-    save_model(
-        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m/1/model.onnx"
-    )
-    (tmp_path / "m" / "config.pbtxt").write_text(
+    total = value("TOTAL_IN") if dims > 0 else helper.make_tensor_value_info("TOTAL_IN", TensorProto.FLOAT, ["b", "k"])
+    graph = helper.make_graph([add_node, same], "g", [value("X"), total], [value("Y"), value("TOTAL_OUT")])
+    (repository / "m" / "1").mkdir(parents=True)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    save_model(model, repository / "m/1/model.onnx")
+    (repository / "m" / "config.pbtxt").write_text(
         f"""
         backend: "onnxruntime" max_batch_size: 4
-        input {{ name: "X" data_type: TYPE_FP32 dims: 1 }}
-        output {{ name: "Y" data_type: TYPE_FP32 dims: 1 }}
-        sequence_batching {{ direct {{ }} {STATE} }}
+        input {{ name: "X" data_type: TYPE_FP32 dims: {dims} }}
+        output {{ name: "Y" data_type: TYPE_FP32 dims: {dims} }}
+        sequence_batching {{ {strategy} {STATE.replace("dims: 1", f"dims: {dims}")} }}
         instance_group {{ count: 1 }}
         """
     )
+
+
+def test_implicit_state_of_an_onnx_model(tmp_path: Path):
+    write_onnx_total(tmp_path, 1, "direct { }")
     with Server(tmp_path, port=0) as server:
         assert not server.load_errors
         totals = [
@@ -127,6 +133,35 @@ def test_implicit_state_of_an_onnx_model(tmp_path: Path):
             for s in ("a", "b")
         ]
     assert totals == [1, 1, 3, 3, 6, 6]
+
+
+@pytest.mark.parametrize(("strategy", "held"), [("direct { }", 12), ("oldest { max_candidate_sequences: 4 }", 4)])
+def test_sequences_of_an_onnx_model_that_differ_in_shape_do_not_share_a_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str, held: int
+):
+    lengths, values = {1: 2, 2: 2, 3: 1, 4: 3}, (1, 2, 3)
+    monkeypatch.setenv("TRITONSERVER_DELAY_SCHEDULER", str(held))
+    write_onnx_total(tmp_path, -1, strategy)
+
+    async def ask_all(server: Server) -> list[list[list[float]]]:
+        requests = [
+            server["m"].infer_async(
+                X=np.full((1, length), value, np.float32),
+                sequence_id=sequence,
+                sequence_start=value == values[0],
+                sequence_end=value == values[-1],
+            )
+            for value in values
+            for sequence, length in lengths.items()
+        ]
+        return [answer["Y"].tolist() for answer in await asyncio.gather(*requests)]
+
+    with Server(tmp_path, port=0) as server:
+        assert not server.load_errors
+        totals = asyncio.run(ask_all(server))
+        stats = server["m"].stats()
+    assert totals == [[[float(total)] * length] for total in (1, 3, 6) for length in lengths.values()]
+    assert (stats["inference_count"], stats["execution_count"]) == (12, 9)
 
 
 def test_a_server_of_a_notebook_waits_for_requests_but_not_for_sequences(write_model: Callable[..., Path]):

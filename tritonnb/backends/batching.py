@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from tritonnb.backends.contract import Execution
 from tritonnb.core.errors import InvalidArgumentError, TritonError, UnsupportedError
-from tritonnb.core.messages import InferRequest, Tensor
+from tritonnb.core.messages import InferRequest, Tensor, shape_text
 from tritonnb.core.ownership import own
 from tritonnb.model_config.schema import TensorSpec, resolve_reshape
 
@@ -38,8 +38,9 @@ def input_of(request: InferRequest, name: str) -> Array | None:
 def gather(execution: Execution, name: str, ragged: bool = False, writeable: bool = False) -> Array | None:
     """One input of all requests, one below the other; if it is ragged, one long vector of all elements.
 
-    A request that lacks the input while others have it is answered with an error, and its rows
-    are zeros, so that the rows of the others stay where they are.
+    A request that lacks the input while others have it, or has it in another shape than the first, is answered
+    with an error, and its rows are zeros, so that the rows of the others stay where they are. The scheduler
+    compares the shapes of inputs, and not those of implicit states.
 
     Parameters
     ----------
@@ -70,17 +71,41 @@ def gather(execution: Execution, name: str, ragged: bool = False, writeable: boo
         return None
     rows: list[Array] = []
     for index, part in enumerate(parts):
-        if part is None:
-            request = requests[index]
-            if execution.responses[index] is None and not request.is_null:
-                execution.fail(
-                    index,
-                    InvalidArgumentError(f"input '{name}' is missing, and other requests of the batch have it"),
-                )
+        if part is None or part.shape[1:] != present.shape[1:]:
+            fail_unlike(execution, index, name, None if part is None else part.shape, present.shape)
             fill = b"" if present.dtype.kind == "O" else 0
-            part = np.full((request.batch_size, *present.shape[1:]), fill, present.dtype)
+            part = np.full((requests[index].batch_size, *present.shape[1:]), fill, present.dtype)
         rows.append(part)
     return np.concatenate(rows)
+
+
+def fail_unlike(
+    execution: Execution, index: int, name: str, shape: Sequence[int] | None, expected: Sequence[int]
+) -> None:
+    """Answer a request whose input cannot be joined with that of the others.
+
+    Parameters
+    ----------
+    execution : Execution
+    index : int
+        Of the request; one that has an answer, or is a null request, is left alone.
+    name : str
+        Of the input or state.
+    shape : sequence of int or None
+        What it has; None where it has no such input.
+    expected : sequence of int
+        What the first request has, batch dimension included.
+    """
+    if execution.responses[index] is not None or execution.requests[index].is_null:
+        return
+    if shape is None:
+        error = InvalidArgumentError(f"input '{name}' is missing, and other requests of the batch have it")
+    else:
+        error = InvalidArgumentError(
+            f"input '{name}' expected shape {shape_text((-1, *expected[1:]))}, as the first request of the batch has, "
+            f"got {shape_text(shape)}; pad inputs and states to one shape, or set max_batch_size to 1"
+        )
+    execution.fail(index, error)
 
 
 def as_text(execution: Execution, name: str, array: Array) -> Array:
@@ -155,16 +180,32 @@ def output_tensor(spec: TensorSpec, array: Array, batching: bool) -> Tensor:
     ----------
     spec : TensorSpec
     array : numpy.ndarray
-        What the model gave, batch dimension included; left as it is where it does not fit.
+        What the model gave, batch dimension included.
     batching : bool
     """
-    if spec.reshape is not None:
-        batch, dims = array.shape[:batching], array.shape[batching:]
-        if len(dims) == len(spec.reshape):
-            shape = (*batch, *resolve_reshape(dims, spec.reshape, spec.dims))
-            if math.prod(shape) == array.size:
-                array = array.reshape(shape)
-    return Tensor(spec.name, spec.datatype, array)
+    return Tensor(spec.name, spec.datatype, undo_reshape(spec, array, batching))
+
+
+def undo_reshape(spec: TensorSpec, array: Array, batching: bool) -> Array:
+    """An output in the ``dims`` of the configuration, where it has a ``reshape`` (``InferenceResponse::Output``).
+
+    Parameters
+    ----------
+    spec : TensorSpec
+    array : numpy.ndarray
+        What the model gave, batch dimension included. It is left as it is where it does not have as many
+        elements as the ``dims`` ask for.
+    batching : bool
+        Whether the model batches.
+    """
+    if spec.reshape is None:
+        return array
+    batch, dims = array.shape[:batching], array.shape[batching:]
+    try:
+        shape = (*batch, *resolve_reshape(dims, spec.reshape, spec.dims))
+    except IndexError:
+        return array
+    return array.reshape(shape) if math.prod(shape) == array.size else array
 
 
 def publish_states(

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch.utils.dlpack import from_dlpack
 
-from tritonnb.backends.batching import publish_states
+from tritonnb.backends.batching import fail_unlike, publish_states
 from tritonnb.backends.contract import Execution
 from tritonnb.core.datatypes import BY_NUMBER, DataType
 from tritonnb.model_config.schema import INVALID
@@ -66,11 +66,16 @@ class DeviceStates:
         """The state inputs of a batch.
 
         They are copies, even of a single request's: a model that writes them and then fails must leave the states
-        as they were.
+        as they were. A request whose state has another shape than the first one's is answered with an error.
         """
         gathered: dict[str, torch.Tensor] = {}
         for name in self.inputs:
-            gathered[name] = torch.cat([self._here(each.states.inputs[name].array) for each in execution.requests])
+            rows = [self._here(request.states.inputs[name].array) for request in execution.requests]
+            for index, row in enumerate(rows):
+                if row.shape[1:] != rows[0].shape[1:]:
+                    fail_unlike(execution, index, name, row.shape, rows[0].shape)
+                    rows[index] = torch.zeros_like(rows[0])
+            gathered[name] = torch.cat(rows)
         if gathered and self._device.type == "cuda":
             # Whoever reads them may do so on another stream.
             torch.cuda.current_stream(self._device).synchronize()

@@ -295,7 +295,7 @@ def _check_tensor(spec: TensorSpec, tensor: Any, kind: str, config: Any, batchin
             f"{kind} '{spec.name}', model provides {datatype.config_name}"
         )
     shape = _shape(tensor)
-    dims = list(spec.dims if spec.reshape is None else spec.reshape)
+    dims = list(spec.backend_dims)
     expected = [-1, *dims] if batching else dims
     fits = len(shape) == len(expected) and all(
         theirs in (-1, mine) for mine, theirs in zip(expected, shape, strict=True)

@@ -37,6 +37,11 @@ class TensorSpec:
     ragged: bool = False
     shape_tensor: bool = False
 
+    @property
+    def backend_dims(self) -> tuple[int, ...]:
+        """The dims that the backend sees: ``reshape`` where it is configured, else ``dims``."""
+        return self.dims if self.reshape is None else self.reshape
+
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
@@ -82,10 +87,17 @@ def _spec(tensor: Any, optional: bool = False, ragged: bool = False) -> TensorSp
 def resolve_reshape(dims: tuple[int, ...], configured: tuple[int, ...], reshape: tuple[int, ...]) -> tuple[int, ...]:
     """A ``reshape`` with the actual sizes of the variable dimensions, in order.
 
+    As in Triton, only the variable dimensions of ``dims`` are looked at.
+
+    Raises
+    ------
+    IndexError
+        If ``dims`` lacks one of them.
+
     Examples
     --------
     >>> resolve_reshape((5, 2, 2), (-1, 2, 2), (-1, 4))
     (5, 4)
     """
-    variable = iter([dim for dim, wanted in zip(dims, configured, strict=True) if wanted == -1])
+    variable = iter([dims[index] for index, wanted in enumerate(configured) if wanted == -1])
     return tuple([next(variable) if each == -1 else each for each in reshape])

@@ -340,7 +340,7 @@ class SequenceBatcher:
     def _open(self, instances: Collection[int], now: int, decisions: list[Decision]) -> None:
         """New sequences may begin on these."""
         self._leaving.difference_update(instances)
-        slots = [slot for instance in instances for slot in self._strategies[instance].slots]
+        slots = [slot for instance in sorted(instances) for slot in self._strategies[instance].slots]
         for slot in self.table.add(slots):
             self._strategies[slot.instance].arrived(slot, now, decisions)
 

@@ -10,7 +10,6 @@ while its last requests may still wait or run.
 
 from __future__ import annotations
 
-import heapq
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -65,6 +64,76 @@ class Slot:
     in_flight: Any = None
 
 
+class FreeSlots:
+    """The free slots of all instances: lowest index first.
+
+    Which of several slots of one index is next decides which instance a sequence runs on, and with whom it shares
+    batches. Triton leaves that to ``std::priority_queue``, which compares indices alone; this is its order in GNU's
+    C++ library.
+
+    Examples
+    --------
+    >>> free = FreeSlots()
+    >>> for instance in range(3):
+    ...     free.push(Slot(instance, 0))
+    >>> [free.pop().instance for _ in range(3)]
+    [0, 1, 2]
+    """
+
+    def __init__(self) -> None:
+        self._heap: list[Slot] = []
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def push(self, slot: Slot) -> None:
+        """Add a slot."""
+        self._heap.append(slot)
+        self._rise(len(self._heap) - 1, slot)
+
+    def pop(self) -> Slot:
+        """Take out the next slot.
+
+        Raises
+        ------
+        IndexError
+            If there is none.
+        """
+        heap = self._heap
+        first, last = heap[0], heap.pop()
+        size = len(heap)
+        if not size:
+            return first
+        # The gap goes down to a leaf: to the child of lower index, to the second one where both are equal.
+        gap, child = 0, 2
+        while child < size:
+            if heap[child].index > heap[child - 1].index:
+                child -= 1
+            heap[gap] = heap[child]
+            gap, child = child, 2 * child + 2
+        if child == size:
+            heap[gap] = heap[child - 1]
+            gap = child - 1
+        self._rise(gap, last)
+        return first
+
+    def pop_all(self) -> list[Slot]:
+        """Take out all slots, in order."""
+        return [self.pop() for _ in range(len(self._heap))]
+
+    def copy(self) -> list[Slot]:
+        """The slots, in no order."""
+        return list(self._heap)
+
+    def _rise(self, gap: int, slot: Slot) -> None:
+        """Put a slot into a gap, or above it."""
+        heap = self._heap
+        while gap and heap[(gap - 1) // 2].index > slot.index:
+            heap[gap] = heap[(gap - 1) // 2]
+            gap = (gap - 1) // 2
+        heap[gap] = slot
+
+
 class SlotTable:
     """Owners of slots, free slots, and the backlog.
 
@@ -90,7 +159,7 @@ class SlotTable:
         self.backlog: OrderedDict[Sequence, None] = OrderedDict()
         self.idle: Deadlines[Sequence] = Deadlines()
         self.expiring: Deadlines[Sequence] = Deadlines()
-        self._free: list[tuple[int, int, Slot]] = []  # a heap: lowest slot index first
+        self._free = FreeSlots()
         self._retired: set[int] = set()
 
     def add(self, slots: Iterable[Slot]) -> Iterator[Slot]:
@@ -98,23 +167,24 @@ class SlotTable:
         for slot in slots:
             self._retired.discard(slot.instance)
             if slot.sequence is None:
-                heapq.heappush(self._free, (slot.index, slot.instance, slot))
+                self._free.push(slot)
         while self._free and self.backlog:
-            slot = heapq.heappop(self._free)[2]
+            slot = self._free.pop()
             self._promote(slot, next(iter(self.backlog)))
             yield slot
 
     def retire(self, instance: int) -> None:
         """The slots of an instance get no new sequences; those that own one keep it to their end."""
         self._retired.add(instance)
-        self._free = [each for each in self._free if each[1] != instance]
-        heapq.heapify(self._free)
+        for slot in self._free.pop_all():
+            if slot.instance != instance:
+                self._free.push(slot)
 
     def begin(self, id: int | str, now: int) -> Sequence:
         """A new sequence, in a slot or in the backlog."""
         sequence = self.known[id] = Sequence(id, now)
         if self._free:
-            self._own(heapq.heappop(self._free)[2], sequence)
+            self._own(self._free.pop(), sequence)
         else:
             self.backlog[sequence] = None
         return sequence
@@ -175,7 +245,7 @@ class SlotTable:
                 self._promote(slot, sequence)
                 return
             self.abandon(sequence, now, decisions)
-        heapq.heappush(self._free, (slot.index, slot.instance, slot))
+        self._free.push(slot)
 
     def abandon(self, sequence: Sequence, now: int, decisions: list[Decision]) -> None:
         """Forget a sequence and cancel its waiting requests."""
@@ -207,7 +277,7 @@ class SlotTable:
         everyone = list(slots)
         owned = [slot for slot in everyone if slot.sequence is not None]
         assert all(slot.sequence is not None and slot.sequence.slot is slot for slot in owned)
-        free = {slot for _, _, slot in self._free}
+        free = set(self._free.copy())
         assert len(free) == len(self._free)
         assert free == {s for s in everyone if s.sequence is None and s.instance not in self._retired}
         assert not (free and self.backlog)

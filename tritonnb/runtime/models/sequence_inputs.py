@@ -99,23 +99,20 @@ class SequenceInputs:
         self._slots: dict[tuple[int, int], States] = {}
 
     def prepare(self, decision: Execute) -> list[InferRequest]:
-        """The batch's requests with everything attached, null requests included."""
-        padding: dict[str, Tensor] | None = None
-        prepared: list[InferRequest] = []
+        """The batch's requests with everything attached, null requests included.
+
+        A null request has zeros of the shapes of the first real request, in place of its inputs and states
+        (``DirectSequenceBatch::BatcherThread``): the scheduler compares the inputs of a batch, and not the states.
+        """
+        real: list[InferRequest] = []
         for position, request in enumerate(decision.requests):
-            if request is None:
-                if padding is None:
-                    reference: InferRequest = next(each for each in decision.requests if each is not None)
-                    padding = self._controls.padded(reference.inputs)
-                request = _null_request(reference, padding)
-            else:
-                inputs = shared(request.inputs) if self._runs_again else request.inputs
-                request.inputs = {**inputs, **self._controls.tensors(request)}
-            if self._states:
-                slot = decision.slots[position] if decision.slots else 0
-                request.states = self._attach((decision.instance, slot), request)
-            prepared.append(request)
-        return prepared
+            if request is not None:
+                self._attach(request, decision.instance, decision.slots[position] if decision.slots else 0)
+                real.append(request)
+        if len(real) == len(decision.requests):
+            return real
+        padding = self._controls.padded(real[0].inputs)
+        return [self._null_request(real[0], padding) if request is None else request for request in decision.requests]
 
     def attach_scratch_states(self, request: InferRequest) -> None:
         """Give a request that belongs to no sequence states that nobody else sees."""
@@ -125,12 +122,24 @@ class SequenceInputs:
     def _fresh(self, scratch: bool) -> States:
         return States({each.input_name: each.initial for each in self._states}, self._by_output, scratch)
 
-    def _attach(self, slot: tuple[int, int], request: InferRequest) -> States:
-        if request.is_null:
-            return self._fresh(scratch=True)
-        if slot not in self._slots or request.flags & SEQUENCE_START:
-            self._slots[slot] = self._fresh(scratch=False)
-        return self._slots[slot]
+    def _attach(self, request: InferRequest, instance: int, slot: int) -> None:
+        """Give a request its control tensors and the states of its slot."""
+        inputs = shared(request.inputs) if self._runs_again else request.inputs
+        request.inputs = {**inputs, **self._controls.tensors(request)}
+        if self._states:
+            key = (instance, slot)
+            if key not in self._slots or request.flags & SEQUENCE_START:
+                self._slots[key] = self._fresh(scratch=False)
+            request.states = self._slots[key]
+
+    def _null_request(self, reference: InferRequest, inputs: dict[str, Tensor]) -> InferRequest:
+        null = InferRequest(
+            reference.model_name, inputs, discard_response, model_version=reference.model_version, requested_outputs=()
+        )
+        null.is_null = True
+        if self._states:
+            null.states = States(_zeros_like(reference.states.inputs), self._by_output, scratch=True)
+        return null
 
 
 class _Controls:
@@ -157,8 +166,7 @@ class _Controls:
 
     def padded(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         """The tensors of a null request beside one with these inputs, which may have controls already."""
-        null = {name: Tensor(name, each.datatype, zeros(each.datatype, each.shape)) for name, each in inputs.items()}
-        return {**shared(null), **self._by_flags(0), **self._by_id("")}
+        return {**_zeros_like(inputs), **self._by_flags(0), **self._by_id("")}
 
     def _flag_tensors(self, flags: int) -> dict[str, Tensor]:
         return {false.name: true if flags & flag else false for flag, false, true in self._flags}
@@ -200,9 +208,8 @@ _FALSE_TRUE = {
 }
 
 
-def _null_request(reference: InferRequest, inputs: dict[str, Tensor]) -> InferRequest:
-    null = InferRequest(
-        reference.model_name, inputs, discard_response, model_version=reference.model_version, requested_outputs=()
+def _zeros_like(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors for null requests to share."""
+    return shared(
+        {name: Tensor(name, tensor.datatype, zeros(tensor.datatype, tensor.shape)) for name, tensor in tensors.items()}
     )
-    null.is_null = True
-    return null

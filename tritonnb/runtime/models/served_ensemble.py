@@ -12,10 +12,12 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 
+from tritonnb.backends.batching import undo_reshape
 from tritonnb.backends.contract import ModelContext
 from tritonnb.core.errors import TritonError, UnavailableError
 from tritonnb.core.events import EnsembleExecuted, StepSent
-from tritonnb.core.messages import EnsembleStepRequest, InferRequest, InferResponse
+from tritonnb.core.messages import EnsembleStepRequest, InferRequest, InferResponse, Tensor
+from tritonnb.model_config.schema import TensorSpec
 from tritonnb.runtime.models.ensemble_tensors import EnsembleTensor, Sequence
 from tritonnb.runtime.models.served_base import Served
 from tritonnb.scheduling.decisions import STOPPING
@@ -192,7 +194,7 @@ class ServedEnsemble(Served):
         for name in reversed(spec.outputs):
             value = decision.outputs.get(name)
             if value is not None:
-                outputs.append(value.renamed(name, spec.outputs[name].dims, spec.max_batch_size > 0))
+                outputs.append(_output(value, spec.outputs[name], spec.max_batch_size > 0))
                 parameters = parameters or value.sequence.as_parameters()
         response = InferResponse(outputs, final=decision.final, parameters=parameters)
         if decision.final:
@@ -352,6 +354,13 @@ class _StepRequest:
         """Wait until the steps behind have taken enough responses; on the model's thread."""
         if self.limited and self._request is not None and not self._request.cancelled:
             self.permits.acquire(timeout=LONGEST_WAIT_S)
+
+
+def _output(value: EnsembleTensor, spec: TensorSpec, batching: bool) -> Tensor:
+    """A tensor of the ensemble as its client sees it: its steps see ``reshape`` instead of ``dims``."""
+    tensor = value.renamed(spec.name, spec.backend_dims, batching)
+    tensor.array = undo_reshape(spec, tensor.array, batching)
+    return tensor
 
 
 def _graph(config: Any, find: Find) -> EnsembleGraph:
