@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tornado import httputil
 
+from tritonnb.endpoints.http.transport import connection, request_parser
 from tritonnb.endpoints.http.transport.busy_poll import BusyPoller
 from tritonnb.endpoints.http.transport.head_cache import HeadCache
-from tritonnb.endpoints.http.transport.server import connection, request_parser
 
 pytestmark = pytest.mark.skipif(not request_parser.AVAILABLE, reason="httptools is not installed")
 
