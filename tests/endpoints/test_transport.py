@@ -14,8 +14,9 @@ from tornado import httputil, web
 from tests.endpoints.served import Client
 from tests.endpoints.test_connection import ANSWER, REQUEST, UNKNOWN, Loop, Peer
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.endpoints.http.transport import request_parser
 from tritonnb.endpoints.http.transport.exchange import LightHeaders
-from tritonnb.endpoints.http.transport.server import FastServer, Server, TornadoServer, make_server, request_parser
+from tritonnb.endpoints.http.transport.server import FastServer, Server, TornadoServer, make_server
 
 needs_httptools = pytest.mark.skipif(not request_parser.AVAILABLE, reason="httptools is not installed")
 both = pytest.mark.parametrize("kind", [pytest.param("fast", marks=needs_httptools), "tornado"])

@@ -11,8 +11,8 @@ import pytest
 
 import tritonnb as tnb
 from tritonnb.core.errors import InternalError, TritonError, UnavailableError
+from tritonnb.server import background as background_server
 from tritonnb.server.server import Server
-from tritonnb.server.server import background as background_server
 
 CIRCLE = r"^all instances of model '{}' wait for one another"
 
