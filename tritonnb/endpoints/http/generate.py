@@ -16,7 +16,7 @@ from typing import Any
 from tritonnb.core.datatypes import BYTES
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError
 from tritonnb.core.messages import InferRequest, InferResponse, Respond, Tensor
-from tritonnb.endpoints.http import json_fields, rapidjson
+from tritonnb.endpoints.http import json_fields, json_reader
 from tritonnb.endpoints.http.infer_request import custom_parameter
 from tritonnb.endpoints.http.infer_response import write_parameter
 from tritonnb.endpoints.http.input_tensors import tensor_from_json
@@ -49,7 +49,7 @@ def read_generate_request(
     TritonError
         As Triton complains of what is wrong with it.
     """
-    document = rapidjson.parse(raw)
+    document = json_reader.parse(raw)
     request = InferRequest(spec.name, {}, respond, model_version=version)
     names = json_fields.names(document)
     if _ID in document:

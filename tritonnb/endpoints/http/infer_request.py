@@ -22,7 +22,7 @@ from tritonnb.core.messages import (
     Respond,
 )
 from tritonnb.core.strtol import leading_number
-from tritonnb.endpoints.http import json_fields, rapidjson
+from tritonnb.endpoints.http import json_fields, json_reader
 from tritonnb.endpoints.http.input_tensors import tensor_from_json
 from tritonnb.endpoints.tensors import OutputFormat, ResponseFormat, binary_tensor, check_overflow
 from tritonnb.model_config.schema import INVALID, ModelSpec
@@ -100,7 +100,7 @@ class RequestReader:
                 f"request JSON size of {length} bytes exceeds the maximum allowed input size of {self._max} "
                 "bytes. Use --http-max-input-size to increase the limit."
             )
-        document = rapidjson.parse(body if length == len(body) else body[:length])
+        document = json_reader.parse(body if length == len(body) else body[:length])
         request = InferRequest(spec.name, {}, respond, model_version=version)
         answer = ResponseFormat()
         if isinstance(document, dict):

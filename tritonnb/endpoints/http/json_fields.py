@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from tritonnb.core.errors import InternalError
-from tritonnb.endpoints.http.rapidjson import RepeatedMembers
+from tritonnb.endpoints.http.json_reader import RepeatedMembers
 
 T = TypeVar("T")
 _MISSING = object()

@@ -14,7 +14,7 @@ from tornado import httputil, web
 
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnsupportedError
 from tritonnb.endpoints.client_errors import client_text
-from tritonnb.endpoints.http import json_fields, rapidjson
+from tritonnb.endpoints.http import json_fields, json_reader
 from tritonnb.endpoints.versions import version_number
 from tritonnb.runtime.engine import Engine
 
@@ -81,7 +81,7 @@ class Handler(web.RequestHandler):
         InternalError
             If it is no JSON.
         """
-        return rapidjson.parse(self.request.body) if self.request.body else {}
+        return json_reader.parse(self.request.body) if self.request.body else {}
 
 
 class Live(Handler):

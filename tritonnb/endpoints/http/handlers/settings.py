@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError, UnsupportedError
-from tritonnb.endpoints.http import json_fields, rapidjson
+from tritonnb.endpoints.http import json_fields, json_reader
 from tritonnb.endpoints.http.handlers.metadata import Handler
 from tritonnb.telemetry.log_settings import FORMATS
 from tritonnb.telemetry.trace_settings import levels_of, number_of
@@ -22,7 +22,7 @@ class TraceSetting(Handler):
     def post(self, model: str = "") -> None:
         """Change them."""
         self._check(model)
-        given = rapidjson.parse(self.request.body)
+        given = json_reader.parse(self.request.body)
         self.engine.tracer.update(model, _trace_changes(given if isinstance(given, dict) else {}))
         self.get(model)
 
@@ -40,7 +40,7 @@ class Logging(Handler):
 
     def post(self) -> None:
         """Change them, one after the other: those before a bad one stay changed."""
-        given = rapidjson.parse(self.request.body)
+        given = json_reader.parse(self.request.body)
         settings = self.engine.options.log
         changes = {name: value for name, value in given.items() if value is not None} if isinstance(given, dict) else {}
         if "log_file" in changes:

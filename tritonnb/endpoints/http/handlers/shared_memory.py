@@ -6,7 +6,7 @@ import base64
 from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.endpoints.http import json_fields, rapidjson
+from tritonnb.endpoints.http import json_fields, json_reader
 from tritonnb.endpoints.http.handlers.metadata import Handler
 from tritonnb.runtime.cuda_memory import HANDLE_SIZE, CudaRegion
 from tritonnb.runtime.shared_memory import SystemRegion
@@ -36,7 +36,7 @@ class SystemRegister(Handler):
     def post(self, region: str = "") -> None:
         """Register a region."""
         _check_named(region, "system")
-        given = rapidjson.parse(self.request.body)
+        given = json_reader.parse(self.request.body)
         key = json_fields.string(_field(given, "key"))
         offset = json_fields.unsigned(given.get("offset", 0))
         self.engine.shared_memory.register_system(region, key, offset, json_fields.unsigned(_field(given, "byte_size")))
@@ -48,7 +48,7 @@ class CudaRegister(Handler):
     def post(self, region: str = "") -> None:
         """Register a region."""
         _check_named(region, "cuda")
-        given = rapidjson.parse(self.request.body)
+        given = json_reader.parse(self.request.body)
         handle = json_fields.string(json_fields.of_object(_field(given, "raw_handle"), "b64"))
         byte_size = json_fields.unsigned(json_fields.of_object(given, "byte_size"))
         device_id = json_fields.unsigned(json_fields.of_object(given, "device_id"))

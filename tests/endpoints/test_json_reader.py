@@ -1,4 +1,4 @@
-"""JSON is read as Triton's JSON library reads it: what is accepted, and what is said of the rest."""
+"""JSON is read as Triton's JSON library reads it: what is accepted, and the error for everything else."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tritonnb.core.errors import InternalError
-from tritonnb.endpoints.http.rapidjson import _Reader, parse
+from tritonnb.endpoints.http.json_reader import _parse_as_rapidjson, parse
 
 VALUES = st.recursive(
     st.none()
@@ -65,7 +65,7 @@ VALUES = st.recursive(
         ('{"é": x}', "Invalid value.", 7),
     ],
 )
-def test_what_is_wrong_is_said_with_reason_and_offset(document: str, reason: str, offset: int):
+def test_an_error_has_the_reason_and_the_offset(document: str, reason: str, offset: int):
     with pytest.raises(InternalError) as raised:
         parse(document.encode())
     assert raised.value.message == f"failed to parse the request JSON buffer: {reason} at {offset}"
@@ -84,6 +84,7 @@ def test_what_is_wrong_is_said_with_reason_and_offset(document: str, reason: str
         ('"a\\u0000b"', "a\0b"),
         ("\ufeff[1]", [1]),
         ("[1]\0rest", [1]),
+        ('{"Inf": Inf, "\\\\": -Inf, "\\"Inf": "Inf"}', {"Inf": math.inf, "\\": -math.inf, '"Inf': "Inf"}),
         ("1" + "0" * 308, 10**308),
         ('"e309 0e000"', "e309 0e000"),
     ],
@@ -96,8 +97,11 @@ def test_not_a_number_is_a_number():
     assert math.isnan(parse(b"NaN"))
 
 
-def test_bytes_that_are_no_utf_8_pass_through():
+def test_bytes_that_are_not_utf_8_become_surrogate_escapes():
     assert parse(b'"\xff\xc3"').encode("utf-8", "surrogateescape") == b"\xff\xc3"
+    assert parse(b'["\xff", Inf]')[0].encode("utf-8", "surrogateescape") == b"\xff"
+    with pytest.raises(InternalError, match="Invalid value. at 5$"):
+        parse(b'["\xff",\xc3]')
 
 
 def test_very_deep_documents_are_refused_and_deep_ones_are_not():
@@ -109,15 +113,15 @@ def test_very_deep_documents_are_refused_and_deep_ones_are_not():
 @pytest.mark.slow
 @given(VALUES, st.booleans(), st.sampled_from([None, 1]))
 @settings(max_examples=200)
-def test_both_readers_read_every_document_alike(value: object, ascii_only: bool, indent: int | None):
+def test_both_readers_agree_on_every_document(value: object, ascii_only: bool, indent: int | None):
     text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
-    assert parse(text.encode()) == _Reader(text).document() == json.loads(text)
+    assert parse(text.encode()) == _parse_as_rapidjson(text.encode()) == json.loads(text)
 
 
 @pytest.mark.slow
 @given(VALUES, st.data())
 @settings(max_examples=200)
-def test_a_document_that_is_cut_off_is_refused_within_it(value: object, data: st.DataObject):
+def test_a_truncated_document_is_refused_at_an_offset_within_it(value: object, data: st.DataObject):
     text = json.dumps({"member": value}).encode()
     end = data.draw(st.integers(0, len(text) - 1))
     with pytest.raises(InternalError) as raised:

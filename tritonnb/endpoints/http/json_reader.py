@@ -1,0 +1,124 @@
+"""JSON documents, read with the rules and the error texts of Triton's JSON library, RapidJSON.
+
+Python's `json` reads the documents that it accepts, which is the common case. Any other is checked by RapidJSON
+itself (the package ``python-rapidjson``), which reports the reason and the offset, or accepts what only RapidJSON
+accepts (``Inf``, a byte order mark, a NUL as the end).
+
+The values always come from Python's reader, because RapidJSON's binding refuses bytes that are not UTF-8.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import rapidjson
+
+from tritonnb.core.errors import InternalError
+
+_PAIR = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
+
+# Python reads a number beyond the range of a double as infinity; RapidJSON refuses it. Such a number has three
+# digits in its exponent, or more than 308 digits. Both are searched for with all digits replaced by zeros.
+_ZEROED = bytes(ord("0") if chr(byte).isdecimal() else ord("e") if byte == ord("E") else byte for byte in range(256))
+_LARGE_EXPONENT = b"0e000"
+_LONG = b"0" * 309
+
+# RapidJSON accepts any byte above 127 in a string, and none elsewhere. Replacing them keeps offsets.
+_ASCII_ONLY = bytes(byte if byte < 128 else ord("?") for byte in range(256))
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_NUMBER_MODE = rapidjson.NM_NATIVE | rapidjson.NM_NAN
+_ERROR = re.compile(r"Parse error at offset (\d+): (.*)")
+#: What newer versions of RapidJSON than Triton's report for a control character in a string.
+_NEWER_REASONS = {"Invalid encoding in string.": "Invalid escape character in string."}
+_TOO_DEEP = "Terminate parsing due to Handler error."
+_STRING_OR_INF = re.compile(r'"(?:[^"\\]|\\.)*"|Inf(?!inity)')
+
+
+def parse(raw: bytes | bytearray) -> Any:
+    """Parse a JSON document.
+
+    If an object has several members with the same name, the first counts: see `RepeatedMembers`.
+
+    Parameters
+    ----------
+    raw : bytes
+        Bytes that are not UTF-8 become surrogate escapes.
+
+    Returns
+    -------
+    object
+        None, bool, int, float, str, list or dict.
+
+    Raises
+    ------
+    InternalError
+        ``failed to parse the request JSON buffer: <reason> at <offset>``, with the offset in bytes.
+
+    Examples
+    --------
+    >>> parse(b'{"id": "7", "limits": [-Inf, 0.5]}')
+    {'id': '7', 'limits': [-inf, 0.5]}
+    """
+    if not _may_differ(raw):
+        try:
+            return _python_reader.decode(raw.decode("utf-8", "surrogateescape"))
+        except (ValueError, RecursionError):
+            pass
+    return _parse_as_rapidjson(bytes(raw))
+
+
+def _may_differ(raw: bytes | bytearray) -> bool:
+    """Whether Python might accept a document that RapidJSON refuses."""
+    zeroed = raw.translate(_ZEROED, b"+")
+    if _LARGE_EXPONENT in zeroed or (len(raw) > len(_LONG) and _LONG in zeroed):
+        return True
+    if b"\\" not in raw:
+        return False
+    unpaired = _PAIR.sub(b"", raw)
+    return b"\\ud" in unpaired or b"\\uD" in unpaired
+
+
+class RepeatedMembers(dict[str, Any]):
+    """An object with several members of the same name: the first of each, and every name in order."""
+
+    names: list[str]
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) == len(pairs):
+        return members
+    repeated = RepeatedMembers(reversed(pairs))
+    repeated.names = [name for name, _ in pairs]
+    return repeated
+
+
+_python_reader = json.JSONDecoder(object_pairs_hook=_members)
+
+
+def _parse_as_rapidjson(raw: bytes) -> Any:
+    start = len(_BYTE_ORDER_MARK) if raw.startswith(_BYTE_ORDER_MARK) else 0
+    try:
+        rapidjson.loads(raw[start:].translate(_ASCII_ONLY), number_mode=_NUMBER_MODE)
+    except RecursionError:
+        raise _parse_error(_TOO_DEEP, len(raw)) from None
+    except rapidjson.JSONDecodeError as error:
+        parts = _ERROR.fullmatch(str(error))
+        if parts is None:
+            raise
+        raise _parse_error(_NEWER_REASONS.get(parts[2], parts[2]), start + int(parts[1])) from None
+    text = raw[start:].partition(b"\0")[0].decode("utf-8", "surrogateescape")
+    try:
+        return _python_reader.decode(_STRING_OR_INF.sub(_python_spelling, text))
+    except RecursionError:
+        raise _parse_error(_TOO_DEEP, len(raw)) from None
+
+
+def _python_spelling(match: re.Match[str]) -> str:
+    return "Infinity" if match.group() == "Inf" else match.group()
+
+
+def _parse_error(reason: str, offset: int) -> InternalError:
+    return InternalError(f"failed to parse the request JSON buffer: {reason} at {offset}")
