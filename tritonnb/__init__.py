@@ -28,7 +28,7 @@ from tritonnb.cli.doctor import doctor
 from tritonnb.core.errors import TritonError
 from tritonnb.core.version import VERSION as __version__
 from tritonnb.endpoints.grpc.options import GrpcOptions
-from tritonnb.endpoints.http.endpoint import HttpOptions
+from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.metrics.families import MetricsOptions
 from tritonnb.profile.load import load
 from tritonnb.profile.result import LoadResult

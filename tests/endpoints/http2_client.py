@@ -16,7 +16,7 @@ from tritonclient.grpc import service_pb2 as pb
 from tests.endpoints.served import OneModel
 from tritonnb.endpoints.grpc.dispatch import Rpcs
 from tritonnb.endpoints.grpc.options import GrpcOptions
-from tritonnb.endpoints.grpc.transport.fast_server import FastServer
+from tritonnb.endpoints.grpc.transport.fast_server import Http2Server
 from tritonnb.endpoints.grpc.transport.frames import (
     DATA,
     END_HEADERS,
@@ -108,7 +108,7 @@ def values(body: bytes) -> list[int]:
 class Running:
     """A server and the model behind it."""
 
-    def __init__(self, server: FastServer, engine: OneModel, port: int) -> None:
+    def __init__(self, server: Http2Server, engine: OneModel, port: int) -> None:
         self.server, self.echo, self._port = server, engine.echo, port
         self._writers: list[asyncio.StreamWriter] = []
 
@@ -127,7 +127,7 @@ class Running:
 async def running(options: GrpcOptions | None = None) -> AsyncIterator[Running]:
     engine: Any = OneModel()
     options = options or GrpcOptions()
-    server = FastServer(Rpcs(engine, options), options)
+    server = Http2Server(Rpcs(engine, options), options)
     found = Running(server, engine, await server.start("127.0.0.1", 0))
     try:
         yield found

@@ -12,7 +12,8 @@ from tritonclient.grpc import model_config_pb2 as pb
 
 from tritonnb.core.errors import NotFoundError
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
-from tritonnb.endpoints.http.endpoint import HttpEndpoint, HttpOptions
+from tritonnb.endpoints.http.endpoint import HttpEndpoint
+from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.model_config.schema import ModelSpec
 from tritonnb.runtime.models.validation import RequestValidator
 from tritonnb.runtime.shared_memory import SharedMemory

@@ -57,11 +57,11 @@ class Server(httputil.HTTPServerConnectionDelegate):
         self.delegate = self
         self.heads = HeadCache()
         self.max_body_size = 1000
-        self.connections: set[connection.Connection] = set()
+        self.connections: set[connection.Http1Connection] = set()
         self.loop = loop
         self.written = loop.create_future()
         self.written.set_result(None)
-        self.awake = BusyPoller(loop)
+        self.busy_poller = BusyPoller(loop)
         self.hold = False
         self.messages: list[Message] = []
 
@@ -124,7 +124,7 @@ class Peer:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.server = Server(loop)
         self.wire = Wire()
-        self.connection = connection.Connection(self.server)
+        self.connection = connection.Http1Connection(self.server)
         self.connection.connection_made(self.wire)
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.endpoints.header_forwarding import forward_pattern
+from tritonnb.endpoints.requests import compile_forward_pattern
 
 
 @pytest.mark.parametrize(
@@ -22,15 +22,15 @@ from tritonnb.endpoints.header_forwarding import forward_pattern
     ],
 )
 def test_a_header_is_forwarded_if_the_pattern_is_found_in_its_name(pattern: str, header: str, forwarded: bool):
-    found = forward_pattern(pattern)
+    found = compile_forward_pattern(pattern)
     assert found is not None
     assert bool(found.search(header)) == forwarded
 
 
 def test_without_a_pattern_nothing_is_forwarded():
-    assert forward_pattern("") is None
+    assert compile_forward_pattern("") is None
 
 
 def test_what_is_no_pattern_is_an_error():
     with pytest.raises(InvalidArgumentError, match=r"'\(' is no pattern of header names: missing \)"):
-        forward_pattern("(")
+        compile_forward_pattern("(")

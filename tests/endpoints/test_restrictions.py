@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tritonnb.endpoints.http.endpoint import HttpOptions
+from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.http.restrictions import Restrictions
 from tritonnb.server.server import Server
 

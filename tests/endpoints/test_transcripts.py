@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.endpoints.replay import differences, send, shared_object
-from tritonnb.endpoints.http.endpoint import HttpOptions
+from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.server.server import Server
 from tritonnb.telemetry.trace_settings import TraceOptions
 

@@ -16,7 +16,7 @@ from tests.endpoints.test_connection import ANSWER, REQUEST, UNKNOWN, Loop, Peer
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.endpoints.http.transport import request_parser
 from tritonnb.endpoints.http.transport.exchange import LightHeaders
-from tritonnb.endpoints.http.transport.server import FastServer, Server, TornadoServer, make_server
+from tritonnb.endpoints.http.transport.server import HttptoolsServer, Server, TornadoServer, make_server
 
 needs_httptools = pytest.mark.skipif(not request_parser.AVAILABLE, reason="httptools is not installed")
 both = pytest.mark.parametrize("kind", [pytest.param("fast", marks=needs_httptools), "tornado"])
@@ -279,7 +279,7 @@ def test_a_port_that_is_taken_is_an_error(kind: str):
 
 def test_the_best_server_there_is_is_chosen(monkeypatch: pytest.MonkeyPatch):
     async def scenario() -> None:
-        kinds = {"tornado": TornadoServer, "auto": FastServer if request_parser.AVAILABLE else TornadoServer}
+        kinds = {"tornado": TornadoServer, "auto": HttptoolsServer if request_parser.AVAILABLE else TornadoServer}
         for kind, chosen in kinds.items():
             assert type(make_server(kind, Acting(respond), max_body_size=1)) is chosen
         monkeypatch.setattr("tritonnb.endpoints.http.transport.server.AVAILABLE", False)

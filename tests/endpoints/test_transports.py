@@ -8,7 +8,8 @@ import json
 import pytest
 
 from tests.endpoints.served import OneModel, echoed, infer, running
-from tritonnb.endpoints.http.endpoint import HttpEndpoint, HttpOptions
+from tritonnb.endpoints.http.endpoint import HttpEndpoint
+from tritonnb.endpoints.http.options import HttpOptions
 
 LIVE = b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n"
 

@@ -20,7 +20,7 @@ from tritonnb.cli import flag_values
 from tritonnb.cli.flag_help import add_flag
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.endpoints.grpc.options import COMPRESSION_LEVELS, GrpcOptions
-from tritonnb.endpoints.http.endpoint import HttpOptions
+from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.listeners import DEFAULT_PORT
 from tritonnb.endpoints.metrics.families import MetricsOptions
 from tritonnb.runtime.options import CONTROL_MODES, RATE_LIMITS

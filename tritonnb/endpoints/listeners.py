@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, TypeVar
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
 from tritonnb.endpoints.endpoint import Endpoint
 from tritonnb.endpoints.grpc.options import GrpcOptions
-from tritonnb.endpoints.http.endpoint import HttpEndpoint, HttpOptions
+from tritonnb.endpoints.http.endpoint import HttpEndpoint
+from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.metrics.endpoint import MetricsEndpoint
 from tritonnb.endpoints.metrics.families import MetricsOptions
 from tritonnb.runtime.engine import Engine

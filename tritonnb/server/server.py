@@ -21,7 +21,7 @@ from tritonnb.core.events import Packed, unpack
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.suggestions import did_you_mean
 from tritonnb.endpoints.grpc.options import GrpcOptions
-from tritonnb.endpoints.http.endpoint import HttpOptions
+from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.listeners import ListenOptions
 from tritonnb.endpoints.metrics.families import MetricsOptions
 from tritonnb.model_config.read import AnyConfig, config_json

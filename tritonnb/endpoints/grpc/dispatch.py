@@ -1,4 +1,4 @@
-"""The RPCs of the endpoint, whatever carries them: their names, who may call them, and what runs them."""
+"""The RPCs of the endpoint, independent of the transport: their names, restrictions, and calls."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from google.protobuf.message_factory import GetMessageClass
 from tritonclient.grpc import service_pb2 as pb
 
 from tritonnb.core.errors import InternalError, Status, TritonError
-from tritonnb.endpoints.client_errors import log_failed
-from tritonnb.endpoints.grpc.handlers import Service
-from tritonnb.endpoints.grpc.inference import Inference, Take
+from tritonnb.endpoints.requests import log_failed
+from tritonnb.endpoints.grpc.handlers import Handlers
+from tritonnb.endpoints.grpc.inference import Inference, OnResponse
 from tritonnb.endpoints.grpc.options import GrpcOptions
-from tritonnb.endpoints.grpc.request_cache import MessageTemplates
+from tritonnb.endpoints.grpc.request_cache import GrpcRequestCache
 from tritonnb.endpoints.grpc.stream import Stream
-from tritonnb.endpoints.header_forwarding import forward_pattern
+from tritonnb.endpoints.requests import compile_forward_pattern
 from tritonnb.runtime.engine import Engine
 
 logger = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ _SERVING, _NOT_SERVING = b"\x08\x01", b"\x08\x02"
 _END_STREAM_ON_ERROR = "triton_grpc_error"
 _RESTRICTED_PREFIX = "triton-grpc-protocol-"
 
-#: What ``--grpc-restricted-protocol`` calls the RPCs.
+#: The names of ``--grpc-restricted-protocol``, with their RPCs.
 PROTOCOLS = {
     "health": ("ServerLive", "ServerReady", "ModelReady", HEALTH),
     "metadata": ("ServerMetadata", "ModelMetadata"),
@@ -49,19 +49,19 @@ PROTOCOLS = {
 
 @dataclass(frozen=True, slots=True)
 class Rpc:
-    """One RPC: its name, and the classes of its messages."""
+    """One RPC: its name and the classes of its messages."""
 
     name: str
     request: Any
     response: Any
 
     def read(self, message: bytes | bytearray) -> Any:
-        """The request whose message this is.
+        """Parse a request.
 
         Raises
         ------
         InternalError
-            If it is none.
+            If the message cannot be parsed.
         """
         try:
             return self.request.FromString(bytes(message))
@@ -72,14 +72,14 @@ class Rpc:
 def _rpcs() -> dict[str, Rpc]:
     service = pb.DESCRIPTOR.services_by_name["GRPCInferenceService"]
     return {
-        f"/{service.full_name}/{each.name}": Rpc(
-            each.name, GetMessageClass(each.input_type), GetMessageClass(each.output_type)
+        f"/{service.full_name}/{method.name}": Rpc(
+            method.name, GetMessageClass(method.input_type), GetMessageClass(method.output_type)
         )
-        for each in service.methods
+        for method in service.methods
     }
 
 
-#: By path; the health service apart, whose messages are bytes here.
+#: By path. The health service is not listed: its messages are bytes here.
 RPCS = _rpcs()
 HEALTH_PATH = "/grpc.health.v1.Health/Check"
 _INFER = RPCS["/inference.GRPCInferenceService/ModelInfer"]
@@ -90,9 +90,9 @@ class Rpcs:
 
     def __init__(self, engine: Engine, options: GrpcOptions) -> None:
         self._engine = engine
-        self._service = Service(engine)
-        self._templates = MessageTemplates(engine)
-        self._forwarded = forward_pattern(options.header_forward_pattern)
+        self._handlers = Handlers(engine)
+        self._request_cache = GrpcRequestCache(engine)
+        self._forward_pattern = compile_forward_pattern(options.header_forward_pattern)
         self._restrictions = {
             rpc: (f"{_RESTRICTED_PREFIX}{key}".lower(), value)
             for protocol, key, value in options.restricted_protocol
@@ -100,25 +100,25 @@ class Rpcs:
         }
 
     @property
-    def looks_at_metadata(self) -> bool:
-        """Whether it matters to an inference what metadata its request has."""
-        return self._forwarded is not None or INFER in self._restrictions
+    def needs_metadata(self) -> bool:
+        """Whether the metadata of a call can change its inference."""
+        return self._forward_pattern is not None or INFER in self._restrictions
 
-    async def call(self, name: str, given: Any, metadata: Mapping[str, str]) -> Any:
-        """The response of an RPC that is no inference.
+    async def call(self, name: str, request: Any, metadata: Mapping[str, str]) -> Any:
+        """Run an RPC that is not an inference, and return its response.
 
         Raises
         ------
         TritonError
-            As Triton answers, also where the RPC is restricted.
+            If the RPC fails or is restricted; with Triton's text.
         """
-        self._admit(name, metadata)
+        self._check_restriction(name, metadata)
         if name == HEALTH:
             return _SERVING if self._engine.is_ready() else _NOT_SERVING
-        return await getattr(self._service, name)(given)
+        return await getattr(self._handlers, name)(request)
 
-    def infer(self, given: Any, metadata: Mapping[str, str], take: Take) -> Inference:
-        """Begin a ``ModelInfer``; its response comes through ``take``.
+    def infer(self, message: Any, metadata: Mapping[str, str], on_response: OnResponse) -> Inference:
+        """Begin a ``ModelInfer``; ``on_response`` is called with its response.
 
         Raises
         ------
@@ -126,56 +126,63 @@ class Rpcs:
             If the request is refused at once.
         """
         if self._restrictions:
-            self._admit(INFER, metadata)
+            self._check_restriction(INFER, metadata)
         try:
             return Inference.begin(
-                self._engine, given, take, streaming=False, metadata=metadata, headers=self._headers(metadata)
+                self._engine,
+                message,
+                on_response,
+                streaming=False,
+                metadata=metadata,
+                headers=self._forwarded_headers(metadata),
             )
         except TritonError as error:
-            log_failed(given.id, error)
+            log_failed(message.id, error)
             raise
 
-    def infer_bytes(self, message: bytes | bytearray, metadata: Mapping[str, str], take: Take) -> Inference:
+    def infer_bytes(
+        self, serialized: bytes | bytearray, metadata: Mapping[str, str], on_response: OnResponse
+    ) -> Inference:
         """Begin a ``ModelInfer`` whose message is not parsed yet.
 
         Raises
         ------
         TritonError
-            If the request is refused at once, or is none.
+            If the request is refused at once, or cannot be parsed.
         """
-        quick = not (self._engine.tracer.active or self.looks_at_metadata)
-        if quick:
-            known = Inference.repeat(self._templates, message, take)
-            if known is not None:
-                return known
-        inference = self.infer(_INFER.read(message), metadata, take)
-        if quick:
-            inference.learn(self._templates, message)
+        use_cache = not (self._engine.tracer.active or self.needs_metadata)
+        if use_cache:
+            cached = Inference.begin_cached(self._request_cache, serialized, on_response)
+            if cached is not None:
+                return cached
+        inference = self.infer(_INFER.read(serialized), metadata, on_response)
+        if use_cache:
+            inference.store(self._request_cache, serialized)
         return inference
 
     def stream(self, messages: AsyncIterator[bytes | bytearray], metadata: Mapping[str, str]) -> Stream:
-        """Begin a ``ModelStreamInfer``; a message that is no request ends it, as if the client had no more.
+        """Begin a ``ModelStreamInfer``; a message that cannot be parsed ends it, like the end of the client's stream.
 
         Raises
         ------
         TritonError
             If the RPC is restricted.
         """
-        self._admit(STREAM_INFER, metadata)
-        errors_end_it = metadata.get(_END_STREAM_ON_ERROR) == "true"
-        return Stream(self._engine, _requests(messages), metadata, self._headers(metadata), errors_end_it)
+        self._check_restriction(STREAM_INFER, metadata)
+        ends_on_error = metadata.get(_END_STREAM_ON_ERROR) == "true"
+        return Stream(self._engine, _requests(messages), metadata, self._forwarded_headers(metadata), ends_on_error)
 
-    def _admit(self, name: str, metadata: Mapping[str, str]) -> None:
+    def _check_restriction(self, name: str, metadata: Mapping[str, str]) -> None:
         if name not in self._restrictions:
             return
         key, value = self._restrictions[name]
         if metadata.get(key) != value:
             raise TritonError(f"This protocol is restricted, expecting header '{key}'", Status.UNAVAILABLE)
 
-    def _headers(self, metadata: Mapping[str, str]) -> dict[str, str]:
-        if self._forwarded is None:
+    def _forwarded_headers(self, metadata: Mapping[str, str]) -> dict[str, str]:
+        if self._forward_pattern is None:
             return {}
-        return {key: value for key, value in metadata.items() if self._forwarded.search(key)}
+        return {key: value for key, value in metadata.items() if self._forward_pattern.search(key)}
 
 
 async def _requests(messages: AsyncIterator[bytes | bytearray]) -> AsyncIterator[Any]:
@@ -185,7 +192,7 @@ async def _requests(messages: AsyncIterator[bytes | bytearray]) -> AsyncIterator
 
 
 def as_triton_error(error: Exception) -> TritonError:
-    """What a client is told of an error; one that is nobody's intention goes to the log."""
+    """The error for the client; an unexpected one is logged."""
     if isinstance(error, TritonError):
         return error
     logger.error("an RPC failed unexpectedly", exc_info=error)

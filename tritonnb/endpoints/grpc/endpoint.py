@@ -1,4 +1,4 @@
-"""The gRPC port, on one of two transports."""
+"""The gRPC endpoint, on one of two transports."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.endpoints.endpoint import Endpoint, Transport
 from tritonnb.endpoints.grpc.dispatch import Rpcs
 from tritonnb.endpoints.grpc.options import GrpcOptions
-from tritonnb.endpoints.grpc.transport.fast_server import FastServer
+from tritonnb.endpoints.grpc.transport.fast_server import Http2Server
 from tritonnb.endpoints.grpc.transport.grpcio_server import GrpcioServer
 from tritonnb.runtime.engine import Engine
 
@@ -19,19 +19,19 @@ class GrpcEndpoint(Endpoint):
     engine : Engine
     host : str
     port : int
-        0 for any free one; `port` says which.
+        0 for any free port; the attribute `port` has its number after `start`.
     options : GrpcOptions
     """
 
     def __init__(self, engine: Engine, *, host: str, port: int, options: GrpcOptions) -> None:
         super().__init__(host, port)
         if options.transport not in ("auto", "fast", "grpcio"):
-            raise InvalidArgumentError(f"transport must be 'auto', 'fast' or 'grpcio', not {options.transport!r}")
+            raise InvalidArgumentError(f"GrpcOptions.transport: expected 'auto', 'fast' or 'grpcio', got {options.transport!r}")
         self._rpcs = Rpcs(engine, options)
         self._options = options
 
     def make_transport(self) -> Transport:
-        """The gRPC server of the kind that the options want."""
+        """Make the gRPC server that the options name."""
         options = self._options
         use_fast = options.transport == "fast" or (options.transport == "auto" and not options.needs_grpcio)
-        return (FastServer if use_fast else GrpcioServer)(self._rpcs, options)
+        return (Http2Server if use_fast else GrpcioServer)(self._rpcs, options)

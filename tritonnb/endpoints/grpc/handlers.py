@@ -1,4 +1,4 @@
-"""What the RPCs of ``GRPCInferenceService`` do, inference left aside."""
+"""The RPCs of ``GRPCInferenceService`` except inference."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from google.protobuf import json_format
 from tritonclient.grpc import service_pb2 as pb
 
 from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
-from tritonnb.endpoints.versions import version_number
+from tritonnb.endpoints.requests import version_number
 from tritonnb.runtime.cuda_memory import CudaRegion
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.shared_memory import SystemRegion
@@ -16,116 +16,116 @@ from tritonnb.telemetry.log_settings import FORMATS
 from tritonnb.telemetry.trace_settings import levels_of, number_of
 
 
-class Service:
-    """The RPCs with one request and one response; each takes the request's message and gives the response's."""
+class Handlers:
+    """The RPCs with one request and one response, by name: each takes the request message and returns the response."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     # --- server and models ----------------------------------------------------------------------
 
-    async def ServerLive(self, given: Any) -> Any:
+    async def ServerLive(self, request: Any) -> Any:
         """Whether the server answers."""
         return pb.ServerLiveResponse(live=self._engine.is_live())
 
-    async def ServerReady(self, given: Any) -> Any:
+    async def ServerReady(self, request: Any) -> Any:
         """Whether the server and its models are ready."""
         return pb.ServerReadyResponse(ready=self._engine.is_ready())
 
-    async def ModelReady(self, given: Any) -> Any:
-        """Whether a model is ready; one that there is not is not."""
-        return pb.ModelReadyResponse(ready=self._engine.model_ready(given.name, version_number(given.version)))
+    async def ModelReady(self, request: Any) -> Any:
+        """Whether a model is ready; false for an unknown model."""
+        return pb.ModelReadyResponse(ready=self._engine.model_ready(request.name, version_number(request.version)))
 
-    async def ServerMetadata(self, given: Any) -> Any:
+    async def ServerMetadata(self, request: Any) -> Any:
         """Server metadata."""
         return pb.ServerMetadataResponse(**self._engine.metadata())
 
-    async def ModelMetadata(self, given: Any) -> Any:
+    async def ModelMetadata(self, request: Any) -> Any:
         """Model metadata."""
-        metadata = self._engine.model_metadata(given.name, version_number(given.version))
+        metadata = self._engine.model_metadata(request.name, version_number(request.version))
         return json_format.ParseDict(metadata, pb.ModelMetadataResponse())
 
-    async def ModelConfig(self, given: Any) -> Any:
+    async def ModelConfig(self, request: Any) -> Any:
         """The model's configuration."""
-        served = self._engine.model(given.name, version_number(given.version))
+        served = self._engine.model(request.name, version_number(request.version))
         return pb.ModelConfigResponse(config=served.config)
 
-    async def ModelStatistics(self, given: Any) -> Any:
+    async def ModelStatistics(self, request: Any) -> Any:
         """The statistics extension."""
-        statistics = self._engine.statistics(given.name, version_number(given.version))
+        statistics = self._engine.statistics(request.name, version_number(request.version))
         return json_format.ParseDict(statistics, pb.ModelStatisticsResponse())
 
     # --- repository -----------------------------------------------------------------------------
 
-    async def RepositoryIndex(self, given: Any) -> Any:
+    async def RepositoryIndex(self, request: Any) -> Any:
         """Every model and its state."""
-        _refuse_repository(given.repository_name)
-        return json_format.ParseDict({"models": self._engine.index(given.ready)}, pb.RepositoryIndexResponse())
+        _refuse_repository(request.repository_name)
+        return json_format.ParseDict({"models": self._engine.index(request.ready)}, pb.RepositoryIndexResponse())
 
-    async def RepositoryModelLoad(self, given: Any) -> Any:
+    async def RepositoryModelLoad(self, request: Any) -> Any:
         """Load or reload a model."""
-        _refuse_repository(given.repository_name)
+        _refuse_repository(request.repository_name)
         self._engine.check_model_control()
-        await self._engine.load(given.model_name, _load_parameters(given.parameters))
+        await self._engine.load(request.model_name, _load_parameters(request.parameters))
         return pb.RepositoryModelLoadResponse()
 
-    async def RepositoryModelUnload(self, given: Any) -> Any:
+    async def RepositoryModelUnload(self, request: Any) -> Any:
         """Unload a model; it need not exist."""
-        _refuse_repository(given.repository_name)
+        _refuse_repository(request.repository_name)
         self._engine.check_model_control()
-        dependents = given.parameters.get("unload_dependents")
+        dependents = request.parameters.get("unload_dependents")
         if dependents is not None and dependents.WhichOneof("parameter_choice") != "bool_param":
             raise InvalidArgumentError("invalid value type for 'unload_dependents' parameter, expected bool_param.")
-        await self._engine.unload(given.model_name, dependents is not None and dependents.bool_param)
+        await self._engine.unload(request.model_name, dependents is not None and dependents.bool_param)
         return pb.RepositoryModelUnloadResponse()
 
     # --- shared memory --------------------------------------------------------------------------
 
-    async def SystemSharedMemoryStatus(self, given: Any) -> Any:
+    async def SystemSharedMemoryStatus(self, request: Any) -> Any:
         """Registered regions."""
         response = pb.SystemSharedMemoryStatusResponse()
-        for region in self._engine.shared_memory.status(SystemRegion, given.name):
+        for region in self._engine.shared_memory.status(SystemRegion, request.name):
             entry = response.regions[region.name]
             entry.name, entry.key = region.name, region.key
             entry.offset, entry.byte_size = region.offset, region.byte_size
         return response
 
-    async def SystemSharedMemoryRegister(self, given: Any) -> Any:
+    async def SystemSharedMemoryRegister(self, request: Any) -> Any:
         """Register a region."""
-        self._engine.shared_memory.register_system(given.name, given.key, given.offset, given.byte_size)
+        self._engine.shared_memory.register_system(request.name, request.key, request.offset, request.byte_size)
         return pb.SystemSharedMemoryRegisterResponse()
 
-    async def SystemSharedMemoryUnregister(self, given: Any) -> Any:
-        """Forget a region, or all."""
-        self._engine.shared_memory.unregister(SystemRegion, given.name)
+    async def SystemSharedMemoryUnregister(self, request: Any) -> Any:
+        """Unregister a region, or all."""
+        self._engine.shared_memory.unregister(SystemRegion, request.name)
         return pb.SystemSharedMemoryUnregisterResponse()
 
-    async def CudaSharedMemoryStatus(self, given: Any) -> Any:
+    async def CudaSharedMemoryStatus(self, request: Any) -> Any:
         """Registered regions."""
         response = pb.CudaSharedMemoryStatusResponse()
-        for region in self._engine.shared_memory.status(CudaRegion, given.name):
+        for region in self._engine.shared_memory.status(CudaRegion, request.name):
             entry = response.regions[region.name]
             entry.name, entry.device_id, entry.byte_size = region.name, region.device_id, region.byte_size
         return response
 
-    async def CudaSharedMemoryRegister(self, given: Any) -> Any:
-        """Register a region; Triton does not look at the size of the handle here."""
-        self._engine.shared_memory.register_cuda(given.name, given.raw_handle, given.device_id, given.byte_size)
+    async def CudaSharedMemoryRegister(self, request: Any) -> Any:
+        """Register a region; Triton does not check the size of the handle here."""
+        self._engine.shared_memory.register_cuda(request.name, request.raw_handle, request.device_id, request.byte_size)
         return pb.CudaSharedMemoryRegisterResponse()
 
-    async def CudaSharedMemoryUnregister(self, given: Any) -> Any:
-        """Forget a region, or all."""
-        self._engine.shared_memory.unregister(CudaRegion, given.name)
+    async def CudaSharedMemoryUnregister(self, request: Any) -> Any:
+        """Unregister a region, or all."""
+        self._engine.shared_memory.unregister(CudaRegion, request.name)
         return pb.CudaSharedMemoryUnregisterResponse()
 
     # --- settings -------------------------------------------------------------------------------
 
-    async def TraceSetting(self, given: Any) -> Any:
-        """Change trace settings, and show those in force."""
-        model, tracer = given.model_name, self._engine.tracer
+    async def TraceSetting(self, request: Any) -> Any:
+        """Change trace settings, and return the current ones."""
+        model, tracer = request.model_name, self._engine.tracer
         if model and not self._engine.model_ready(model):
             raise InvalidArgumentError(f"Request for unknown model : {model}")
-        changes = _trace_changes({name: list(each.value) for name, each in given.settings.items()})
+        changes = _trace_changes({name: list(setting.value) for name, setting in request.settings.items()})
         if changes:
             tracer.update(model, changes)
         response = pb.TraceSettingResponse()
@@ -133,22 +133,22 @@ class Service:
             response.settings[name].value.extend(value if isinstance(value, list) else [value])
         return response
 
-    async def LogSettings(self, given: Any) -> Any:
-        """Change log settings, and show those in force."""
+    async def LogSettings(self, request: Any) -> Any:
+        """Change log settings, and return the current ones."""
         settings = self._engine.options.log
-        if "log_file" in given.settings:
+        if "log_file" in request.settings:
             raise UnsupportedError("log file location can not be updated through network protocol")
         for name in ("log_info", "log_warning", "log_error"):
-            if name in given.settings:
-                setattr(settings, name, _log_setting(given.settings, name, "bool_param", "boolean"))
-        if "log_verbose_level" in given.settings:
-            level = _log_setting(given.settings, "log_verbose_level", "uint32_param", "int32")
+            if name in request.settings:
+                setattr(settings, name, _log_setting(request.settings, name, "bool_param", "boolean"))
+        if "log_verbose_level" in request.settings:
+            level = _log_setting(request.settings, "log_verbose_level", "uint32_param", "int32")
             settings.set_verbose_level(level)
-        if "log_format" in given.settings:
-            wanted = _log_setting(given.settings, "log_format", "string_param", "string")
-            if wanted not in FORMATS:
-                raise InvalidArgumentError(f"invalid argument for log_format, got: {wanted}")
-            settings.log_format = wanted
+        if "log_format" in request.settings:
+            log_format = _log_setting(request.settings, "log_format", "string_param", "string")
+            if log_format not in FORMATS:
+                raise InvalidArgumentError(f"invalid argument for log_format, got: {log_format}")
+            settings.log_format = log_format
         return _log_response(settings.to_dict())
 
 
@@ -157,9 +157,9 @@ def _refuse_repository(name: str) -> None:
         raise UnsupportedError("'repository_name' specification is not supported")
 
 
-def _load_parameters(given: Any) -> dict[str, str | bytes]:
+def _load_parameters(values: Any) -> dict[str, str | bytes]:
     parameters: dict[str, str | bytes] = {}
-    for name, value in given.items():
+    for name, value in values.items():
         if name != "config" and not name.startswith("file:"):
             raise InvalidArgumentError(f"unrecognized load parameter '{name}'.")
         kind = "string_param" if name == "config" else "bytes_param"
@@ -169,17 +169,17 @@ def _load_parameters(given: Any) -> dict[str, str | bytes]:
     return parameters
 
 
-def _trace_changes(given: dict[str, list[str]]) -> dict[str, Any]:
-    """What a client wants changed; None for what it clears with an empty list."""
-    if "trace_file" in given:
+def _trace_changes(settings: dict[str, list[str]]) -> dict[str, Any]:
+    """The options that a request changes; None for one that an empty list clears."""
+    if "trace_file" in settings:
         raise UnsupportedError("trace file location can not be updated through network protocol")
     changes: dict[str, Any] = {}
-    if "trace_level" in given:
-        levels = levels_of(given["trace_level"])
-        if levels is not None or not given["trace_level"]:
+    if "trace_level" in settings:
+        levels = levels_of(settings["trace_level"])
+        if levels is not None or not settings["trace_level"]:
             changes["levels"] = levels
     for name, field in (("trace_rate", "rate"), ("trace_count", "count"), ("log_frequency", "log_frequency")):
-        values = given.get(name)
+        values = settings.get(name)
         if values is None:
             continue
         if len(values) > 1:

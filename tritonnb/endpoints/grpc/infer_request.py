@@ -1,7 +1,7 @@
 """A gRPC inference request: from a ``ModelInferRequest`` to an `InferRequest`.
 
-Tensors come as raw bytes, one entry for each input that is not in shared memory, or as typed contents; a
-request has one or the other. In the order of checks and with the texts of Triton's server.
+Tensors are raw bytes, one entry for each input that is not in shared memory, or typed contents; a request has one or the
+other. The order of the checks and their texts are those of Triton's server.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tritonnb.runtime.shared_memory import SharedMemory
 
 EMPTY_FINAL = "triton_enable_empty_final_response"
 
-#: Typed contents: the field, the datatypes that it serves, and the one that complaints name.
+#: Typed contents: the field, the datatypes that it holds, and the one that error texts name.
 _FIELDS = (
     ("bool_contents", ("BOOL",), "BOOL"),
     ("int_contents", ("INT8", "INT16", "INT32"), "INT32"),
@@ -38,7 +38,7 @@ _FIELDS = (
     ("fp64_contents", ("FP64",), "FP64"),
     ("bytes_contents", ("BYTES",), "BYTES"),
 )
-#: What the elements of a field are before they are cut to the datatype.
+#: The NumPy dtype of a field whose elements are narrowed to the datatype.
 _WIDE = {"int_contents": "<i4", "uint_contents": "<u4"}
 
 
@@ -51,77 +51,77 @@ def read_request(
     ----------
     message : inference.ModelInferRequest
     spec : ModelSpec
-        Of the model that is asked.
+        Of the requested model.
     version : int
     shared_memory : SharedMemory
-        Where tensors may be instead.
+        The regions that tensors may be in.
     respond : callable
-        Where the responses go.
+        Called with each response.
 
     Raises
     ------
     TritonError
-        As Triton complains of what is wrong with it.
+        If the request is invalid; with Triton's text.
     """
     request = InferRequest(spec.name, {}, respond, model_version=version, id=message.id)
     if message.parameters:
         _read_parameters(message.parameters, request)
-    described = _described(message.inputs, request)
-    _read_inputs(message, described, request, shared_memory)
-    answer = ResponseFormat()
+    descriptions = _read_descriptions(message.inputs, request)
+    _read_inputs(message, descriptions, request, shared_memory)
+    response_format = ResponseFormat()
     for output in message.outputs:
-        wanted = _output_format(output, shared_memory) if output.parameters else OutputFormat()
-        answer.outputs.setdefault(output.name, wanted)
-    if answer.outputs:
-        request.requested_outputs = tuple(answer.outputs)
-    return request, answer
+        output_format = _output_format(output, shared_memory) if output.parameters else OutputFormat()
+        response_format.outputs.setdefault(output.name, output_format)
+    if response_format.outputs:
+        request.requested_outputs = tuple(response_format.outputs)
+    return request, response_format
 
 
 def wants_empty_final(message: Any) -> bool:
-    """Whether a stream is to say that a request is over where the model gave no response with it."""
+    """Whether a stream must send an empty final response when the model's last response was not marked as final."""
     return EMPTY_FINAL in message.parameters and message.parameters[EMPTY_FINAL].bool_param
 
 
 # --- inputs -------------------------------------------------------------------------------------
 
 
-def _described(inputs: Any, request: InferRequest) -> list[tuple[str, DataType, tuple[int, ...]]]:
-    """Name, datatype and shape of each input."""
-    found: dict[str, tuple[str, DataType, tuple[int, ...]]] = {}
-    for each in inputs:
-        name, datatype, shape = each.name, BY_NAME.get(each.datatype, INVALID), tuple(each.shape)
-        if name in found:
+def _read_descriptions(inputs: Any, request: InferRequest) -> list[tuple[str, DataType, tuple[int, ...]]]:
+    """Read the name, datatype and shape of each input."""
+    descriptions: dict[str, tuple[str, DataType, tuple[int, ...]]] = {}
+    for tensor in inputs:
+        name, datatype, shape = tensor.name, BY_NAME.get(tensor.datatype, INVALID), tuple(tensor.shape)
+        if name in descriptions:
             raise InvalidArgumentError(f"{request.id_prefix}input '{name}' already exists in request")
         check_overflow(name, datatype, shape)
-        found[name] = name, datatype, shape
-    return list(found.values())
+        descriptions[name] = name, datatype, shape
+    return list(descriptions.values())
 
 
 def _read_inputs(
     message: Any,
-    described: list[tuple[str, DataType, tuple[int, ...]]],
+    descriptions: list[tuple[str, DataType, tuple[int, ...]]],
     request: InferRequest,
     shared_memory: SharedMemory,
 ) -> None:
     raw = message.raw_input_contents
     inputs: dict[str, Any] = request.inputs
     used = 0
-    for given, (name, datatype, shape) in zip(message.inputs, described, strict=True):
-        where = _region(given) if given.parameters else None
-        if where is not None:
-            if given.HasField("contents"):
+    for tensor, (name, datatype, shape) in zip(message.inputs, descriptions, strict=True):
+        region = _region(tensor) if tensor.parameters else None
+        if region is not None:
+            if tensor.HasField("contents"):
                 raise InvalidArgumentError(
                     f"unexpected 'content' provided when using shared memory for input tensor '{name}' for model "
                     f"'{request.model_name}'"
                 )
-            inputs[name] = _from_bytes(name, datatype, shape, shared_memory.part(*where).read())
-        elif given.HasField("contents"):
+            inputs[name] = _from_bytes(name, datatype, shape, shared_memory.part(*region).read())
+        elif tensor.HasField("contents"):
             if raw:
                 raise InvalidArgumentError(
                     "contents field must not be specified when using raw_input_contents for "
                     f"'{name}' for model '{request.model_name}'"
                 )
-            inputs[name] = _from_bytes(name, datatype, shape, _typed(given.contents, name, datatype, request))
+            inputs[name] = _from_bytes(name, datatype, shape, _typed_contents(tensor.contents, name, datatype, request))
         elif used < len(raw):
             inputs[name] = _from_bytes(name, datatype, shape, raw[used])
             used += 1
@@ -139,11 +139,11 @@ def _from_bytes(
     return binary_tensor(name, datatype, shape, data, 0, len(data))
 
 
-def _typed(contents: Any, name: str, datatype: DataType, request: InferRequest) -> bytes:
-    """Typed contents as the bytes that they would be as raw ones."""
-    found = b""
+def _typed_contents(contents: Any, name: str, datatype: DataType, request: InferRequest) -> bytes:
+    """Convert typed contents to raw bytes."""
+    raw = b""
     supplied = False
-    for field, served, shown in _FIELDS:
+    for field, datatypes, shown in _FIELDS:
         values = getattr(contents, field)
         if not values:
             continue
@@ -152,17 +152,17 @@ def _typed(contents: Any, name: str, datatype: DataType, request: InferRequest) 
                 f"unexpected explicit tensor data for input tensor '{name}' for model '{request.model_name}', binary "
                 "data was already supplied."
             )
-        if datatype.name not in served:
+        if datatype.name not in datatypes:
             raise InvalidArgumentError(
                 f"unexpected explicit tensor data for input tensor '{name}' for model '{request.model_name}' of type "
                 f"'{shown}', expected datatype '{datatype.name}'"
             )
         supplied = True
-        found = _encoded(values, field, datatype)
-    return found
+        raw = _encode(values, field, datatype)
+    return raw
 
 
-def _encoded(values: Any, field: str, datatype: DataType) -> bytes:
+def _encode(values: Any, field: str, datatype: DataType) -> bytes:
     if datatype is BYTES:
         return encode_bytes(np.array(list(values), dtype=object))
     return np.array(values, _WIDE.get(field, datatype.numpy)).astype(datatype.numpy).tobytes()
@@ -208,36 +208,36 @@ def _expect(name: str, value: Any, kind: str | None, *kinds: str) -> Any:
 
 
 def _correlation_id(value: Any, kind: str | None) -> int | str:
-    found = _expect("sequence_id", value, kind, "int64_param", "string_param")
-    if isinstance(found, int):
-        return found % 2**64
-    if len(found.encode()) > LONGEST_CORRELATION_ID:
+    correlation_id = _expect("sequence_id", value, kind, "int64_param", "string_param")
+    if isinstance(correlation_id, int):
+        return correlation_id % 2**64
+    if len(correlation_id.encode()) > LONGEST_CORRELATION_ID:
         raise UnsupportedError(f"string correlation ID cannot be longer than {LONGEST_CORRELATION_ID} characters")
-    return str(found)
+    return str(correlation_id)
 
 
 # --- outputs and regions ------------------------------------------------------------------------
 
 
 def _output_format(output: Any, shared_memory: SharedMemory) -> OutputFormat:
-    wanted = OutputFormat()
-    where = _region(output)
-    given = output.parameters.get("classification")
-    if given is not None:
-        if given.WhichOneof("parameter_choice") != "int64_param":
+    output_format = OutputFormat()
+    region = _region(output)
+    classification = output.parameters.get("classification")
+    if classification is not None:
+        if classification.WhichOneof("parameter_choice") != "int64_param":
             raise InvalidArgumentError("invalid value type for 'classification' parameter, expected int64_param")
-        if given.int64_param <= 0:
+        if classification.int64_param <= 0:
             raise InvalidArgumentError("invalid value for 'classification' parameter, expected >= 0")
-        if where is not None:
+        if region is not None:
             raise InvalidArgumentError("output can't set both 'shared_memory_region' and 'classification'")
-        wanted.classification = given.int64_param
-    if where is not None:
-        wanted.region = shared_memory.part(*where)
-    return wanted
+        output_format.classification = classification.int64_param
+    if region is not None:
+        output_format.region = shared_memory.part(*region)
+    return output_format
 
 
 def _region(tensor: Any) -> tuple[str, int, int] | None:
-    """Region, offset and size of an input or output in shared memory; None if it is in none."""
+    """Read the region, offset and size of an input or output; None if it is not in shared memory."""
     name = _region_parameter(tensor, "shared_memory_region", "string_param")
     offset = _region_parameter(tensor, "shared_memory_offset", "int64_param")
     size = _region_parameter(tensor, "shared_memory_byte_size", "int64_param")

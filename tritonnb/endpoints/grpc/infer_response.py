@@ -1,11 +1,12 @@
 """A gRPC inference response: from an `InferResponse` to a ``ModelInferResponse``.
 
-Contents are always raw, one entry for each output in the order of the model; that of an output in shared
-memory is empty.
+Contents are always raw, one entry for each output in the order of the model; the entry of an output in shared memory
+is empty. The common response is written without protobuf: its head is the same each time, and the raw contents follow.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from tritonclient.grpc import service_pb2 as pb
@@ -14,19 +15,25 @@ from tritonnb.core.messages import InferRequest, InferResponse, ParameterValue
 from tritonnb.endpoints.tensors import OutputFormat, ResponseFormat, classified, contents, fill_region
 from tritonnb.runtime.models.served_base import Served
 
-_PLAIN = OutputFormat()
+#: Protobuf's wire type of fields with a length (strings, bytes, messages).
+LENGTH_DELIMITED = 2
+_RAW_OUTPUT = pb.ModelInferResponse.DESCRIPTOR.fields_by_name["raw_output_contents"].number << 3 | LENGTH_DELIMITED
+_RAW_OUTPUT_TAG = bytes([_RAW_OUTPUT])
+_UNCHANGED = OutputFormat()
 
 
-def response_message(served: Served, request: InferRequest, response: InferResponse, answer: ResponseFormat) -> Any:
-    """The message that answers a request.
+def response_message(
+    served: Served, request: InferRequest, response: InferResponse, response_format: ResponseFormat
+) -> Any:
+    """Make the message that answers a request.
 
     Parameters
     ----------
     served : Served
     request : InferRequest
     response : InferResponse
-        No error.
-    answer : ResponseFormat
+        Not an error.
+    response_format : ResponseFormat
 
     Returns
     -------
@@ -35,21 +42,21 @@ def response_message(served: Served, request: InferRequest, response: InferRespo
     Raises
     ------
     TritonError
-        If an output cannot be written the way the client wants it.
+        If an output cannot be written in the requested format.
     """
     outputs: list[Any] = []
     raw: list[bytes] = []
     for tensor in response.outputs:
-        wanted = answer.outputs.get(tensor.name, _PLAIN)
-        if wanted.classification:
-            tensor = classified(served, tensor, wanted.classification)
+        output_format = response_format.outputs.get(tensor.name, _UNCHANGED)
+        if output_format.classification:
+            tensor = classified(served, tensor, output_format.classification)
         output = pb.ModelInferResponse.InferOutputTensor(
             name=tensor.name, datatype=tensor.datatype.name, shape=tensor.array.shape
         )
-        if wanted.region is None:
+        if output_format.region is None:
             raw.append(bytes(contents(tensor)))
         else:
-            fill_region(served, tensor, wanted.region)
+            fill_region(served, tensor, output_format.region)
             raw.append(b"")
         outputs.append(output)
     message = pb.ModelInferResponse(
@@ -62,6 +69,56 @@ def response_message(served: Served, request: InferRequest, response: InferRespo
     for name, value in (response.parameters or {}).items():
         _set_parameter(message.parameters[name], value)
     return message
+
+
+def common_response_bytes(
+    served: Served, request: InferRequest, response: InferResponse, response_format: ResponseFormat
+) -> bytes | None:
+    """Serialize a ``ModelInferResponse`` without protobuf.
+
+    Returns
+    -------
+    bytes or None
+        None if the response is an error or has an ID, parameters, classes, or outputs in shared memory.
+    """
+    if request.id or response.parameters or response.error is not None:
+        return None
+    if any(output.classification or output.region is not None for output in response_format.outputs.values()):
+        return None
+    outputs = tuple([(tensor.name, tensor.datatype.name, tensor.array.shape) for tensor in response.outputs])
+    parts: list[bytes | memoryview] = [_response_head(served.name, served.version, outputs)]
+    for tensor in response.outputs:
+        content = contents(tensor)
+        parts += (_RAW_OUTPUT_TAG, encode_varint(len(content)), content)
+    return b"".join(parts)
+
+
+@functools.lru_cache(maxsize=4096)
+def _response_head(model_name: str, version: int, outputs: tuple[tuple[str, str, tuple[int, ...]], ...]) -> bytes:
+    tensors = [
+        pb.ModelInferResponse.InferOutputTensor(name=name, datatype=datatype, shape=shape)
+        for name, datatype, shape in outputs
+    ]
+    message = pb.ModelInferResponse(model_name=model_name, model_version=str(version), outputs=tensors)
+    head: bytes = message.SerializeToString()
+    return head
+
+
+@functools.lru_cache(maxsize=1024)
+def encode_varint(value: int) -> bytes:
+    """Encode a number as protobuf encodes lengths: seven bits in each byte, the lowest first.
+
+    Examples
+    --------
+    >>> encode_varint(300).hex()
+    'ac02'
+    """
+    encoded = bytearray()
+    while value >= 0x80:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
 
 
 def _set_parameter(parameter: Any, value: ParameterValue) -> None:

@@ -1,4 +1,4 @@
-"""One inference over gRPC, unary or on a stream: read, submitted, answered, cancelled."""
+"""One inference over gRPC, unary or on a stream: read the request, submit it, write the response, cancel it."""
 
 from __future__ import annotations
 
@@ -10,69 +10,70 @@ from typing import Any
 from tritonnb.core.errors import InternalError, TritonError, UnsupportedError
 from tritonnb.core.messages import InferRequest, InferResponse, discard_response
 from tritonnb.endpoints.grpc.infer_request import read_request, wants_empty_final
-from tritonnb.endpoints.grpc.infer_response import response_message
-from tritonnb.endpoints.grpc.request_cache import MessageTemplates, response_bytes
+from tritonnb.endpoints.grpc.infer_response import common_response_bytes, response_message
+from tritonnb.endpoints.grpc.request_cache import GrpcRequestCache
+from tritonnb.endpoints.requests import version_number
 from tritonnb.endpoints.tensors import ResponseFormat
-from tritonnb.endpoints.versions import version_number
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.models.served_base import Served
 from tritonnb.telemetry.tracing import Trace
 
 logger = logging.getLogger(__name__)
 
-Take = Callable[["Inference", InferResponse], None]
+#: Called with each response of an inference.
+OnResponse = Callable[["Inference", InferResponse], None]
 
 
 class Inference:
-    """A request on its way; made by `begin` or `repeat`.
+    """A request in progress; made by `begin` or `begin_cached`.
 
     Attributes
     ----------
-    given : inference.ModelInferRequest or None
-        What the client sent; None if that was known before.
+    message : inference.ModelInferRequest or None
+        What the client sent; None if the request was in the cache.
     ordered : bool
-        On a stream, the answer keeps its place among those of the other requests.
+        On a stream, responses are sent in the order of the requests.
     wants_empty_final : bool
-        The client wants to hear of the end.
+        The client wants an empty final response.
     done : bool
-        The final response is there.
+        The final response has arrived.
     """
 
     request: InferRequest
 
-    def __init__(self, served: Served, take: Take) -> None:
-        self.given: Any = None
+    def __init__(self, served: Served, on_response: OnResponse) -> None:
+        self.message: Any = None
         self.ordered = not served.decoupled
         self.wants_empty_final = False
         self.done = False
         self._served = served
-        self._take = take
-        self._answer: ResponseFormat
+        self._on_response = on_response
+        self._response_format = ResponseFormat()
         self._trace: Trace | None = None
 
     @classmethod
     def begin(
         cls,
         engine: Engine,
-        given: Any,
-        take: Take,
+        message: Any,
+        on_response: OnResponse,
         *,
         streaming: bool,
         metadata: Mapping[str, str],
         headers: dict[str, str] | None = None,
     ) -> Inference:
-        """Read a request and give it to its model.
+        """Read a request and submit it to its model.
 
         Parameters
         ----------
         engine : Engine
-        given : inference.ModelInferRequest
-        take : callable
-            ``take(inference, response)`` is called on the loop, once for each response.
+        message : inference.ModelInferRequest
+        on_response : callable
+            ``on_response(inference, response)`` is called on the loop, once for each response.
         streaming : bool
-            Whether the answer may be any number of responses.
+            Whether any number of responses is allowed.
         metadata : mapping of str to str
-            May bring the client's trace context.
+            Of the call; may contain the client's trace context.
         headers : dict of str to str, optional
             Forwarded as request parameters.
 
@@ -81,14 +82,14 @@ class Inference:
         TritonError
             If the request is refused at once.
         """
-        served = engine.model(given.model_name, version_number(given.model_version))
+        served = engine.model(message.model_name, version_number(message.model_version))
         if served.decoupled and not streaming:
             raise UnsupportedError("ModelInfer RPC doesn't support models with decoupled transaction policy")
-        self = cls(served, take)
-        self.given = given
-        self.wants_empty_final = streaming and wants_empty_final(given)
-        self.request, self._answer = read_request(
-            given, served.spec, served.version, engine.shared_memory, self._responded
+        self = cls(served, on_response)
+        self.message = message
+        self.wants_empty_final = streaming and wants_empty_final(message)
+        self.request, self._response_format = read_request(
+            message, served.spec, served.version, engine.shared_memory, self._responded
         )
         if headers:
             self.request.parameters.update(headers)
@@ -104,8 +105,10 @@ class Inference:
         return self
 
     @classmethod
-    def repeat(cls, templates: MessageTemplates, message: bytes | bytearray, take: Take) -> Inference | None:
-        """Give a request to its model without reading it anew; None if it is not known.
+    def begin_cached(
+        cls, cache: GrpcRequestCache, serialized: bytes | bytearray, on_response: OnResponse
+    ) -> Inference | None:
+        """Submit a request that was read before to its model; None if it is not in the cache.
 
         Raises
         ------
@@ -118,12 +121,12 @@ class Inference:
             assert self is not None
             self._responded(request, response)
 
-        made = templates.make(message, respond)
-        if made is None:
+        cached = cache.find(serialized, respond)
+        if cached is None:
             return None
-        served, request, answer = made
-        self = cls(served, take)
-        self.request, self._answer = request, answer
+        served, request, response_format = cached
+        self = cls(served, on_response)
+        self.request, self._response_format = request, response_format
         try:
             served.submit(request)
         except TritonError:
@@ -131,14 +134,14 @@ class Inference:
             raise
         return self
 
-    def learn(self, templates: MessageTemplates, message: bytes | bytearray) -> None:
-        """Remember a request that was accepted."""
+    def store(self, cache: GrpcRequestCache, serialized: bytes | bytearray) -> None:
+        """Store a request that was accepted in the cache."""
         if self.ordered:
-            version = version_number(self.given.model_version)
-            templates.learn(message, version, self._served, self.request, self._answer)
+            version = version_number(self.message.model_version)
+            cache.store(serialized, version, self._served, self.request, self._response_format)
 
     def response_bytes(self, response: InferResponse) -> bytes:
-        """The ``ModelInferResponse`` of a response, as bytes.
+        """Serialize the ``ModelInferResponse`` of a response.
 
         Raises
         ------
@@ -146,10 +149,10 @@ class Inference:
             If the response is an error, or cannot be written.
         """
         if self._trace is None:
-            found = response_bytes(self._served, self.request, response, self._answer)
-            if found is not None:
-                return found
-        serialized: bytes = self.message(response).SerializeToString()
+            common = common_response_bytes(self._served, self.request, response, self._response_format)
+            if common is not None:
+                return common
+        serialized: bytes = self.response_message(response).SerializeToString()
         return serialized
 
     def _submit_traced(self, trace: Trace) -> None:
@@ -162,20 +165,20 @@ class Inference:
             trace.finish()
             raise
 
-    def message(self, response: InferResponse) -> Any:
-        """The ``ModelInferResponse`` of a response.
+    def response_message(self, response: InferResponse) -> Any:
+        """Make the ``ModelInferResponse`` of a response.
 
         Raises
         ------
         TritonError
-            The error that it is, or why it cannot be written the way the client wants it.
+            If the response is an error, or cannot be written in the requested format.
         """
         if self._trace is not None:
             self._trace.stamp("GRPC_SEND_START", time.monotonic_ns())
         try:
             if response.error is not None:
                 raise response.error.again()
-            return response_message(self._served, self.request, response, self._answer)
+            return response_message(self._served, self.request, response, self._response_format)
         except TritonError:
             raise
         except Exception as error:
@@ -183,7 +186,7 @@ class Inference:
             raise InternalError(f"{type(error).__name__}: {error}") from error
 
     def sent(self, final: bool) -> None:
-        """A response has been handed to the transport."""
+        """Record that a response was passed to the transport."""
         if self._trace is not None:
             self._trace.stamp("GRPC_SEND_END", time.monotonic_ns())
             if final:
@@ -191,7 +194,7 @@ class Inference:
                 self._trace = None
 
     def cancel(self) -> None:
-        """The client went away."""
+        """Cancel the request: the client has ended the call."""
         logger.debug("Cancellation notification received for ModelInfer of '%s'", self._served.name)
         self._served.cancel(self.request)
 
@@ -201,8 +204,8 @@ class Inference:
         self.done = response.final
         if response.final:
             self._release()
-        self._take(self, response)
+        self._on_response(self, response)
 
     def _release(self) -> None:
-        """Leave no circle behind: tensors can be large, and are to go with their request."""
+        """Break the reference cycle with the request, so that large tensors are freed with it."""
         self.request.respond = discard_response

@@ -1,4 +1,4 @@
-"""How the gRPC endpoint is told to behave: tritonserver's ``--grpc-`` flags."""
+"""The options of the gRPC endpoint: tritonserver's ``--grpc-`` flags."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
 COMPRESSION_LEVELS = ("none", "low", "medium", "high")
 LARGEST_MESSAGE = 2**31 - 1
-#: What only grpcio does.
+#: Prefixes of the options that only grpcio supports.
 _NEEDS_GRPCIO = ("use_ssl", "keepalive", "http2", "max_connection")
 
 
 @dataclass(frozen=True, slots=True)
 class GrpcOptions:
-    """How the endpoint behaves; each is the flag ``--grpc-<name>`` of tritonserver.
+    """Options of the gRPC endpoint; each is the flag ``--grpc-<name>`` of tritonserver.
 
     Attributes
     ----------
     use_ssl, use_ssl_mutual : bool
-        TLS, and TLS with certificates of the clients.
+        TLS, and TLS with client certificates.
     server_cert, server_key, root_cert : str
         Paths of PEM files.
     infer_response_compression_level : str
@@ -38,13 +38,13 @@ class GrpcOptions:
     max_connection_age, max_connection_age_grace : int
         Milliseconds; 0 for no limit.
     header_forward_pattern : str
-        Metadata in whose keys it is found become request parameters.
+        Metadata whose key matches become request parameters.
     restricted_protocol : tuple of (protocol, key, value)
-        RPCs of a protocol are answered only to requests with this metadata.
+        Calls to the RPCs of this protocol must have this metadata.
     reuse_port : bool
-        ``--reuse-grpc-port``: share the port with servers that say the same.
+        ``--reuse-grpc-port``: share the port with other servers that set this option.
     transport : str
-        ``"fast"``, ``"grpcio"``, or ``"auto"``: fast, unless an option asks for what only grpcio does. No flag.
+        ``"fast"``, ``"grpcio"``, or ``"auto"``: fast, unless an option needs grpcio. Not a flag of tritonserver.
     """
 
     use_ssl: bool = False
@@ -67,7 +67,7 @@ class GrpcOptions:
     transport: str = "auto"
 
     def channel_arguments(self) -> list[tuple[str, Any]]:
-        """The options as gRPC names them."""
+        """The options under gRPC's names."""
         arguments: list[tuple[str, Any]] = [
             ("grpc.so_reuseport", int(self.reuse_port)),
             ("grpc.max_send_message_length", LARGEST_MESSAGE),
@@ -86,7 +86,7 @@ class GrpcOptions:
         return arguments
 
     def credentials(self) -> grpc.ServerCredentials | None:
-        """What TLS needs; None without it.
+        """The credentials for TLS; None without TLS.
 
         Raises
         ------
@@ -101,12 +101,14 @@ class GrpcOptions:
             pair = Path(self.server_key).read_bytes(), Path(self.server_cert).read_bytes()
             roots = Path(self.root_cert).read_bytes() if self.use_ssl_mutual else None
         except OSError as error:
-            raise InvalidArgumentError(f"cannot read the files for TLS: {error}") from error
+            raise InvalidArgumentError(f"gRPC endpoint: cannot read the files for TLS: {error}") from error
         return grpc.ssl_server_credentials([pair], roots, self.use_ssl_mutual)
 
     @property
     def needs_grpcio(self) -> bool:
-        """Whether something is asked for that only grpcio's transport does."""
+        """Whether an option is set that only grpcio's transport supports."""
         return any(
-            getattr(self, each.name) != each.default for each in fields(self) if each.name.startswith(_NEEDS_GRPCIO)
+            getattr(self, option.name) != option.default
+            for option in fields(self)
+            if option.name.startswith(_NEEDS_GRPCIO)
         )

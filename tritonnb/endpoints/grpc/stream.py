@@ -1,8 +1,8 @@
 """``ModelStreamInfer``: any number of requests and responses on one stream.
 
-Answers of models that are not decoupled keep the order of their requests; those of decoupled models are sent
-as they come. An error concerns its request only, unless the client asked for the stream to end with it
-(metadata ``triton_grpc_error``).
+Responses of models that are not decoupled are sent in the order of the requests; those of decoupled models are sent as
+they arrive. An error concerns its request only, unless the client has set the metadata ``triton_grpc_error``: then it
+ends the stream.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 from tritonnb.core.errors import TritonError, UnavailableError, without_frames
 from tritonnb.core.messages import InferResponse
-from tritonnb.endpoints.client_errors import log_failed
+from tritonnb.endpoints.requests import log_failed
 from tritonnb.endpoints.grpc.inference import Inference
 from tritonnb.runtime.engine import Engine
 
@@ -34,9 +34,9 @@ class Stream:
     metadata : mapping of str to str
         Of the call.
     headers : dict of str to str
-        Forwarded as parameters of every request.
-    errors_end_it : bool
-        The first error of a model ends the stream.
+        They become parameters of every request.
+    ends_on_error : bool
+        Whether the first error of a model ends the stream.
     """
 
     def __init__(
@@ -45,24 +45,24 @@ class Stream:
         requests: AsyncIterator[Any],
         metadata: Mapping[str, str],
         headers: dict[str, str],
-        errors_end_it: bool,
+        ends_on_error: bool,
     ) -> None:
         self._engine = engine
         self._requests = requests
         self._metadata = metadata
         self._headers = headers
-        self._errors_end_it = errors_end_it
+        self._ends_on_error = ends_on_error
         self._outgoing: asyncio.Queue[Any] = asyncio.Queue()
-        # Of requests that keep their order, by number; the message is there when the request is answered.
-        self._places: OrderedDict[int, Any] = OrderedDict()
+        # The requests whose responses keep their order, by number; the value is the message, None until it arrives.
+        self._in_order: OrderedDict[int, Any] = OrderedDict()
         self._numbers = itertools.count()
         self._unanswered: set[Inference] = set()
         self._reading: asyncio.Task[None] | None = None
         self._all_read = False
-        self._finishing = False
+        self._stopping = False
 
     async def responses(self) -> AsyncGenerator[Any, None]:
-        """The messages to be sent, as they come; ends when everything is answered.
+        """Yield the messages to send; ends after the response to the last request.
 
         Raises
         ------
@@ -81,90 +81,90 @@ class Stream:
                 inference.cancel()
 
     def finish(self) -> None:
-        """The server stops: the stream ends, for its client to know, when what was accepted is answered."""
-        self._finishing = True
+        """End the stream after the responses to accepted requests, with an error: the server is stopping."""
+        self._stopping = True
         self._end_if_done()
 
     async def _read(self) -> None:
         try:
-            async for given in self._requests:
-                self._begin(given)
+            async for request in self._requests:
+                self._begin(request)
         finally:
             self._all_read = True
             self._end_if_done()
 
-    def _begin(self, given: Any) -> None:
-        place = next(self._numbers)
-        self._places[place] = None  # the answer may be there before it is known whether the request keeps its order
+    def _begin(self, request: Any) -> None:
+        number = next(self._numbers)
+        self._in_order[number] = None  # the response may arrive before `inference.ordered` is known
 
-        def take(inference: Inference, response: InferResponse) -> None:
-            self._take(place, inference, response)
+        def on_response(inference: Inference, response: InferResponse) -> None:
+            self._on_response(number, inference, response)
 
         try:
             inference = Inference.begin(
-                self._engine, given, take, streaming=True, metadata=self._metadata, headers=self._headers
+                self._engine, request, on_response, streaming=True, metadata=self._metadata, headers=self._headers
             )
         except TritonError as error:
-            log_failed(given.id, error)
+            log_failed(request.id, error)
             message = pb.ModelStreamInferResponse(error_message=error.message)
-            message.infer_response.id = given.id
-            self._answer(place, message)
+            message.infer_response.id = request.id
+            self._send_in_order(number, message)
             return
         if not inference.done:
             self._unanswered.add(inference)
         if not inference.ordered:
-            self._places.pop(place, None)
+            self._in_order.pop(number, None)
 
-    def _take(self, place: int, inference: Inference, response: InferResponse) -> None:
+    def _on_response(self, number: int, inference: Inference, response: InferResponse) -> None:
         message = self._message(inference, response)
         self._unanswered.discard(inference)
         if not response.final:
             self._unanswered.add(inference)
         if inference.ordered:
-            self._answer(place, message)
+            self._send_in_order(number, message)
         else:
-            self._places.pop(place, None)
+            self._in_order.pop(number, None)
             if message is not None:
                 self._outgoing.put_nowait(message)
             self._end_if_done()
         inference.sent(response.final)
 
     def _message(self, inference: Inference, response: InferResponse) -> Any:
-        """What is sent for a response; None for nothing, an error for the end of the stream."""
-        given = inference.given
+        """Make the message for a response: None for none, an error that ends the stream."""
+        request = inference.message
         if response.empty:
             if not inference.wants_empty_final:
                 return None
             message = pb.ModelStreamInferResponse()
-            _identify(message.infer_response, given)
+            _identify(message.infer_response, request)
         else:
             try:
-                message = pb.ModelStreamInferResponse(infer_response=inference.message(response))
+                message = pb.ModelStreamInferResponse(infer_response=inference.response_message(response))
             except TritonError as error:
-                if self._errors_end_it:
+                if self._ends_on_error:
                     return without_frames(error)
                 message = pb.ModelStreamInferResponse(error_message=error.message)
-                _identify(message.infer_response, given)
+                _identify(message.infer_response, request)
         message.infer_response.parameters[_FINAL].bool_param = response.final
         return message
 
-    def _answer(self, place: int, message: Any) -> None:
-        self._places[place] = message
-        while next(iter(self._places.values()), None) is not None:
-            self._outgoing.put_nowait(self._places.popitem(last=False)[1])
+    def _send_in_order(self, number: int, message: Any) -> None:
+        self._in_order[number] = message
+        while next(iter(self._in_order.values()), None) is not None:
+            self._outgoing.put_nowait(self._in_order.popitem(last=False)[1])
         self._end_if_done()
 
     def _end_if_done(self) -> None:
-        if self._unanswered or self._places:
+        if self._unanswered or self._in_order:
             return
         if self._all_read:
             self._outgoing.put_nowait(None)
-        elif self._finishing:
+        elif self._stopping:
             self._outgoing.put_nowait(UnavailableError("Server is stopping"))
 
 
-def _identify(response: Any, given: Any) -> None:
-    """Say what a response without outputs is for, in the words of the request."""
-    response.model_name = given.model_name
-    response.model_version = given.model_version
-    response.id = given.id
+def _identify(response: Any, request: Any) -> None:
+    """Name the request that a response without outputs belongs to."""
+    response.model_name = request.model_name
+    response.model_version = request.model_version
+    response.id = request.id

@@ -53,7 +53,7 @@ def read_generate_request(
     request = InferRequest(spec.name, {}, respond, model_version=version)
     names = json_fields.names(document)
     if _ID in document:
-        request.id = json_fields.parsed(_ID, json_fields.string, document[_ID])
+        request.id = json_fields.read_field(_ID, json_fields.string, document[_ID])
     for name in names:
         if name == _NESTED:
             _read_nested(document[name], request, spec, max_input_size)

@@ -37,7 +37,7 @@ def tensor_from_json(
     count = math.prod(shape) if shape else 0  # to Triton an empty shape has no elements
     if not count:
         return UndecodedTensor(name, datatype, shape, b"")
-    elements = json_fields.parsed("data", json_fields.array, data)
+    elements = json_fields.read_field("data", json_fields.array, data)
     if datatype is INVALID:
         raise InvalidArgumentError(f"invalid datatype for input {name}")
     if datatype in (FP16, BF16):
@@ -53,5 +53,5 @@ def tensor_from_json(
         )
     if datatype is BYTES:
         return UndecodedTensor(name, datatype, shape, read_strings(elements))
-    array = json_fields.parsed("data", read_data, elements, datatype, count)
+    array = json_fields.read_field("data", read_data, elements, datatype, count)
     return Tensor(name, datatype, array.reshape(shape))

@@ -1,7 +1,6 @@
-"""Members of a JSON request, with the complaints of Triton's JSON library.
+"""Members of a JSON request, with the error texts of Triton's JSON library.
 
-A wrong type is an INTERNAL error there, hence status 500; only the checks that Triton's server
-writes by hand are INVALID_ARG.
+A wrong type is an INTERNAL error there, hence status 500; only the checks of Triton's server itself are INVALID_ARG.
 """
 
 from __future__ import annotations
@@ -44,23 +43,23 @@ def array(value: Any) -> list[Any]:
     return value
 
 
-def of_object(value: Any, name: str) -> Any:
-    """A member that has to be there; also a value that is no object lacks it."""
-    found = value.get(name, _MISSING) if isinstance(value, dict) else _MISSING
-    if found is _MISSING:
+def member(value: Any, name: str) -> Any:
+    """A required member; a value that is not an object has none."""
+    result = value.get(name, _MISSING) if isinstance(value, dict) else _MISSING
+    if result is _MISSING:
         raise InternalError(f"attempt to access non-existing object member '{name}'")
-    return found
+    return result
 
 
 def names(value: Any) -> list[str]:
-    """The names of an object's members, in order; some may be there twice."""
+    """The names of an object's members, in order; a name may occur several times."""
     if not isinstance(value, dict):
         raise InternalError("attempt to get members for non-object")
     return value.names if isinstance(value, RepeatedMembers) else list(value)
 
 
-def parsed(field: str, read: Callable[..., T], *values: Any) -> T:
-    """What ``read`` gives; its complaint says which field it was."""
+def read_field(field: str, read: Callable[..., T], *values: Any) -> T:
+    """Call ``read`` with the values; the text of its error then names the field."""
     try:
         return read(*values)
     except InternalError as error:

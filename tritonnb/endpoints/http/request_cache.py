@@ -1,80 +1,60 @@
-"""Heads of binary requests that were read before.
-
-A client that sends one tensor after the other sends the same JSON each time. Once such a head has been
-read and checked, all that a request needs is known of it: only the bytes behind it differ.
-"""
+"""Binary HTTP requests that were read before: their JSON is the same each time, only the bytes after it differ."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from tritonnb.core.messages import InferRequest, Respond, Tensor, discard_response
+from tritonnb.core.messages import InferRequest, Respond, discard_response
+from tritonnb.endpoints.request_cache import LONGEST_HEAD, RequestTemplate, is_repeatable, store_bounded
 from tritonnb.endpoints.tensors import ResponseFormat
 from tritonnb.model_config.schema import ModelSpec
 
-_MOST_HEADS = 256
-_LONGEST_HEAD = 4096
+_MAX_ENTRIES = 256
 
 
-@dataclass(frozen=True, slots=True)
-class _Template:
-    """A request that was accepted, without its contents."""
+class HttpRequestCache:
+    """The known requests to one model.
 
-    request: InferRequest
-    answer: ResponseFormat
-    body_length: int
-    #: name, datatype, NumPy dtype, elements, offset in the body, and shape of each input
-    inputs: tuple[tuple[Any, ...], ...]
-
-
-class RequestTemplates:
-    """The known heads of one model's requests.
+    Parameters
+    ----------
+    spec : ModelSpec
 
     Attributes
     ----------
     spec : ModelSpec
-        Of the model as it was loaded when they were read.
+        Of the model as it was loaded when the requests were read.
     """
 
     def __init__(self, spec: ModelSpec) -> None:
         self.spec = spec
-        self._known: dict[bytes, _Template] = {}
-        # What a shape tensor holds decides which requests may share a batch.
-        self._usable = not any(each.shape_tensor for each in spec.inputs.values())
+        self._templates: dict[bytes, RequestTemplate] = {}
 
-    def make(
+    def find(
         self, body: bytes | bytearray, length: int, respond: Respond
     ) -> tuple[InferRequest, ResponseFormat] | None:
-        """The request of a body whose first ``length`` bytes are a known head; None if they are not."""
-        template = self._known.get(bytes(body[:length]))
-        if template is None or len(body) != template.body_length:
+        """The request of a body whose first ``length`` bytes are JSON; None if that JSON is not known."""
+        template = self._templates.get(bytes(body[:length]))
+        if template is None or len(body) != template.length:
             return None
-        inputs = {
-            name: Tensor(name, datatype, np.frombuffer(body, dtype, count, at).reshape(shape))
-            for name, datatype, dtype, count, at, shape in template.inputs
-        }
-        return template.request.again(inputs, respond), template.answer
+        return template.fill(body, respond), template.response_format
 
-    def learn(self, body: bytes | bytearray, length: int, request: InferRequest, answer: ResponseFormat) -> None:
-        """Remember the head of a request that has been checked, if its inputs are all binary."""
-        if any(each.region is not None for each in answer.outputs.values()):
+    def store(
+        self, body: bytes | bytearray, length: int, request: InferRequest, response_format: ResponseFormat
+    ) -> None:
+        """Remember the JSON of a request that was accepted, if all its inputs are binary."""
+        if not 0 < length <= LONGEST_HEAD or length == len(body):
             return
-        if not self._usable or request.id or not 0 < length <= _LONGEST_HEAD or length == len(body):
+        if not is_repeatable(self.spec, request, response_format):
             return
-        at = length
-        inputs = []
+        offset = length
+        inputs: list[tuple[Any, ...]] = []
         for name, tensor in request.inputs.items():
             datatype, array = tensor.datatype, tensor.array
             if not datatype.itemsize:
                 return
-            inputs.append((name, datatype, datatype.numpy, array.size, at, array.shape))
-            at += array.nbytes
-        if at != len(body):
-            return  # some input came in JSON
-        if len(self._known) >= _MOST_HEADS:
-            self._known.clear()
-        bare = request.again({}, discard_response)
-        self._known[bytes(body[:length])] = _Template(bare, answer, len(body), tuple(inputs))
+            inputs.append((name, datatype, datatype.numpy, array.size, offset, array.shape))
+            offset += array.nbytes
+        if offset != len(body):
+            return  # some input is in JSON or in shared memory
+        template = RequestTemplate(request.again({}, discard_response), response_format, len(body), tuple(inputs))
+        store_bounded(self._templates, bytes(body[:length]), template, _MAX_ENTRIES)

@@ -1,8 +1,7 @@
-"""gRPC on a transport of our own: for each inference a few function calls on the loop, and one write.
+"""gRPC on our own HTTP/2 transport: an inference takes a few function calls on the loop and one write.
 
-grpcio's asyncio server costs several times what an inference costs here. This one does what its clients need of
-the protocol (*gRPC over HTTP/2*): unary and streaming calls, compression, deadlines, cancellation. TLS and
-the keep-alive options are left to `grpcio_server`.
+grpcio's asyncio server spends several times as much on a call. This one implements what clients need of *gRPC over HTTP/2*:
+unary and streaming calls, compression, deadlines, and cancellation. TLS and the keep-alive options need `grpcio_server`.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from urllib.parse import quote_from_bytes
 
 from tritonnb.core.errors import Status, TritonError
 from tritonnb.core.messages import InferResponse
-from tritonnb.endpoints.client_errors import client_text
+from tritonnb.endpoints.requests import client_text
 from tritonnb.endpoints.grpc.dispatch import HEALTH, HEALTH_PATH, INFER, RPCS, STREAM_INFER, Rpc, Rpcs, as_triton_error
 from tritonnb.endpoints.grpc.inference import Inference
 from tritonnb.endpoints.grpc.options import LARGEST_MESSAGE, GrpcOptions
 from tritonnb.endpoints.grpc.stream import Stream
 from tritonnb.endpoints.grpc.transport.header_blocks import Headers, literal
-from tritonnb.endpoints.grpc.transport.http2 import Connection
+from tritonnb.endpoints.grpc.transport.http2 import Http2Connection
 
 OK, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, UNIMPLEMENTED, INTERNAL = 0, 4, 8, 12, 13
 _CODES = {
@@ -48,29 +47,29 @@ _DONE = literal("grpc-status", b"0")
 _NOT_GRPC = literal(":status", b"415")
 _TIMEOUT = re.compile(r"(\d{1,8})([HMSmun])")
 _UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
-_PRINTABLE = bytes(each for each in range(0x20, 0x7F) if each != ord("%"))
+_PRINTABLE = bytes(byte for byte in range(0x20, 0x7F) if byte != ord("%"))
 _NOT_METADATA = re.compile(r":.*|grpc-.*|te|content-type|.*-bin")
 
 
-class FastServer:
-    """Carries the RPCs of an endpoint.
+class Http2Server:
+    """Transports the RPCs of an endpoint.
 
     Attributes
     ----------
-    connections : set of Connection
+    connections : set of Http2Connection
     stopping : bool
     """
 
     def __init__(self, rpcs: Rpcs, options: GrpcOptions) -> None:
         self.rpcs = rpcs
-        self.connections: set[Connection] = set()
+        self.connections: set[Http2Connection] = set()
         self.stopping = False
         self.streams: set[Stream] = set()
         self._reuse_port = options.reuse_port
         self.compress = options.infer_response_compression_level != "none"
 
     async def start(self, host: str, port: int) -> int:
-        """Listen; the port, which the system chooses if it was 0.
+        """Listen, and return the port; the system chooses one if it is 0.
 
         Raises
         ------
@@ -79,7 +78,7 @@ class FastServer:
         """
         self.loop = asyncio.get_running_loop()
         self._server = await self.loop.create_server(
-            lambda: Connection(self), host, port, backlog=1024, reuse_port=self._reuse_port or None
+            lambda: Http2Connection(self), host, port, backlog=1024, reuse_port=self._reuse_port or None
         )
         return int(self._server.sockets[0].getsockname()[1])
 
@@ -92,14 +91,14 @@ class FastServer:
         for connection in self.connections:
             connection.go_away()
         deadline = time.monotonic() + drain
-        while any(each.calls for each in self.connections) and time.monotonic() < deadline:
+        while any(connection.calls for connection in self.connections) and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
         for connection in list(self.connections):
             connection.close()
         await asyncio.sleep(0)
 
-    def call(self, connection: Connection, stream: int, headers: Headers) -> _Call:
-        """A client calls something."""
+    def call(self, connection: Http2Connection, stream: int, headers: Headers) -> _Call:
+        """Make the call of a new stream."""
         path = headers.get(":path", "")
         rpc = RPCS.get(path)
         kind = _Call
@@ -111,12 +110,12 @@ class FastServer:
 
 
 class _Call:
-    """One RPC; this class carries those with one request and one response."""
+    """One RPC; this class handles those with one request and one response."""
 
     _streaming = False
 
     def __init__(
-        self, server: FastServer, connection: Connection, stream: int, headers: Headers, rpc: Rpc | None
+        self, server: Http2Server, connection: Http2Connection, stream: int, headers: Headers, rpc: Rpc | None
     ) -> None:
         self.stream = stream
         self.window = self.received = 0
@@ -134,10 +133,10 @@ class _Call:
         self._head_sent = False
         self._over = False
 
-    # --- what the connection says ---------------------------------------------------------------
+    # --- called by the connection -----------------------------------------------------------------
 
     def begin(self) -> None:
-        """The headers are there."""
+        """The headers have arrived."""
         headers = self._headers
         if headers.get(":method") != "POST" or not headers.get("content-type", "").startswith("application/grpc"):
             self._over = True
@@ -145,24 +144,24 @@ class _Call:
         elif self._rpc is None and headers[":path"] != HEALTH_PATH:
             self._finish(UNIMPLEMENTED)
         elif "grpc-timeout" in headers:
-            found = _TIMEOUT.fullmatch(headers["grpc-timeout"])
-            if found is not None:
-                seconds = int(found.group(1)) * _UNITS[found.group(2)]
+            timeout = _TIMEOUT.fullmatch(headers["grpc-timeout"])
+            if timeout is not None:
+                seconds = int(timeout.group(1)) * _UNITS[timeout.group(2)]
                 self._deadline = self._server.loop.call_later(seconds, self._expired)
 
     def data(self, chunk: bytes | bytearray) -> None:
-        """A part of the body."""
+        """A part of the body has arrived."""
         if self._over:
             return
         buffer = self._buffer
         if buffer:
             buffer += chunk
-            del buffer[: self._messages(buffer)]
+            del buffer[: self._receive_messages(buffer)]
         else:
-            buffer += chunk[self._messages(chunk) :]
+            buffer += chunk[self._receive_messages(chunk) :]
 
-    def _messages(self, data: bytes | bytearray) -> int:
-        """Take the messages that are there whole; how many bytes they were."""
+    def _receive_messages(self, data: bytes | bytearray) -> int:
+        """Handle the messages that are complete, and return their size in bytes."""
         at = 0
         while len(data) - at >= 5 and not self._over:
             compressed, length = _PREFIX.unpack_from(data, at)
@@ -173,16 +172,16 @@ class _Call:
             if len(data) < stop:
                 break
             at = stop
-            self._take(data[start:stop], compressed)
+            self._receive(data[start:stop], compressed)
         return at
 
     def end(self) -> None:
-        """The client sends no more."""
+        """The client has ended its side of the stream."""
         if not self._over and not self._begun:
             self._finish(INTERNAL, "there is no request message")
 
     def cancelled(self) -> None:
-        """Nobody waits for an answer any more."""
+        """The client has cancelled the call, or is gone."""
         self._over = True
         self._buffer.clear()
         if self._task is not None:
@@ -191,7 +190,7 @@ class _Call:
             self._deadline.cancel()
 
     def drained(self) -> None:
-        """What waited has been sent."""
+        """Everything that was waiting for the window has been sent."""
 
     def _expired(self) -> None:
         if not self._over:
@@ -200,7 +199,7 @@ class _Call:
 
     # --- requests -------------------------------------------------------------------------------
 
-    def _take(self, message: bytes | bytearray, compressed: int) -> None:
+    def _receive(self, message: bytes | bytearray, compressed: int) -> None:
         if self._begun and not self._streaming:
             self._finish(INTERNAL, "there is more than one request message")
             self.cancelled()
@@ -218,13 +217,13 @@ class _Call:
             self._fail(as_triton_error(error))
 
     def _run(self, message: bytes | bytearray) -> None:
-        given = message if self._rpc is None else self._rpc.read(message)
-        self._task = self._server.loop.create_task(self._answer(given))
+        request = message if self._rpc is None else self._rpc.read(message)
+        self._task = self._server.loop.create_task(self._call(request))
 
-    async def _answer(self, given: Any) -> None:
+    async def _call(self, request: Any) -> None:
         name = HEALTH if self._rpc is None else self._rpc.name
         try:
-            response = await self._server.rpcs.call(name, given, self._metadata())
+            response = await self._server.rpcs.call(name, request, self._metadata())
             self._respond(response if self._rpc is None else response.SerializeToString())
         except Exception as error:
             self._fail(as_triton_error(error))
@@ -235,7 +234,7 @@ class _Call:
     # --- responses ------------------------------------------------------------------------------
 
     def _respond(self, message: bytes) -> None:
-        """The one response."""
+        """Send the only response."""
         if self._over:
             return
         self._over = True
@@ -245,7 +244,7 @@ class _Call:
         self._connection.send(self, head, body, _DONE)
 
     def _framed(self, message: bytes) -> tuple[bytes, bytes]:
-        """The headers of the response, and the message with its prefix."""
+        """The header block of the response, and the message with its prefix."""
         if self._wants_gzip:
             message = gzip.compress(message, 1)
             return _HEAD_GZIP, _PREFIX.pack(1, len(message)) + message
@@ -259,7 +258,7 @@ class _Call:
         self._finish(_CODES[error.status], client_text(error))
 
     def _finish(self, code: int, text: str = "") -> None:
-        """End the call, without a response if there was none."""
+        """End the call with a status."""
         if self._over:
             return
         self._over = True
@@ -274,13 +273,13 @@ class _Call:
 
 
 class _Infer(_Call):
-    """``ModelInfer``: no task, the response is sent where the model's answer arrives."""
+    """``ModelInfer``: needs no task, the response is sent by the model's callback."""
 
     _inference: Inference | None = None
 
     def _run(self, message: bytes | bytearray) -> None:
         rpcs = self._server.rpcs
-        metadata = self._metadata() if rpcs.looks_at_metadata else self._headers
+        metadata = self._metadata() if rpcs.needs_metadata else self._headers
         inference = rpcs.infer_bytes(message, metadata, self._responded)
         if not inference.done:
             self._inference = inference
@@ -300,7 +299,7 @@ class _Infer(_Call):
         return self._server.compress and "gzip" in self._headers.get("grpc-accept-encoding", "")
 
     def cancelled(self) -> None:
-        """Nobody waits for an answer any more."""
+        """The client has cancelled the call, or is gone."""
         super().cancelled()
         if self._inference is not None:
             self._inference.cancel()
@@ -312,34 +311,34 @@ class _StreamInfer(_Infer):
 
     _streaming = True
     _requests: asyncio.Queue[Any]
-    _room: asyncio.Event
+    _drained: asyncio.Event
 
     def begin(self) -> None:
-        """The headers are there."""
+        """The headers have arrived."""
         super().begin()
         self._requests = asyncio.Queue()
-        self._room = asyncio.Event()
+        self._drained = asyncio.Event()
         if not self._over:
-            self._task = self._server.loop.create_task(self._converse())
+            self._task = self._server.loop.create_task(self._run_stream())
 
     def _run(self, message: bytes | bytearray) -> None:
         self._requests.put_nowait(message)
 
     def end(self) -> None:
-        """The client sends no more."""
+        """The client has ended its side of the stream."""
         self._requests.put_nowait(None)
 
     def drained(self) -> None:
-        """What waited has been sent."""
-        self._room.set()
+        """Everything that was waiting for the window has been sent."""
+        self._drained.set()
 
-    async def _given(self) -> AsyncIterator[Any]:
-        while (given := await self._requests.get()) is not None:
-            yield given
+    async def _messages_received(self) -> AsyncIterator[Any]:
+        while (message := await self._requests.get()) is not None:
+            yield message
 
-    async def _converse(self) -> None:
+    async def _run_stream(self) -> None:
         try:
-            stream = self._server.rpcs.stream(self._given(), self._metadata())
+            stream = self._server.rpcs.stream(self._messages_received(), self._metadata())
         except TritonError as error:
             self._fail(error)
             return
@@ -360,11 +359,11 @@ class _StreamInfer(_Infer):
 
     async def _send(self, message: bytes) -> None:
         head, body = self._framed(message)
-        self._room.clear()
+        self._drained.clear()
         self._connection.send(self, b"" if self._head_sent else head, body, None)
         self._head_sent = True
         if self.outgoing:
-            await self._room.wait()
+            await self._drained.wait()
 
 
 def _decompress(message: bytes | bytearray, encoding: str) -> bytes:

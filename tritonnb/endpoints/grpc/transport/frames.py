@@ -1,4 +1,4 @@
-"""The pieces of HTTP/2 (RFC 9113): frames, and what a stream is to a connection."""
+"""HTTP/2 frames, and the interface between a connection and the call on a stream (RFC 9113)."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ MAX_CONCURRENT_STREAMS, INITIAL_WINDOW, MAX_FRAME_SIZE = 3, 4, 5
 
 
 class Call(Protocol):
-    """What happens on one stream.
+    """The call on one stream, as the connection sees it.
 
     Attributes
     ----------
     stream : int
     window : int
-        Bytes that the client will take.
+        Bytes that the client still accepts.
     outgoing : deque of memoryview
-        What waits for the window.
+        Data that waits for the window.
     trailers : bytes or None
-        The header block that ends the stream after that.
+        The header block that ends the stream after the waiting data.
     received : int
-        Bytes since the stream's window was opened last.
+        Bytes since the stream's window was last replenished.
     half_closed : bool
-        The client sends no more.
+        Whether the client has ended its side of the stream.
     """
 
     stream: int
@@ -39,23 +39,23 @@ class Call(Protocol):
     half_closed: bool
 
     def begin(self) -> None:
-        """The headers are there."""
+        """The headers have arrived."""
 
     def data(self, chunk: bytes | bytearray) -> None:
-        """A part of the body."""
+        """A part of the body has arrived."""
 
     def end(self) -> None:
-        """The client sends no more."""
+        """The client has ended its side of the stream."""
 
     def cancelled(self) -> None:
-        """Nobody waits for an answer any more."""
+        """The client has cancelled the call, or is gone."""
 
     def drained(self) -> None:
-        """What waited has been sent."""
+        """Everything that was waiting for the window has been sent."""
 
 
-class BrokenConnectionError(Exception):
-    """The connection cannot go on; ``code`` says why."""
+class ProtocolViolationError(Exception):
+    """The client has violated the protocol, and the connection must be closed with the error ``code``."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -63,12 +63,12 @@ class BrokenConnectionError(Exception):
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes | bytearray) -> bytes:
-    """A whole frame."""
+    """A complete frame."""
     return frame_head(len(payload), kind, flags, stream) + payload
 
 
 def frame_head(size: int, kind: int, flags: int, stream: int) -> bytes:
-    """The nine bytes before a payload."""
+    """The header of a frame, nine bytes."""
     return _HEAD.pack(size >> 8, size & 0xFF, kind, flags, stream)
 
 
@@ -76,13 +76,13 @@ _HEAD = struct.Struct(">HBBBI")
 
 
 def unpadded(payload: bytes | bytearray) -> bytes | bytearray:
-    """A payload without the padding that its first byte tells of.
+    """A payload without its padding, the length of which is in the first byte.
 
     Raises
     ------
-    BrokenConnectionError
-        If there is more padding than payload.
+    ProtocolViolationError
+        If the padding is longer than the payload.
     """
     if not payload or payload[0] >= len(payload):
-        raise BrokenConnectionError(PROTOCOL_ERROR)
+        raise ProtocolViolationError(PROTOCOL_ERROR)
     return payload[1 : len(payload) - payload[0]]

@@ -13,7 +13,7 @@ from grpc import aio
 
 from tritonnb.core.errors import Status, TritonError
 from tritonnb.core.messages import InferResponse
-from tritonnb.endpoints.client_errors import client_text
+from tritonnb.endpoints.requests import client_text
 from tritonnb.endpoints.grpc.dispatch import HEALTH, HEALTH_PATH, INFER, RPCS, STREAM_INFER, Rpcs, as_triton_error
 from tritonnb.endpoints.grpc.inference import Inference
 from tritonnb.endpoints.grpc.options import GrpcOptions
@@ -33,7 +33,7 @@ Context = Any  # grpc.aio.ServicerContext
 
 
 class GrpcioServer:
-    """Carries the RPCs of an endpoint."""
+    """Transports the RPCs of an endpoint over grpcio."""
 
     def __init__(self, rpcs: Rpcs, options: GrpcOptions) -> None:
         self._rpcs = rpcs
@@ -43,14 +43,14 @@ class GrpcioServer:
         self._compression = grpc.Compression.Gzip if compressed else None
 
     async def start(self, host: str, port: int) -> int:
-        """Listen; the port, which the system chooses if it was 0.
+        """Listen, and return the port; the system chooses one if it is 0.
 
         Raises
         ------
         OSError
             If the port is taken.
         InvalidArgumentError
-            If the files for TLS cannot be read.
+            If a file for TLS cannot be read.
         """
         self._server = aio.server(options=self._options.channel_arguments())
         self._server.add_generic_rpc_handlers((_Handlers(self._handlers()),))
@@ -96,24 +96,24 @@ class GrpcioServer:
     async def _infer(self, message: bytes, context: Context) -> Any:
         future: asyncio.Future[InferResponse] = asyncio.get_running_loop().create_future()
 
-        def take(inference: Inference, response: InferResponse) -> None:
+        def on_response(inference: Inference, response: InferResponse) -> None:
             if not future.done():
                 future.set_result(response)
 
         try:
-            inference = self._rpcs.infer_bytes(message, _metadata(context), take)
+            inference = self._rpcs.infer_bytes(message, _metadata(context), on_response)
             try:
                 response = await future
             except asyncio.CancelledError:
                 inference.cancel()
                 raise
-            answer = inference.message(response)
+            response_message = inference.response_message(response)
         except Exception as error:
             await _abort(context, error)
         if self._compression is not None:
             context.set_compression(self._compression)
         inference.sent(final=True)
-        return answer
+        return response_message
 
     async def _stream_infer(self, messages: AsyncIterator[bytes], context: Context) -> Any:
         try:
@@ -134,7 +134,7 @@ class GrpcioServer:
 
 
 class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """Finds the handler of an RPC; an unknown one is UNIMPLEMENTED without a text, as Triton has it."""
+    """Finds the handler of an RPC; an unknown one is UNIMPLEMENTED without a text, as on Triton."""
 
     def __init__(self, handlers: dict[str, grpc.RpcMethodHandler]) -> None:
         self._handlers = handlers
@@ -148,11 +148,11 @@ def _metadata(context: Context) -> dict[str, str]:
     return {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
 
 
-async def _unimplemented(given: bytes, context: Context) -> Any:
+async def _unimplemented(message: bytes, context: Context) -> Any:
     await context.abort(grpc.StatusCode.UNIMPLEMENTED, "")
 
 
 async def _abort(context: Context, error: Exception) -> None:
     """End an RPC with an error."""
-    told = as_triton_error(error)
-    await context.abort(_CODES[told.status], client_text(told))
+    triton_error = as_triton_error(error)
+    await context.abort(_CODES[triton_error.status], client_text(triton_error))

@@ -1,7 +1,7 @@
-"""Header blocks of HTTP/2 (HPACK, RFC 7541): reading those of clients, and fields for our own.
+"""Header blocks of HTTP/2 (HPACK, RFC 7541): reading those of clients, and writing fields.
 
-A client's requests nearly always have the same headers, so a block that was read before is not read again while
-the table that it refers to is the same.
+A client's requests nearly always have the same headers, so the fields of a block are cached until the table that blocks
+refer to changes.
 """
 
 from __future__ import annotations
@@ -10,39 +10,41 @@ import re
 
 from hpack import Decoder
 
+from tritonnb.endpoints.request_cache import store_bounded
+
 Headers = dict[str, str]
 
-_MOST_KNOWN = 64
+_MAX_BLOCKS = 64
 _NAME = re.compile(r":?[!#$%&'*+\-.^_`|~0-9a-z]+")
 _NO_VALUE = re.compile(r"[\0\r\n]")
-_OF_REQUESTS = {":method", ":scheme", ":path", ":authority", ":protocol"}
-_OF_CONNECTIONS = {"connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"}
+_REQUEST_PSEUDO_HEADERS = {":method", ":scheme", ":path", ":authority", ":protocol"}
+_CONNECTION_HEADERS = {"connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"}
 
 
 class MalformedHeadersError(Exception):
-    """A header block can be read, but does not make a message (RFC 9113, 8.2 and 8.3)."""
+    """A header block can be decoded, but is malformed (RFC 9113, 8.2 and 8.3)."""
 
 
 class HeaderBlocks:
-    """Reads the header blocks of one connection, which must all be shown to it, in order."""
+    """Decodes all header blocks of one connection, in order."""
 
     def __init__(self) -> None:
         self._decoder = Decoder()
-        self._known: dict[bytes, Headers] = {}
+        self._cache: dict[bytes, Headers] = {}
 
     def read(self, block: bytes) -> Headers:
-        """The fields of a block; not to be changed.
+        """Decode a block; the result must not be changed.
 
         Raises
         ------
         hpack.HPACKError
             If the block cannot be decoded.
         MalformedHeadersError
-            If a field is none that a request may have.
+            If a field is not valid in a request.
         """
-        found = self._known.get(block)
-        if found is not None:
-            return found
+        cached = self._cache.get(block)
+        if cached is not None:
+            return cached
         table = self._decoder.header_table
         entries = table.dynamic_entries
         before = len(entries), table.maxsize, entries[0] if entries else None
@@ -50,30 +52,30 @@ class HeaderBlocks:
         well_formed = True
         for raw_name, raw_value in self._decoder.decode(block, raw=True):
             name, value = bytes(raw_name).decode("latin-1"), bytes(raw_value).decode("latin-1")
-            well_formed = well_formed and _belongs(name, value, headers)
+            well_formed = well_formed and _is_valid_field(name, value, headers)
             headers[name] = f"{headers[name]},{value}" if name in headers else value
         if ":method" in headers and not (":scheme" in headers and ":path" in headers):
             well_formed = False
         if before != (len(entries), table.maxsize, entries[0] if entries else None):
-            self._known.clear()
-        elif len(self._known) < _MOST_KNOWN and well_formed:
-            self._known[block] = headers
+            self._cache.clear()
+        elif well_formed:
+            store_bounded(self._cache, block, headers, _MAX_BLOCKS)
         if not well_formed:
             raise MalformedHeadersError
         return headers
 
 
-def _belongs(name: str, value: str, before: Headers) -> bool:
-    """Whether a field may follow others."""
+def _is_valid_field(name: str, value: str, before: Headers) -> bool:
+    """Whether a field is valid after the fields before it."""
     if not _NAME.fullmatch(name) or _NO_VALUE.search(value):
         return False
     if name[0] == ":":
-        return name in _OF_REQUESTS and name not in before and all(each[0] == ":" for each in before)
-    return name not in _OF_CONNECTIONS and (name != "te" or value == "trailers")
+        return name in _REQUEST_PSEUDO_HEADERS and name not in before and all(earlier[0] == ":" for earlier in before)
+    return name not in _CONNECTION_HEADERS and (name != "te" or value == "trailers")
 
 
 def literal(name: str, value: bytes) -> bytes:
-    """A header field that no table remembers (RFC 7541, 6.2.2)."""
+    """Encode a header field without adding it to the table (RFC 7541, 6.2.2)."""
     return b"\x00" + _string(name.encode()) + _string(value)
 
 

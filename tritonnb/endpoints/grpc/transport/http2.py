@@ -1,8 +1,9 @@
 """HTTP/2 as far as a gRPC server needs it (RFC 9113): frames, header blocks, and flow control.
 
-A `Connection` cuts what comes into frames and makes a `Call` for each stream that a client opens; its `Sender` sends
-what calls have to say. A client that breaks the rules loses the call, or the connection where RFC 9113 wants it so, and
-for floods of settings and of frames that continue headers. One that does not read its answers is not listened to.
+An `Http2Connection` splits the incoming bytes into frames and makes a `Call` for each stream that a client opens; its
+`Sender` sends the responses. A client that violates the protocol loses the call, or the connection where RFC 9113
+demands it and for floods of SETTINGS and CONTINUATION frames. We stop reading from a client that does not read its
+responses.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from tritonnb.endpoints.grpc.transport.frames import (
     SETTINGS,
     STREAM_CLOSED,
     WINDOW_UPDATE,
-    BrokenConnectionError,
+    ProtocolViolationError,
     Call,
     frame,
     unpadded,
@@ -51,32 +52,32 @@ from tritonnb.endpoints.grpc.transport.header_blocks import HeaderBlocks, Header
 from tritonnb.endpoints.grpc.transport.sender import DEFAULT_FRAME_LIMIT, DEFAULT_WINDOW, LARGEST_WINDOW, Sender
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-#: The largest frame that we take, and how many bytes are read before a window is opened again.
+#: The largest frame that we accept, and the number of bytes read before a window is replenished.
 _FRAME_LIMIT = 1 << 20
 _REPLENISH_AFTER = 1 << 24
-#: Of a header block: bytes, and frames that continue it.
-_MOST_HEADER_BYTES = 1 << 16
-_MOST_CONTINUATIONS = 64
-#: Calls in progress on one connection.
-_MOST_CALLS = 4096
-#: How often a client may change its settings in a second: every change is looked at for every call.
-_MOST_SETTINGS = 100
-#: Seconds that a client is given to read why its connection ends.
+#: The limits of a header block: bytes, and CONTINUATION frames.
+_MAX_HEADER_BYTES = 1 << 16
+_MAX_CONTINUATIONS = 64
+#: The limit of calls in progress on one connection.
+_MAX_CALLS = 4096
+#: SETTINGS frames that a client may send in a second: each one costs time for every call in progress.
+_MAX_SETTINGS_PER_SECOND = 100
+#: Seconds that a client has to read the GOAWAY frame before its connection is closed.
 _LINGER = 2.0
 
 
 class Server(Protocol):
-    """What a connection belongs to."""
+    """What a connection needs from its server."""
 
-    connections: set[Connection]
+    connections: set[Http2Connection]
     stopping: bool
 
-    def call(self, connection: Connection, stream: int, headers: Headers) -> Call:
-        """A new call."""
+    def call(self, connection: Http2Connection, stream: int, headers: Headers) -> Call:
+        """Make the call of a new stream."""
 
 
-class Connection(asyncio.Protocol):
-    """One client."""
+class Http2Connection(asyncio.Protocol):
+    """One client's connection."""
 
     def __init__(self, server: Server) -> None:
         self.calls: dict[int, Call] = {}
@@ -85,7 +86,7 @@ class Connection(asyncio.Protocol):
         self._buffer = bytearray()
         self._in_preface = True
         self._blocks = HeaderBlocks()
-        self._block: bytearray | None = None  # of headers that are not complete
+        self._block: bytearray | None = None  # the header block that is not complete yet
         self._block_stream = self._block_flags = self._continuations = 0
         self._last_stream = 0
         self._received = 0
@@ -112,26 +113,26 @@ class Connection(asyncio.Protocol):
         self.send = self._sender.send
         self._server.connections.add(self)
         settings = struct.pack(
-            ">HIHIHI", MAX_CONCURRENT_STREAMS, _MOST_CALLS, INITIAL_WINDOW, LARGEST_WINDOW, MAX_FRAME_SIZE, _FRAME_LIMIT
+            ">HIHIHI", MAX_CONCURRENT_STREAMS, _MAX_CALLS, INITIAL_WINDOW, LARGEST_WINDOW, MAX_FRAME_SIZE, _FRAME_LIMIT
         )
         opened = struct.pack(">I", LARGEST_WINDOW - DEFAULT_WINDOW)
         self._transport.write(frame(SETTINGS, 0, 0, settings) + frame(WINDOW_UPDATE, 0, 0, opened))
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The client is gone."""
+        """The client has disconnected: its calls are cancelled."""
         self._server.connections.discard(self)
         for call in list(self.calls.values()):
             call.cancelled()
         self.calls.clear()
 
     def pause_writing(self) -> None:
-        """The client reads too slowly: it is not listened to until it does."""
+        """The client reads too slowly: nothing is read from it until it catches up."""
         self._sender.paused = True
         if not self._transport.is_closing():
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """It has caught up."""
+        """The client has caught up."""
         self._sender.paused = False
         if not self._transport.is_closing():
             self._transport.resume_reading()
@@ -146,10 +147,10 @@ class Connection(asyncio.Protocol):
                 del buffer[: self._read(buffer)]
             else:
                 buffer += data[self._read(data) :]
-        except BrokenConnectionError as error:
-            self._give_up(error.code)
+        except ProtocolViolationError as error:
+            self._close_with_error(error.code)
         except HPACKError:
-            self._give_up(COMPRESSION_ERROR)
+            self._close_with_error(COMPRESSION_ERROR)
 
     # --- what comes -----------------------------------------------------------------------------
 
@@ -158,33 +159,33 @@ class Connection(asyncio.Protocol):
         at, end = 0, len(data)
         if self._in_preface:
             if not PREFACE.startswith(bytes(data[: len(PREFACE)])):
-                raise BrokenConnectionError(PROTOCOL_ERROR)
+                raise ProtocolViolationError(PROTOCOL_ERROR)
             if end < len(PREFACE) + 9:
                 return 0
             if data[len(PREFACE) + 3] != SETTINGS or data[len(PREFACE) + 4] & ACK:
-                raise BrokenConnectionError(PROTOCOL_ERROR)
+                raise ProtocolViolationError(PROTOCOL_ERROR)
             self._in_preface = False
             at = len(PREFACE)
         while end - at >= 9:
             length = data[at] << 16 | data[at + 1] << 8 | data[at + 2]
             if length > _FRAME_LIMIT:
-                raise BrokenConnectionError(FRAME_SIZE_ERROR)
+                raise ProtocolViolationError(FRAME_SIZE_ERROR)
             start, stop = at + 9, at + 9 + length
             if stop > end:
                 break
             kind, flags = data[at + 3], data[at + 4]
             stream = int.from_bytes(data[at + 5 : start], "big") & LARGEST_WINDOW
             if self._block is not None and (kind != CONTINUATION or stream != self._block_stream):
-                raise BrokenConnectionError(PROTOCOL_ERROR)
+                raise ProtocolViolationError(PROTOCOL_ERROR)
             handle = self._frames.get(kind)
-            if handle is not None:  # those that nobody knows are ignored
+            if handle is not None:  # frames of unknown types are ignored
                 handle(flags, stream, data[start:stop])
             at = stop
         return at
 
     def _on_data(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
         if not stream:
-            raise BrokenConnectionError(PROTOCOL_ERROR)
+            raise ProtocolViolationError(PROTOCOL_ERROR)
         self._received += len(payload)
         if self._received > _REPLENISH_AFTER:
             self._open_window(0, self._received)
@@ -192,7 +193,7 @@ class Connection(asyncio.Protocol):
         call = self.calls.get(stream)
         if call is None:
             if stream > self._last_stream:
-                raise BrokenConnectionError(PROTOCOL_ERROR)
+                raise ProtocolViolationError(PROTOCOL_ERROR)
             return
         if call.half_closed:
             self._end(call, STREAM_CLOSED)
@@ -210,12 +211,12 @@ class Connection(asyncio.Protocol):
 
     def _on_headers(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
         if not stream % 2:
-            raise BrokenConnectionError(PROTOCOL_ERROR)
+            raise ProtocolViolationError(PROTOCOL_ERROR)
         if flags & PADDED:
             payload = unpadded(payload)
         if flags & HAS_PRIORITY:
             if len(payload) < 5:
-                raise BrokenConnectionError(FRAME_SIZE_ERROR)
+                raise ProtocolViolationError(FRAME_SIZE_ERROR)
             payload = payload[5:]
         if flags & END_HEADERS:
             self._open(flags, stream, payload)
@@ -225,11 +226,11 @@ class Connection(asyncio.Protocol):
 
     def _on_continuation(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
         if self._block is None:
-            raise BrokenConnectionError(PROTOCOL_ERROR)
+            raise ProtocolViolationError(PROTOCOL_ERROR)
         self._block += payload
         self._continuations += 1
-        if len(self._block) > _MOST_HEADER_BYTES or self._continuations > _MOST_CONTINUATIONS:
-            raise BrokenConnectionError(ENHANCE_YOUR_CALM)
+        if len(self._block) > _MAX_HEADER_BYTES or self._continuations > _MAX_CONTINUATIONS:
+            raise ProtocolViolationError(ENHANCE_YOUR_CALM)
         if flags & END_HEADERS:
             block, self._block = self._block, None
             self._open(self._block_flags, stream, block)
@@ -237,7 +238,7 @@ class Connection(asyncio.Protocol):
     def _open(self, flags: int, stream: int, block: bytes | bytearray) -> None:
         call = self.calls.get(stream)
         try:
-            headers = self._blocks.read(bytes(block))  # also of a stream that is refused: the table must keep in step
+            headers = self._blocks.read(bytes(block))  # also for a refused stream: both ends must have the same table
         except MalformedHeadersError:
             headers = {}
         if call is not None:
@@ -245,13 +246,13 @@ class Connection(asyncio.Protocol):
             return
         if stream <= self._last_stream:
             if ":method" in headers:
-                raise BrokenConnectionError(PROTOCOL_ERROR)
-            return  # trailers of a call that is over
+                raise ProtocolViolationError(PROTOCOL_ERROR)
+            return  # trailers of a call that has ended
         self._last_stream = stream
         if ":method" not in headers:
             self._reset(stream, PROTOCOL_ERROR)
             return
-        if self._server.stopping or len(self.calls) >= _MOST_CALLS:
+        if self._server.stopping or len(self.calls) >= _MAX_CALLS:
             self._reset(stream, REFUSED_STREAM)
             return
         call = self.calls[stream] = self._server.call(self, stream, headers)
@@ -261,7 +262,7 @@ class Connection(asyncio.Protocol):
             self._half_close(call)
 
     def _take_trailers(self, call: Call, flags: int) -> None:
-        """Trailers mean nothing here, but that nothing follows."""
+        """Handle trailers: they only end the client's side of the stream."""
         if call.half_closed:
             self._end(call, STREAM_CLOSED)
         elif not flags & END_STREAM:
@@ -276,13 +277,13 @@ class Connection(asyncio.Protocol):
 
     def _on_priority(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
         if not stream:
-            raise BrokenConnectionError(PROTOCOL_ERROR)
+            raise ProtocolViolationError(PROTOCOL_ERROR)
         if len(payload) != 5:
-            raise BrokenConnectionError(FRAME_SIZE_ERROR)
+            raise ProtocolViolationError(FRAME_SIZE_ERROR)
 
     def _on_reset(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
         if len(payload) != 4:
-            raise BrokenConnectionError(FRAME_SIZE_ERROR)
+            raise ProtocolViolationError(FRAME_SIZE_ERROR)
         self._check_begun(stream)
         call = self.calls.pop(stream, None)
         if call is not None:
@@ -291,13 +292,13 @@ class Connection(asyncio.Protocol):
 
     def _check_begun(self, stream: int) -> None:
         if not stream or stream > self._last_stream:
-            raise BrokenConnectionError(PROTOCOL_ERROR)
+            raise ProtocolViolationError(PROTOCOL_ERROR)
 
     def _on_settings(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
         if stream:
-            raise BrokenConnectionError(PROTOCOL_ERROR)
+            raise ProtocolViolationError(PROTOCOL_ERROR)
         if len(payload) % 6 or (flags & ACK and payload):
-            raise BrokenConnectionError(FRAME_SIZE_ERROR)
+            raise ProtocolViolationError(FRAME_SIZE_ERROR)
         if flags & ACK:
             return
         self._count_settings()
@@ -306,7 +307,7 @@ class Connection(asyncio.Protocol):
                 self._sender.set_initial_window(value)
             elif setting == MAX_FRAME_SIZE:
                 if not DEFAULT_FRAME_LIMIT <= value < 2**24:
-                    raise BrokenConnectionError(PROTOCOL_ERROR)
+                    raise ProtocolViolationError(PROTOCOL_ERROR)
                 self._sender.frame_limit = value
         self._transport.write(frame(SETTINGS, ACK, 0, b""))
 
@@ -314,25 +315,25 @@ class Connection(asyncio.Protocol):
         now, (since, count) = time.monotonic(), self._settings
         if now - since > 1:
             since, count = now, 0
-        if count == _MOST_SETTINGS:
-            raise BrokenConnectionError(ENHANCE_YOUR_CALM)
+        if count == _MAX_SETTINGS_PER_SECOND:
+            raise ProtocolViolationError(ENHANCE_YOUR_CALM)
         self._settings = since, count + 1
 
     def _on_ping(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
         if stream:
-            raise BrokenConnectionError(PROTOCOL_ERROR)
+            raise ProtocolViolationError(PROTOCOL_ERROR)
         if len(payload) != 8:
-            raise BrokenConnectionError(FRAME_SIZE_ERROR)
+            raise ProtocolViolationError(FRAME_SIZE_ERROR)
         if not flags & ACK:
             self._transport.write(frame(PING, ACK, 0, payload))
 
     def _on_window_update(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
         if len(payload) != 4:
-            raise BrokenConnectionError(FRAME_SIZE_ERROR)
+            raise ProtocolViolationError(FRAME_SIZE_ERROR)
         more = int.from_bytes(payload, "big") & LARGEST_WINDOW
         if not stream:
             if not more:
-                raise BrokenConnectionError(PROTOCOL_ERROR)
+                raise ProtocolViolationError(PROTOCOL_ERROR)
             self._sender.open_window(more)
             return
         self._check_begun(stream)
@@ -347,12 +348,12 @@ class Connection(asyncio.Protocol):
 
     def _on_go_away(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
         if stream:
-            raise BrokenConnectionError(PROTOCOL_ERROR)
+            raise ProtocolViolationError(PROTOCOL_ERROR)
 
     def _on_push_promise(self, flags: int, stream: int, payload: bytes | bytearray) -> None:
-        raise BrokenConnectionError(PROTOCOL_ERROR)
+        raise ProtocolViolationError(PROTOCOL_ERROR)
 
-    # --- what goes ------------------------------------------------------------------------------
+    # --- sending ---------------------------------------------------------------------------------
 
     def _open_window(self, stream: int, size: int) -> None:
         self._transport.write(frame(WINDOW_UPDATE, 0, stream, struct.pack(">I", size)))
@@ -361,23 +362,23 @@ class Connection(asyncio.Protocol):
         self._transport.write(frame(RST_STREAM, 0, stream, struct.pack(">I", code)))
 
     def _end(self, call: Call, code: int) -> None:
-        """Give up a call whose client does what it may not."""
+        """Reset the call of a client that violates the protocol."""
         del self.calls[call.stream]
         self._sender.forget(call.stream)
         self._reset(call.stream, code)
         call.cancelled()
 
-    def _give_up(self, code: int) -> None:
-        """End the connection of a client that does what it may not."""
+    def _close_with_error(self, code: int) -> None:
+        """Close the connection of a client that violates the protocol."""
         self.go_away(code)
         self._transport.close()
         asyncio.get_running_loop().call_later(_LINGER, self._transport.abort)
 
     def go_away(self, code: int = NO_ERROR) -> None:
-        """Take no more calls."""
+        """Tell the client that no more calls are accepted (GOAWAY)."""
         if not self._transport.is_closing():
             self._transport.write(frame(GOAWAY, 0, 0, struct.pack(">II", self._last_stream, code)))
 
     def close(self) -> None:
-        """End the connection; calls in progress are cancelled."""
+        """Close the connection; calls in progress are cancelled."""
         self._transport.abort() if self.calls else self._transport.close()

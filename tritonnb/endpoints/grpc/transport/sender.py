@@ -1,4 +1,4 @@
-"""What a connection of HTTP/2 sends, as far as the client's windows allow (RFC 9113, 5.2)."""
+"""The sending side of an HTTP/2 connection, with the client's flow control windows (RFC 9113, 5.2)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tritonnb.endpoints.grpc.transport.frames import (
     HEADERS,
     NO_ERROR,
     RST_STREAM,
-    BrokenConnectionError,
+    ProtocolViolationError,
     Call,
     frame,
     frame_head,
@@ -32,16 +32,16 @@ class Sender:
     ----------
     transport : asyncio.Transport
     calls : dict of int to Call
-        The calls in progress, by stream; a call that is answered is taken out.
+        The calls in progress, by stream; a call is removed with its last frame.
 
     Attributes
     ----------
     initial_window : int
-        Bytes that the client takes on a new stream.
+        Bytes that the client accepts on a new stream.
     frame_limit : int
-        Bytes of the largest frame that it takes.
+        The largest frame that the client accepts, in bytes.
     paused : bool
-        It does not read.
+        Whether the client is too slow to read.
     """
 
     def __init__(self, transport: asyncio.Transport, calls: dict[int, Call]) -> None:
@@ -51,16 +51,16 @@ class Sender:
         self._transport = transport
         self._calls = calls
         self._window = DEFAULT_WINDOW
-        self._starved: dict[int, Call] = {}  # that wait for the connection, not for windows of their own
+        self._starved: dict[int, Call] = {}  # calls that wait for the connection's window, not their own
 
     def send(self, call: Call, head: bytes, body: bytes, trailers: bytes | None) -> None:
-        """Send something of a call.
+        """Send a part of a call's response.
 
         Parameters
         ----------
         call : Call
         head : bytes
-            A header block that comes first; may be empty.
+            The header block before the body; may be empty.
         body : bytes
             May be empty.
         trailers : bytes or None
@@ -88,7 +88,7 @@ class Sender:
         self.pump(call)
 
     def pump(self, call: Call) -> None:
-        """Send what waits of a call, as far as the windows allow."""
+        """Send the waiting data of a call, as far as the windows allow."""
         while call.outgoing:
             if self.paused or self._window <= 0:
                 self._starved[call.stream] = call
@@ -111,47 +111,47 @@ class Sender:
             call.drained()
 
     def open_window(self, size: int) -> None:
-        """The client takes more bytes on the whole connection.
+        """The client accepts more bytes on the whole connection.
 
         Raises
         ------
-        BrokenConnectionError
+        ProtocolViolationError
             If the window becomes too large.
         """
         self._window += size
         if self._window > LARGEST_WINDOW:
-            raise BrokenConnectionError(FLOW_CONTROL_ERROR)
+            raise ProtocolViolationError(FLOW_CONTROL_ERROR)
         self.resume()
 
     def set_initial_window(self, size: int) -> None:
-        """The client takes more bytes, or fewer, on every stream.
+        """The client accepts more bytes, or fewer, on every stream.
 
         Raises
         ------
-        BrokenConnectionError
+        ProtocolViolationError
             If a window becomes too large.
         """
         if size > LARGEST_WINDOW:
-            raise BrokenConnectionError(FLOW_CONTROL_ERROR)
+            raise ProtocolViolationError(FLOW_CONTROL_ERROR)
         more, self.initial_window = size - self.initial_window, size
         for call in list(self._calls.values()):
             call.window += more
             if call.window > LARGEST_WINDOW:
-                raise BrokenConnectionError(FLOW_CONTROL_ERROR)
+                raise ProtocolViolationError(FLOW_CONTROL_ERROR)
             if call.outgoing and more > 0:
                 self.pump(call)
 
     def resume(self) -> None:
-        """Send what waited for the connection."""
+        """Send the data that waits for the connection's window."""
         while self._starved and self._window > 0 and not self.paused:
             self.pump(self._starved.pop(next(iter(self._starved))))
 
     def forget(self, stream: int) -> None:
-        """Nobody waits for a call any more."""
+        """Drop a call that was reset."""
         self._starved.pop(stream, None)
 
     def _last(self, call: Call, trailers: bytes) -> list[bytes]:
-        """The end of a stream; the client need not send what it still wants to."""
+        """The frames that end a stream; a client that has not ended its side is asked to stop sending."""
         del self._calls[call.stream]
         limit = self.frame_limit
         pieces = [trailers[at : at + limit] for at in range(0, len(trailers), limit)]

@@ -13,9 +13,9 @@ from typing import Any
 from tornado import httputil, web
 
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnsupportedError
-from tritonnb.endpoints.client_errors import client_text
+from tritonnb.endpoints.requests import client_text
 from tritonnb.endpoints.http import json_fields, json_reader
-from tritonnb.endpoints.versions import version_number
+from tritonnb.endpoints.requests import version_number
 from tritonnb.runtime.engine import Engine
 
 JSON = "application/json"

@@ -49,9 +49,9 @@ class CudaRegister(Handler):
         """Register a region."""
         _check_named(region, "cuda")
         given = json_reader.parse(self.request.body)
-        handle = json_fields.string(json_fields.of_object(_field(given, "raw_handle"), "b64"))
-        byte_size = json_fields.unsigned(json_fields.of_object(given, "byte_size"))
-        device_id = json_fields.unsigned(json_fields.of_object(given, "device_id"))
+        handle = json_fields.string(json_fields.member(_field(given, "raw_handle"), "b64"))
+        byte_size = json_fields.unsigned(json_fields.member(given, "byte_size"))
+        device_id = json_fields.unsigned(json_fields.member(given, "device_id"))
         try:
             decoded = base64.b64decode(handle)
         except ValueError:

@@ -1,7 +1,7 @@
-"""Staying awake: with one client alone, the loop turns for a moment instead of going to sleep.
+"""Busy polling: with a single client, the event loop polls for a moment instead of sleeping.
 
-To wake a thread takes tens of microseconds, longer than many a small model runs. A client that asks again and
-again would pay that twice a request: when its model has run, and when it asks the next time.
+Waking a thread takes tens of microseconds, longer than many a small model runs. A client that sends one request after the
+other would pay that twice for each: when the model has run, and when the next request arrives.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 
-#: How long the loop turns: longer than a small model runs, or its client thinks; too short to be noticed otherwise.
-STAY_NS = 50_000
+#: How long the loop polls: longer than a small model or its client takes, and too short to cost noticeable CPU time.
+POLL_NS = 50_000
 
 
 class BusyPoller:
@@ -22,24 +22,24 @@ class BusyPoller:
 
     Attributes
     ----------
-    turning : bool
-        Whether the loop does not sleep just now.
+    polling : bool
+        Whether the loop is polling.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._until_ns = 0
-        self.turning = False
+        self.polling = False
 
-    def stay(self) -> None:
-        """Turn from now on for `STAY_NS`; whatever else is ready is served meanwhile."""
-        self._until_ns = time.monotonic_ns() + STAY_NS
-        if not self.turning:
-            self.turning = True
-            self._loop.call_soon(self._turn)
+    def extend(self) -> None:
+        """Poll for `POLL_NS` from now on; everything else on the loop runs in between."""
+        self._until_ns = time.monotonic_ns() + POLL_NS
+        if not self.polling:
+            self.polling = True
+            self._loop.call_soon(self._poll)
 
-    def _turn(self) -> None:
+    def _poll(self) -> None:
         if time.monotonic_ns() < self._until_ns:
-            self._loop.call_soon(self._turn)
+            self._loop.call_soon(self._poll)
         else:
-            self.turning = False
+            self.polling = False

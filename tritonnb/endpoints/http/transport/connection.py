@@ -1,13 +1,13 @@
-"""One client's HTTP/1.1 connection, which speaks Tornado's interfaces to what is above it.
+"""One client's HTTP/1.1 connection, with Tornado's interfaces to the endpoint.
 
-A connection (`Connection`) is an asyncio protocol. Each request on it is an `Exchange`, which is what
-Tornado calls an ``HTTPConnection``: the request's delegate is fed the body and answers through it.
+A connection (`Http1Connection`) is an asyncio protocol. Each request on it is an `Exchange`, Tornado's
+``HTTPConnection``: the request's delegate receives the body and responds through it.
 
-- Pipelined requests are taken as they come and answered in order; when many wait, or the client does
-  not read its answers, reading pauses.
-- A stream that cannot be parsed is closed without an answer, as Triton does, once those that are due are given.
-- A client that stops sending still gets the answers to what it sent whole; one that goes away has its
-  requests cancelled.
+- Pipelined requests are started as they arrive and answered in order. Reading pauses while many of them wait, or
+  while the client does not read its responses.
+- A stream that cannot be parsed is closed without a response, as on Triton, after the pending responses.
+- A client that stops sending still gets the responses to its complete requests; if it disconnects, its requests are
+  cancelled.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from tornado.iostream import StreamClosedError
 from tritonnb.endpoints.http.transport.busy_poll import BusyPoller
 from tritonnb.endpoints.http.transport.exchange import Context, Exchange
 from tritonnb.endpoints.http.transport.head_cache import Head, HeadCache
-from tritonnb.endpoints.http.transport.request_parser import BrokenDelegateError, BrokenStreamError, RequestParser
+from tritonnb.endpoints.http.transport.request_parser import DelegateError, MalformedRequestError, RequestParser
 
-#: Requests of one connection that may wait for their answers before reading pauses.
-_PIPELINED = 32
-#: Seconds that a client is given to read why its request was refused before the end of its body.
+#: The number of pending requests of one connection at which reading pauses.
+_MAX_PIPELINED = 32
+#: Seconds that a client has to read the response to a request that was refused before the end of its body.
 _LINGER = 2.0
-#: Seconds between looks whether a client that sends no more is still there.
+#: Seconds between checks whether a client that has stopped sending is still connected.
 _PROBE = 0.05
 
 _log = logging.getLogger(__name__)
@@ -51,18 +51,18 @@ _TOO_MANY_CHUNKS = _refusal(
 
 
 class ConnectionOwner(Protocol):
-    """What a connection needs of its server."""
+    """What a connection needs from its server."""
 
     delegate: httputil.HTTPServerConnectionDelegate
     heads: HeadCache
     max_body_size: int
-    connections: set[Connection]
+    connections: set[Http1Connection]
     loop: asyncio.AbstractEventLoop
     written: asyncio.Future[None]
-    awake: BusyPoller
+    busy_poller: BusyPoller
 
 
-class Connection(asyncio.Protocol):
+class Http1Connection(asyncio.Protocol):
     """One client's connection."""
 
     def __init__(self, server: ConnectionOwner) -> None:
@@ -72,15 +72,15 @@ class Connection(asyncio.Protocol):
         self._parser = RequestParser(self)
         self._transport: asyncio.Transport
         self._writable: asyncio.Future[None] | None = None
-        self._reading = True
-        self._closing = False  # nothing more is read
-        self._repeatable = False  # the last head may come again on this connection
+        self._reading = True  # False: the transport's reading is paused
+        self._closing = False  # True: everything that arrives is ignored
+        self._repeatable = False  # True: the last head may be stored in the head cache
         self._body_size = 0
 
     # --- asyncio ------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client is here."""
+        """A client has connected."""
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         self.context.remote_ip = peer[0] if isinstance(peer, tuple) else ""
@@ -88,30 +88,30 @@ class Connection(asyncio.Protocol):
         self._active_since = self._server.loop.time()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of one request, of a part of one, or of several."""
+        """Bytes of a part of a request, of one, or of several have arrived."""
         self._active_since = self._server.loop.time()
         if self._closing:
             return
-        self._stay_awake()
+        self._keep_polling()
         parser = self._parser
         alone = parser.between and not self._exchanges
-        if alone and (known := self._server.heads.find(data)) is not None:
-            self._take(*known)
+        if alone and (cached := self._server.heads.find(data)) is not None:
+            self._start_cached(*cached)
             return
         heads = parser.heads
         try:
             parser.feed(data)
-        except BrokenStreamError:
+        except MalformedRequestError:
             self._stop_reading()
-        except BrokenDelegateError as error:
+        except DelegateError as error:
             _log.error("a request's delegate failed", exc_info=error.__cause__)
             self.close()
         if alone and heads + 1 == parser.heads and parser.between and self._repeatable:
-            self._server.heads.learn(data, parser.head)
-        self._balance()
+            self._server.heads.store(data, parser.head)
+        self._update_reading()
 
-    def _take(self, head: Head, body: bytes) -> None:
-        """One whole request whose head is known."""
+    def _start_cached(self, head: Head, body: bytes) -> None:
+        """Start a complete request whose head is in the cache."""
         exchange = Exchange(self, False, True)
         self._exchanges.append(exchange)
         try:
@@ -125,10 +125,10 @@ class Connection(asyncio.Protocol):
             _log.exception("a request's delegate failed")
             self.close()
         if self._exchanges:
-            self._balance()
+            self._update_reading()
 
     def eof_received(self) -> bool:
-        """The client sends no more, but may still read."""
+        """The client has stopped sending, but may still read."""
         self._drop_incomplete()
         self._closing = True
         if self._exchanges:
@@ -136,7 +136,7 @@ class Connection(asyncio.Protocol):
         return bool(self._exchanges)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The client is gone, and with it who waited for answers."""
+        """The client has disconnected: its requests are cancelled."""
         self._closing = True
         self._server.connections.discard(self)
         self.resume_writing()
@@ -148,23 +148,23 @@ class Connection(asyncio.Protocol):
         self._exchanges.clear()
 
     def pause_writing(self) -> None:
-        """The client does not read as fast as it is answered."""
+        """The client reads more slowly than it gets responses."""
         self._writable = self._server.loop.create_future()
-        self._balance()
+        self._update_reading()
 
     def resume_writing(self) -> None:
-        """The client has caught up."""
+        """The client has caught up with its responses."""
         if self._writable is not None:
             if not self._writable.done():
                 self._writable.set_result(None)
             self._writable = None
             if not self._closing:
-                self._balance()
+                self._update_reading()
 
     # --- the parser -----------------------------------------------------------------------------
 
     def begin(self, head: Head, keep_alive: bool) -> None:
-        """The head of a request is here."""
+        """The head of a request has arrived."""
         if self._closing:
             return
         exchange = Exchange(self, head.line.version == "HTTP/1.0", keep_alive)
@@ -185,7 +185,7 @@ class Connection(asyncio.Protocol):
         exchange.delegate.headers_received(head.line, head.headers)  # type: ignore[arg-type]
 
     def body(self, chunk: bytes) -> None:
-        """A part of a request's body."""
+        """A part of a request's body has arrived."""
         if self._closing:
             return
         exchange = self._exchanges[-1]
@@ -196,12 +196,12 @@ class Connection(asyncio.Protocol):
             exchange.delegate.data_received(chunk)
 
     def too_many_chunks(self) -> None:
-        """A body has more parts than may be."""
+        """A chunked body exceeds the limit of chunks."""
         if not self._closing:
             self._refuse(self._exchanges[-1], _TOO_MANY_CHUNKS)
 
     def complete(self) -> None:
-        """A request is here whole."""
+        """A request is complete."""
         if self._closing or not self._exchanges:
             return
         exchange = self._exchanges[-1]
@@ -210,10 +210,10 @@ class Connection(asyncio.Protocol):
         if exchange.delegate is not None:
             exchange.delegate.finish()
 
-    # --- answers ------------------------------------------------------------------------------
+    # --- responses ----------------------------------------------------------------------------
 
     def write(self, exchange: Exchange, data: bytes) -> asyncio.Future[None]:
-        """Send what an exchange has to say, when it is its turn; done when more may be written."""
+        """Send a part of a response, after all earlier responses; the future is done when more may be written."""
         if self._transport.is_closing():
             return self._failed()
         if not self._exchanges or exchange is not self._exchanges[0]:
@@ -222,15 +222,15 @@ class Connection(asyncio.Protocol):
         if data:
             exchange.begun = True
             self._transport.write(data)
-            self._stay_awake()
+            self._keep_polling()
         if exchange.done:
             self._next(exchange)
         return self._writable or self._server.written
 
-    def _stay_awake(self) -> None:
-        """What comes next is not far off; where there are others, they keep the loop busy."""
+    def _keep_polling(self) -> None:
+        """Keep the loop polling: with a single client, its next message is probably near."""
         if len(self._server.connections) == 1:
-            self._server.awake.stay()
+            self._server.busy_poller.extend()
 
     def _next(self, exchange: Exchange) -> None:
         exchanges = self._exchanges
@@ -252,37 +252,37 @@ class Connection(asyncio.Protocol):
                 self._transport.write(b"".join(exchange.waiting))
                 exchange.waiting.clear()
         if not self._reading:
-            self._balance()
+            self._update_reading()
 
     def _failed(self) -> asyncio.Future[None]:
         future = self._server.loop.create_future()
         future.set_exception(StreamClosedError())
-        future.exception()  # nobody has to look at it
+        future.exception()  # marks it as retrieved, so that asyncio does not log it
         return future
 
     # --- the end of reading ---------------------------------------------------------------------
 
     def _probe(self) -> None:
-        """Find out whether a client that sends no more is still there.
+        """Find out whether a client that has stopped sending is still connected.
 
-        One that has closed its socket looks the same, until it is sent something: then its system says
-        that nobody is there. An interim response is something that a client that waits will skip.
+        A client that has closed its socket looks the same until it is sent something and its system rejects that.
+        An interim response is sent, which a waiting client skips.
         """
         exchange = self._exchanges[0]
         if not exchange.begun and not exchange.http_1_0:
             self._transport.write(_CONTINUE)
-        self._server.loop.call_later(_PROBE, self._look_for_client)
+        self._server.loop.call_later(_PROBE, self._check_client)
 
-    def _look_for_client(self) -> None:
+    def _check_client(self) -> None:
         if not self._exchanges or self._transport.is_closing():
             return
         if self._transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             self._transport.abort()
         else:
-            self._server.loop.call_later(_PROBE, self._look_for_client)
+            self._server.loop.call_later(_PROBE, self._check_client)
 
     def _refuse(self, exchange: Exchange, response: bytes) -> None:
-        """Answer a request whose end is not awaited."""
+        """Respond to a request without reading the rest of it."""
         self._closing = True
         if exchange.delegate is not None:
             exchange.delegate.on_connection_close()
@@ -290,14 +290,14 @@ class Connection(asyncio.Protocol):
         exchange.respond(response)
 
     def _linger(self) -> None:
-        """Let the client read its answer: closing on what it still sends would take that away."""
+        """Let the client read the response: closing while it still sends would discard it."""
         self._closing = True
         if self._transport.can_write_eof():
             self._transport.write_eof()
         self._server.loop.call_later(_LINGER, self._transport.close)
 
     def _stop_reading(self) -> None:
-        """What comes is not understood: give the answers that are due, then close."""
+        """The stream cannot be parsed: send the pending responses, then close."""
         self._drop_incomplete()
         self._closing = True
         if not self._exchanges:
@@ -309,29 +309,29 @@ class Connection(asyncio.Protocol):
             if exchange.delegate is not None:
                 exchange.delegate.on_connection_close()
 
-    def _balance(self) -> None:
-        """Read on only while answers leave: that is the back-pressure on a client."""
-        wanted = self._writable is None and len(self._exchanges) < _PIPELINED
-        if wanted != self._reading and not self._transport.is_closing():
-            self._reading = wanted
-            if wanted:
+    def _update_reading(self) -> None:
+        """Pause or resume reading: the back-pressure on a client that does not read its responses."""
+        may_read = self._writable is None and len(self._exchanges) < _MAX_PIPELINED
+        if may_read != self._reading and not self._transport.is_closing():
+            self._reading = may_read
+            if may_read:
                 self._transport.resume_reading()
             else:
                 self._transport.pause_reading()
 
-    # --- what the server asks -------------------------------------------------------------------
+    # --- called by the server --------------------------------------------------------------------
 
     def close_if_idle(self, before: float) -> None:
-        """Close the connection when nothing came since a time and no answer is due."""
+        """Close the connection if nothing has arrived since a time and no response is pending."""
         if self._active_since <= before and not self.busy:
             self.close()
 
     def close(self) -> None:
-        """End the connection; a request in progress is cancelled."""
+        """Close the connection; requests in progress are cancelled."""
         self._closing = True
         self._transport.abort() if self._exchanges else self._transport.close()
 
     @property
     def busy(self) -> bool:
-        """Whether a request that is here whole has no complete answer yet."""
-        return any(each.received for each in self._exchanges)
+        """Whether a complete request has no complete response yet."""
+        return any(exchange.received for exchange in self._exchanges)

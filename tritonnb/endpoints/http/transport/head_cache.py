@@ -1,7 +1,6 @@
-"""Heads of HTTP requests that have been seen before.
+"""Parsed heads of HTTP requests: a client usually sends the same head again, byte for byte.
 
-A client that asks one thing again and again sends the same head each time, byte for byte. Once a head
-was parsed, a request that comes whole and begins with the same bytes need not be.
+The cache is used only for a request that arrives complete and alone.
 """
 
 from __future__ import annotations
@@ -11,9 +10,9 @@ from dataclasses import dataclass
 from tornado import httputil
 
 from tritonnb.endpoints.http.transport.exchange import LightHeaders
+from tritonnb.endpoints.request_cache import LONGEST_HEAD, store_bounded
 
-_MOST_HEADS = 256
-_LONGEST_HEAD = 4096
+_MAX_ENTRIES = 256
 _END = b"\r\n\r\n"
 
 
@@ -32,27 +31,25 @@ class Head:
 
 
 class HeadCache:
-    """The heads that a server remembers."""
+    """The known heads of a server's requests."""
 
     def __init__(self) -> None:
-        self._known: dict[bytes, tuple[Head, int]] = {}
+        self._heads: dict[bytes, tuple[Head, int]] = {}  # with the length of the body
 
     def find(self, data: bytes) -> tuple[Head, bytes] | None:
-        """The head and the body of one request that came whole, if its head is known."""
+        """The head and the body of a complete request; None if its head is not known."""
         end = data.find(_END) + len(_END)
-        known = self._known.get(data[:end])
-        if known is None or len(data) - end != known[1]:
+        cached = self._heads.get(data[:end])
+        if cached is None or len(data) - end != cached[1]:
             return None
-        return known[0], data[end:]
+        return cached[0], data[end:]
 
-    def learn(self, data: bytes, head: Head) -> None:
+    def store(self, data: bytes, head: Head) -> None:
         """Remember the head of a request that was alone in ``data`` and kept its connection open."""
         headers = head.headers
         if any(headers.get(name) is not None for name in ("Transfer-Encoding", "Expect", "Upgrade")):
             return
         end, length = data.find(_END) + len(_END), int(headers.get("Content-Length") or 0)
-        if end > _LONGEST_HEAD or len(data) - end != length or head.line.version != "HTTP/1.1":
+        if end > LONGEST_HEAD or len(data) - end != length or head.line.version != "HTTP/1.1":
             return
-        if len(self._known) >= _MOST_HEADS:
-            self._known.clear()
-        self._known[data[:end]] = head, length
+        store_bounded(self._heads, data[:end], (head, length), _MAX_ENTRIES)

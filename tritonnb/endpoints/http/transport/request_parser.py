@@ -34,11 +34,11 @@ _ORIGIN = re.compile(rb"^https?://[^/?#]*")
 _LINE = re.compile(rb"([A-Z]+) (/[^ \r\n]*)")
 
 
-class BrokenStreamError(Exception):
+class MalformedRequestError(Exception):
     """What comes is not understood."""
 
 
-class BrokenDelegateError(Exception):
+class DelegateError(Exception):
     """Who takes the requests failed; the cause is what it raised."""
 
 
@@ -92,9 +92,9 @@ class RequestParser:
 
         Raises
         ------
-        BrokenStreamError
+        MalformedRequestError
             If the bytes are no HTTP.
-        BrokenDelegateError
+        DelegateError
             If whoever takes the request fails.
         """
         rest: bytes | None = data
@@ -110,7 +110,7 @@ class RequestParser:
                 self._line += rest
                 self.between = not self._line
                 if len(self._line) > _MAX_HEAD:
-                    raise BrokenStreamError
+                    raise MalformedRequestError
                 rest = None
 
     def _parse(self, data: bytes, from_line: bool) -> bytes | None:
@@ -130,25 +130,25 @@ class RequestParser:
         except httptools.HttpParserInvalidURLError:
             again = self._reworded(data, from_line and heads == self.heads, target=b"/")
         except httptools.HttpParserCallbackError as error:
-            if isinstance(error.__context__, (BrokenStreamError, httputil.HTTPInputError)):
-                raise BrokenStreamError from error
-            raise BrokenDelegateError from (error.__context__ or error)
+            if isinstance(error.__context__, (MalformedRequestError, httputil.HTTPInputError)):
+                raise MalformedRequestError from error
+            raise DelegateError from (error.__context__ or error)
         except httptools.HttpParserError as error:
-            raise BrokenStreamError from error
+            raise MalformedRequestError from error
         if again is not None:
             self._parser = self._new_parser()
             self.between, self._in_head = True, False
         elif not self.between:
             self._unanswered = self._unanswered + len(data) if before == self.heads + self._parts else 0
             if self._unanswered > _MAX_HEAD:
-                raise BrokenStreamError
+                raise MalformedRequestError
         return again
 
     def _reworded(self, data: bytes, possible: bool, method: bytes = b"", target: bytes = b"") -> bytes:
         """A request line with another method or target in it, and what follows."""
         said = _LINE.match(data) if possible else None
         if said is None or target == said.group(2):
-            raise BrokenStreamError
+            raise MalformedRequestError
         if target:
             self._target = said.group(2)
         return b"%s %s%s" % (method or said.group(1), target or said.group(2), data[said.end() :])
@@ -190,7 +190,7 @@ class RequestParser:
         if known is not None:
             self._repeated += len(name) + len(value)
             if self._repeated > _MAX_HEAD:
-                raise BrokenStreamError
+                raise MalformedRequestError
             value = known + b"," + value
         self._headers[key] = value
 
@@ -202,7 +202,7 @@ class RequestParser:
         self._in_head = False
         self.heads += 1
         if self._unanswered + self._size > _MAX_HEAD and self._head_size() > _MAX_HEAD:
-            raise BrokenStreamError
+            raise MalformedRequestError
         self._unanswered = 0
         url, self._target = self._target or self._url, b""
         line = httputil.RequestStartLine(
@@ -213,7 +213,7 @@ class RequestParser:
         self.head = Head(line, LightHeaders(headers))
         encoding = headers.get(b"transfer-encoding")
         if encoding is not None and not encoding.lower().endswith(b"chunked"):
-            raise BrokenStreamError  # where would its body end?
+            raise MalformedRequestError  # where would its body end?
         # Who sends both may mean to smuggle a request past a proxy: nothing is read after this one (RFC 9112, 6.3).
         ambiguous = encoding is not None and b"content-length" in headers
         if b"upgrade" in headers and parser.should_upgrade():

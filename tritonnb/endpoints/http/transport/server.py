@@ -1,8 +1,8 @@
-"""The two HTTP servers under the endpoint: a fast one, and Tornado's own as its stand-in.
+"""The two HTTP servers of the endpoint: our own on httptools, and Tornado's as a replacement.
 
 Both drive Tornado's ``HTTPServerConnectionDelegate``, ``HTTPMessageDelegate`` and ``HTTPConnection``,
 so that a ``tornado.web.Application`` runs on either unchanged. Beyond Tornado's interface an exchange
-has ``respond``, which sends a whole, ready-made response in one write.
+has ``respond``, which sends a complete response with one write.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from tornado.netutil import bind_sockets
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.endpoints.http.transport.busy_poll import BusyPoller
-from tritonnb.endpoints.http.transport.connection import Connection
+from tritonnb.endpoints.http.transport.connection import Http1Connection
 from tritonnb.endpoints.http.transport.head_cache import HeadCache
 from tritonnb.endpoints.http.transport.request_parser import AVAILABLE
 
 
-class FastServer:
-    """Listens, and hands every request to a delegate.
+class HttptoolsServer:
+    """Listens, and passes every request to a delegate.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class FastServer:
     idle_timeout : float
         Seconds after which a connection without a request is closed.
     reuse_port : bool
-        Others may listen on the same port.
+        Whether other servers may listen on the same port.
     """
 
     def __init__(
@@ -53,18 +53,18 @@ class FastServer:
         self.delegate = delegate
         self.heads = HeadCache()
         self.max_body_size = max_body_size
-        self.connections: set[Connection] = set()
+        self.connections: set[Http1Connection] = set()
         self.loop = asyncio.get_running_loop()
         self.written: asyncio.Future[None] = self.loop.create_future()
         self.written.set_result(None)
-        self.awake = BusyPoller(self.loop)
+        self.busy_poller = BusyPoller(self.loop)
         self._idle_timeout = idle_timeout
         self._reuse_port = reuse_port
         self._server: asyncio.Server
         self._sweeper: asyncio.TimerHandle | None = None
 
     async def start(self, host: str, port: int) -> int:
-        """Listen; the port, which the system chooses if it was 0.
+        """Listen, and return the port; the system chooses one if it is 0.
 
         Raises
         ------
@@ -72,17 +72,17 @@ class FastServer:
             If the port is taken.
         """
         self._server = await self.loop.create_server(
-            lambda: Connection(self), host, port, backlog=1024, reuse_port=self._reuse_port or None
+            lambda: Http1Connection(self), host, port, backlog=1024, reuse_port=self._reuse_port or None
         )
         self._sweep()
         return int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self, drain: float) -> None:
-        """Accept no more, give answers in progress some seconds, and close every connection."""
+        """Accept no more requests, wait up to ``drain`` seconds for responses, and close every connection."""
         self._server.close()
         if self._sweeper is not None:
             self._sweeper.cancel()
-        await _until(lambda: not any(each.busy for each in self.connections), drain)
+        await _until(lambda: not any(connection.busy for connection in self.connections), drain)
         for connection in list(self.connections):
             connection.close()
         await asyncio.sleep(0)
@@ -115,13 +115,13 @@ class TornadoServer:
         )
 
     async def start(self, host: str, port: int) -> int:
-        """Listen; the port, which the system chooses if it was 0."""
+        """Listen, and return the port; the system chooses one if it is 0."""
         sockets: list[socket.socket] = bind_sockets(port, host, reuse_port=self._reuse_port)
         self._server.add_sockets(sockets)
         return int(sockets[0].getsockname()[1])
 
     async def stop(self, drain: float) -> None:
-        """Accept no more, give answers in progress some seconds, and close every connection."""
+        """Accept no more requests, wait up to ``drain`` seconds for responses, and close every connection."""
         self._server.stop()
         await _until(lambda: not self._delegate.busy, drain)
         with contextlib.suppress(TimeoutError):
@@ -135,7 +135,7 @@ async def _until(condition: Callable[[], bool], seconds: float) -> None:
 
 
 class _TornadoDelegate(httputil.HTTPServerConnectionDelegate):
-    """Gives Tornado's exchanges the method ``respond``, and knows which are not over."""
+    """Adds ``respond`` to Tornado's exchanges, and counts those in progress."""
 
     def __init__(self, delegate: httputil.HTTPServerConnectionDelegate) -> None:
         self._delegate = delegate
@@ -144,7 +144,7 @@ class _TornadoDelegate(httputil.HTTPServerConnectionDelegate):
 
     @property
     def busy(self) -> bool:
-        """Whether a request is not answered, or an answer not sent."""
+        """Whether a request has no response yet, or a response is not sent completely."""
         return bool(self._open) or any(stream.writing() for stream in self._streams)
 
     def start_request(self, server_conn: object, request_conn: httputil.HTTPConnection) -> Any:
@@ -169,7 +169,7 @@ class _TornadoDelegate(httputil.HTTPServerConnectionDelegate):
 
 
 class _TornadoMessage(httputil.HTTPMessageDelegate):
-    """Says when a request begins: Tornado starts one as soon as the last is over."""
+    """Reports when a request begins: Tornado calls ``start_request`` as soon as the previous one ends."""
 
     def __init__(self, delegate: httputil.HTTPMessageDelegate, begun: Callable[[], None]) -> None:
         self._begun = begun
@@ -184,14 +184,14 @@ class _TornadoMessage(httputil.HTTPMessageDelegate):
 
 
 def _respond(connection: httputil.HTTPConnection, response: bytes) -> None:
-    """Send a ready-made response through Tornado, which wants its parts."""
+    """Send a complete response through Tornado, which needs its parts."""
     head, _, body = response.partition(b"\r\n\r\n")
     first, _, rest = head.decode("latin-1").partition("\r\n")
     connection.write_headers(httputil.parse_response_start_line(first), httputil.HTTPHeaders.parse(rest), body)
     connection.finish()
 
 
-Server = FastServer | TornadoServer
+Server = HttptoolsServer | TornadoServer
 
 
 def make_server(
@@ -202,15 +202,15 @@ def make_server(
     idle_timeout: float = 3600.0,
     reuse_port: bool = False,
 ) -> Server:
-    """A transport: ``"fast"``, ``"tornado"``, or ``"auto"`` for the best there is.
+    """Make the server of a transport: ``"fast"``, ``"tornado"``, or ``"auto"`` for the faster one available.
 
     Raises
     ------
     InvalidArgumentError
-        If it is none of these.
+        If the transport is another one.
     """
     if kind not in ("auto", "fast", "tornado"):
-        raise InvalidArgumentError(f"transport must be 'auto', 'fast' or 'tornado', not {kind!r}")
+        raise InvalidArgumentError(f"HttpOptions.transport: expected 'auto', 'fast' or 'tornado', got {kind!r}")
     use_fast = kind == "fast" or (kind == "auto" and AVAILABLE)
-    chosen = FastServer if use_fast else TornadoServer
-    return chosen(delegate, max_body_size=max_body_size, idle_timeout=idle_timeout, reuse_port=reuse_port)
+    server_class = HttptoolsServer if use_fast else TornadoServer
+    return server_class(delegate, max_body_size=max_body_size, idle_timeout=idle_timeout, reuse_port=reuse_port)

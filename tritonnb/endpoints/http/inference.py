@@ -1,0 +1,204 @@
+"""One inference over HTTP: read the request, submit it, write the response, cancel it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tritonnb.core.errors import InternalError, TritonError, UnsupportedError
+from tritonnb.core.messages import InferRequest, InferResponse
+from tritonnb.endpoints.http.compression import choose_encoding, compress, decompress
+from tritonnb.endpoints.http.handlers.metadata import JSON, TEXT, error_body
+from tritonnb.endpoints.http.infer_request import header_length
+from tritonnb.endpoints.http.infer_response import write_response
+from tritonnb.endpoints.http.transport.exchange import Exchange
+from tritonnb.endpoints.requests import client_text, log_failed, version_number
+from tritonnb.endpoints.tensors import ResponseFormat
+from tritonnb.runtime.models.served_base import Served
+from tritonnb.runtime.models.validation import IncompleteStringError
+from tritonnb.telemetry.tracing import Trace
+
+if TYPE_CHECKING:
+    from tritonnb.endpoints.http.endpoint import HttpEndpoint
+
+logger = logging.getLogger(__name__)
+
+_STATUS_LINES = {
+    200: b"HTTP/1.1 200 OK\r\n",
+    400: b"HTTP/1.1 400 Bad Request\r\n",
+    403: b"HTTP/1.1 403 Forbidden\r\n",
+    404: b"HTTP/1.1 404 Not Found\r\n",
+    500: b"HTTP/1.1 500 Internal Server Error\r\n",
+    501: b"HTTP/1.1 501 Not Implemented\r\n",
+    503: b"HTTP/1.1 503 Service Unavailable\r\n",
+}
+_JSON_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+_BINARY_HEAD = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\n"
+    b"Inference-Header-Content-Length: %d\r\nContent-Length: %d\r\n\r\n"
+)
+
+
+def response_bytes(status: int, content_type: str, body: bytes, headers: tuple[str, ...] = ()) -> bytes:
+    """A complete response: status line, headers, and body."""
+    lines = [*headers, f"Content-Type: {content_type}", f"Content-Length: {len(body)}", "", ""]
+    return _STATUS_LINES[status] + "\r\n".join(lines).encode() + body
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceHead:
+    """The request line and the headers of an inference request, parsed.
+
+    Attributes
+    ----------
+    model : str
+    version : str or None
+    content_encoding, accept_encoding : str or None
+    json_length : str or None
+        ``Inference-Header-Content-Length``.
+    forwarded_headers : dict of str to str or None
+        They become request parameters; None if no headers are forwarded.
+    trace_context : dict of str to str
+        The client's W3C trace context.
+    """
+
+    model: str
+    version: str | None
+    content_encoding: str | None
+    accept_encoding: str | None
+    json_length: str | None
+    forwarded_headers: dict[str, str] | None
+    trace_context: dict[str, str]
+
+
+class Inference:
+    """A request in progress.
+
+    Parameters
+    ----------
+    endpoint : HttpEndpoint
+    head : InferenceHead
+    exchange : Exchange
+        Where the response goes.
+    received_ns : int
+        When the head arrived, on the monotonic clock; 0 if no request is traced.
+    """
+
+    __slots__ = (
+        "_endpoint", "_exchange", "_head", "_received_ns", "_request", "_response_format", "_served", "_trace",
+    )  # fmt: skip
+
+    def __init__(self, endpoint: HttpEndpoint, head: InferenceHead, exchange: Exchange, received_ns: int) -> None:
+        self._endpoint = endpoint
+        self._head = head
+        self._exchange = exchange
+        self._received_ns = received_ns
+        self._served: Served | None = None
+        self._request: InferRequest | None = None
+        self._response_format = ResponseFormat()
+        self._trace: Trace | None = None
+
+    def begin(self, chunks: list[bytes]) -> None:
+        """Read the request and submit it to its model; a refused request is answered at once.
+
+        Parameters
+        ----------
+        chunks : list of bytes
+            The body.
+        """
+        engine = self._endpoint.engine
+        head = self._head
+        content_type = TEXT
+        try:
+            self._served = served = engine.model(head.model, version_number(head.version))
+            if served.decoupled:
+                raise UnsupportedError("HTTP end point doesn't support models with decoupled transaction policy")
+            if engine.tracer.active:
+                self._start_trace()
+            # Views of a bytearray are writable: a model that writes to its inputs does not need a copy.
+            body: bytes | bytearray = chunks[0] if len(chunks) == 1 else bytearray().join(chunks)
+            if head.content_encoding is not None:
+                body = decompress(body, head.content_encoding, self._endpoint.options.max_input_size)
+            length = header_length(head.json_length, body)
+            content_type = JSON
+            request, self._response_format = self._endpoint.read(served, body, length, self._responded)
+            self._request = request
+            if head.forwarded_headers:
+                request.parameters.update(head.forwarded_headers)
+            self._exchange.set_close_callback(self._cancel)
+            if self._trace is None:
+                served.submit(request)
+            else:
+                self._trace.submit(served, request)
+        except TritonError as error:
+            log_failed("" if self._request is None else self._request.id, error)
+            self._fail(error, TEXT if isinstance(error, IncompleteStringError) else content_type)
+        except Exception as error:
+            self._fail(_log_unexpected(error), content_type)
+
+    def _responded(self, request: InferRequest, response: InferResponse) -> None:
+        self._request = None  # prevents a reference cycle with the request
+        if self._trace is not None:
+            self._trace.responded(response, time.monotonic_ns())
+        if response.error is not None:
+            self._fail(response.error, TEXT)
+            return
+        assert self._served is not None
+        try:
+            body, json_length = write_response(self._served, request, response, self._response_format)
+        except TritonError as error:
+            self._fail(error, TEXT)
+            return
+        except Exception as error:
+            self._fail(_log_unexpected(error), TEXT)
+            return
+        accepted = self._head.accept_encoding
+        encoding = choose_encoding(accepted) if accepted else "identity"
+        if encoding != "identity":
+            self._send_compressed(body, json_length, encoding)
+            return
+        length = sum(map(len, body))
+        head = _BINARY_HEAD % (json_length, length) if json_length else _JSON_HEAD % length
+        self._send(b"".join((head, *body)))
+
+    def _send_compressed(self, body: list[bytes | memoryview], json_length: int, encoding: str) -> None:
+        headers: tuple[str, ...] = (f"Content-Encoding: {encoding}",)
+        if json_length:
+            headers += (f"Inference-Header-Content-Length: {json_length}",)
+        content_type = "application/octet-stream" if json_length else JSON
+        self._send(response_bytes(200, content_type, compress(b"".join(body), encoding), headers))
+
+    def _fail(self, error: TritonError, content_type: str) -> None:
+        self._request = None
+        headers = ("Accept-Encoding: gzip, deflate",) if error.message == "Unsupported compression type" else ()
+        self._send(response_bytes(error.status.http, content_type, error_body(client_text(error)), headers))
+
+    def _send(self, response: bytes) -> None:
+        trace, self._trace = self._trace, None
+        if trace is None:
+            self._exchange.respond(response)
+            return
+        trace.stamp("HTTP_SEND_START", time.monotonic_ns())
+        self._exchange.respond(response)
+        trace.stamp("HTTP_SEND_END", time.monotonic_ns())
+        trace.finish()
+
+    def _start_trace(self) -> None:
+        self._trace = self._endpoint.engine.tracer.sample(self._head.model, self._head.trace_context)
+        if self._trace is not None:
+            now = time.monotonic_ns()
+            self._trace.stamp("HTTP_RECV_START", self._received_ns or now)
+            self._trace.stamp("HTTP_RECV_END", now)
+
+    def _cancel(self) -> None:
+        """The client closed the connection."""
+        if self._request is not None and self._served is not None:
+            self._served.cancel(self._request)
+
+
+def _log_unexpected(error: Exception) -> InternalError:
+    """Log a defect of this server, and return the error for the client."""
+    logger.error("an inference request failed unexpectedly", exc_info=error)
+    return InternalError(f"{type(error).__name__}: {error}")

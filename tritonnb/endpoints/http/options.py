@@ -1,0 +1,46 @@
+"""The options of the HTTP endpoint: tritonserver's ``--http-`` flags, and a few of our own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class HttpOptions:
+    """Options of the HTTP endpoint.
+
+    Attributes
+    ----------
+    max_input_size : int
+        ``--http-max-input-size``, in bytes: the limit for the JSON part of a request, for a tensor in JSON, for a
+        raw binary request, and for decompressed data. 64 MiB by default, as on Triton.
+    max_body_size : int
+        The limit for a whole request body, in bytes. 2 GiB by default, as on Triton.
+    allow_foreign : bool
+        Accept any ``Host`` and ``Origin`` header.
+    allowed_hosts : tuple of str
+        Host names to accept in addition to those of this machine.
+    transport : str
+        ``"fast"`` (httptools), ``"tornado"``, or ``"auto"``: httptools where it is installed.
+    restricted_api : tuple of (api, header, value)
+        ``--http-restricted-api``: requests to this API must have this header with this value.
+    header_forward_pattern : str
+        ``--http-header-forward-pattern``: a header whose name matches becomes a parameter of the inference request,
+        with its name in lower case.
+    reuse_port : bool
+        ``--reuse-http-port``: share the port with other servers that set this option.
+
+    Examples
+    --------
+    >>> HttpOptions(max_input_size=1 << 20).transport
+    'auto'
+    """
+
+    max_input_size: int = 67_108_864
+    max_body_size: int = (1 << 31) - 1
+    allow_foreign: bool = False
+    allowed_hosts: tuple[str, ...] = ()
+    transport: str = "auto"
+    restricted_api: tuple[tuple[str, str, str], ...] = ()
+    header_forward_pattern: str = ""
+    reuse_port: bool = False

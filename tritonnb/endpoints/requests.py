@@ -1,0 +1,83 @@
+"""What HTTP and gRPC requests have in common: the model version, forwarded headers, and error texts."""
+
+from __future__ import annotations
+
+import logging
+import re
+
+from tritonnb.core.errors import InvalidArgumentError, TritonError
+from tritonnb.core.strtol import leading_number
+from tritonnb.model_config.load import ConfigError
+
+logger = logging.getLogger(__name__)
+
+#: RE2 allows flags anywhere and can switch them off; Python's expressions have all flags at the start.
+_FLAGS = re.compile(r"\(\?([ims]*)(?:-([ims]+))?\)")
+
+
+def version_number(text: str | None) -> int:
+    """The model version that a request names; -1 if it names none.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the text does not begin with a number, or the number is out of range.
+
+    Examples
+    --------
+    >>> version_number("3"), version_number("")
+    (3, -1)
+    """
+    if not text:
+        return -1
+    number = leading_number(text)
+    if number is None or not -(2**63) <= number < 2**63:
+        raise InvalidArgumentError(
+            f"failed to get model version from specified version string '{text}' (details: stol), version should "
+            "be an integral value > 0"
+        )
+    if number < 0:
+        raise InvalidArgumentError(
+            f"invalid model version specified '{text}' , version should be an integral value > 0"
+        )
+    return number
+
+
+def compile_forward_pattern(text: str) -> re.Pattern[str] | None:
+    """Compile ``--http-header-forward-pattern`` or ``--grpc-header-forward-pattern``.
+
+    Headers in whose names the pattern is found become parameters of the inference request; use ``search``. The pattern
+    has RE2's syntax and ignores case, unless it begins with ``(?-i)``.
+
+    Parameters
+    ----------
+    text : str
+        Empty if no headers are forwarded.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the text is not a regular expression.
+    """
+    if not text:
+        return None
+    flags, rest = {"i"}, text
+    while match := _FLAGS.match(rest):
+        flags = (flags | set(match[1])) - set(match[2] or "")
+        rest = rest[match.end() :]
+    try:
+        return re.compile(f"(?{''.join(sorted(flags))}){rest}" if flags else rest)
+    except re.error as error:
+        raise InvalidArgumentError(
+            f"header forward pattern: expected a regular expression, got '{text}': {error}"
+        ) from error
+
+
+def client_text(error: TritonError) -> str:
+    """The text of an error for clients; that of an unreadable configuration does not contain the cause."""
+    return error.client_message if isinstance(error, ConfigError) else error.message
+
+
+def log_failed(request_id: str, error: TritonError) -> None:
+    """Log at the verbose level that an inference request was refused or failed."""
+    logger.debug("[request id: %s] Infer failed: %s", request_id or "<id_unknown>", error.message)
