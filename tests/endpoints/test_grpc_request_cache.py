@@ -15,10 +15,9 @@ from tritonnb.core.datatypes import BYTES, FP32, INT32
 from tritonnb.core.errors import InternalError
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.endpoints.grpc.dispatch import Rpcs
-from tritonnb.endpoints.grpc.infer_response import response_message
+from tritonnb.endpoints.grpc.infer_response import common_response_bytes, response_message
 from tritonnb.endpoints.grpc.inference import Inference
 from tritonnb.endpoints.grpc.options import GrpcOptions
-from tritonnb.endpoints.grpc.request_cache import response_bytes
 from tritonnb.endpoints.tensors import OutputFormat, ResponseFormat
 
 
@@ -146,7 +145,7 @@ def test_an_answer_in_bytes_is_the_message(outputs: list[tuple[str, list[int], i
         array = np.full(shape, b"ab", object) if datatype is BYTES else np.ones(shape, datatype.numpy)
         tensors.append(Tensor(name, datatype, array))
     request, response = InferRequest("echo", {}, lambda request, response: None), InferResponse(tensors)
-    written = response_bytes(served, request, response, ResponseFormat())
+    written = common_response_bytes(served, request, response, ResponseFormat())
     assert written is not None
     parsed = pb.ModelInferResponse.FromString(written)
     assert parsed == response_message(served, request, response, ResponseFormat())
@@ -158,7 +157,7 @@ def test_uncommon_answers_are_left_to_protobuf():
     named = InferRequest("echo", {}, lambda request, response: None, id="a")
     classes = ResponseFormat(outputs={"Y": OutputFormat(classification=1)})
     region = ResponseFormat(outputs={"Y": OutputFormat(region=memoryview(bytearray(1)))})
-    assert response_bytes(served, named, InferResponse([]), ResponseFormat()) is None
-    assert response_bytes(served, plain, InferResponse([], parameters={"a": 1}), ResponseFormat()) is None
-    assert response_bytes(served, plain, InferResponse([]), classes) is None
-    assert response_bytes(served, plain, InferResponse([]), region) is None
+    assert common_response_bytes(served, named, InferResponse([]), ResponseFormat()) is None
+    assert common_response_bytes(served, plain, InferResponse([], parameters={"a": 1}), ResponseFormat()) is None
+    assert common_response_bytes(served, plain, InferResponse([]), classes) is None
+    assert common_response_bytes(served, plain, InferResponse([]), region) is None

@@ -1,4 +1,4 @@
-"""A body becomes a request: limits, views instead of copies, and heads that were read before."""
+"""A body becomes a request: limits, views instead of copies, and requests that were read before."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tests.endpoints.served import Echo, spec_of
 from tritonnb.core.datatypes import FP32
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
-from tritonnb.endpoints.http.infer_request import RequestReader, header_length
+from tritonnb.endpoints.http.infer_request import header_length, read_request
 from tritonnb.endpoints.http.infer_response import write_response
-from tritonnb.endpoints.http.request_cache import RequestTemplates
+from tritonnb.endpoints.http.request_cache import HttpRequestCache
 from tritonnb.endpoints.tensors import ResponseFormat
 from tritonnb.runtime.shared_memory import SharedMemory
 
@@ -45,7 +45,7 @@ def binary(name: str, datatype: str, shape: list[int], size: int) -> dict[str, A
 
 
 def read(document: Any, tail: bytes = b"", limit: int = 1 << 20) -> InferRequest:
-    request, _ = RequestReader(limit, SharedMemory()).read(TWO, 1, *body(document, tail), discard_response)
+    request, _ = read_request(TWO, 1, *body(document, tail), limit, SharedMemory(), discard_response)
     return request
 
 
@@ -53,7 +53,7 @@ def test_binary_tensors_are_views_into_the_body():
     a, b = np.arange(8, dtype="<f4"), np.arange(6, dtype="<i4")
     document = {"inputs": [binary("A", "FP32", [2, 4], 32), binary("B", "INT32", [2, 3], 24)]}
     data, length = body(document, a.tobytes() + b.tobytes())
-    request, _ = RequestReader(1 << 20, SharedMemory()).read(TWO, 1, data, length, discard_response)
+    request, _ = read_request(TWO, 1, data, length, 1 << 20, SharedMemory(), discard_response)
     whole = np.frombuffer(data, np.uint8)
     for name, expected in (("A", a.reshape(2, 4)), ("B", b.reshape(2, 3))):
         array = request.inputs[name].array
@@ -105,23 +105,22 @@ def test_shapes_that_nothing_can_hold_are_refused(shape: list[int]):
 
 
 def test_a_raw_request_has_a_limit():
-    reader = RequestReader(15, SharedMemory())
-    assert reader.read(RAW, 1, bytes(12), 0, discard_response)[0].inputs["A"].shape == (1, 3)
+    assert read_request(RAW, 1, bytes(12), 0, 15, SharedMemory(), discard_response)[0].inputs["A"].shape == (1, 3)
     with pytest.raises(InvalidArgumentError, match=r"^Raw input has a byte_size \(16 bytes\)"):
-        reader.read(RAW, 1, bytes(16), 0, discard_response)
+        read_request(RAW, 1, bytes(16), 0, 15, SharedMemory(), discard_response)
 
 
-# --- heads that were read before ------------------------------------------------------------------
+# --- requests that were read before ------------------------------------------------------------------
 
 
-def learned(document: Any, tail: bytes) -> tuple[RequestTemplates, bytes, int]:
+def make_cache(document: Any, tail: bytes) -> tuple[HttpRequestCache, bytes, int]:
     echo = Echo()
     echo.spec = TWO
-    templates = RequestTemplates(echo.spec)
+    cache = HttpRequestCache(echo.spec)
     data, length = body(document, tail)
-    request, answer = RequestReader(1 << 20, SharedMemory()).read(TWO, 1, data, length, discard_response)
-    templates.learn(data, length, request, answer)
-    return templates, data, length
+    request, response_format = read_request(TWO, 1, data, length, 1 << 20, SharedMemory(), discard_response)
+    cache.store(data, length, request, response_format)
+    return cache, data, length
 
 
 def test_a_head_that_was_read_before_gives_the_same_request():
@@ -130,16 +129,18 @@ def test_a_head_that_was_read_before_gives_the_same_request():
         "inputs": [binary("B", "INT32", [2, 3], 24), binary("A", "FP32", [2, 4], 32)],
         "outputs": [{"name": "OUT", "parameters": {"binary_data": True}}],
     }
-    templates, data, length = learned(document, bytes(56))
+    cache, data, length = make_cache(document, bytes(56))
     changed = data[:length] + np.arange(14, dtype="<i4").tobytes()
-    request, answer = templates.make(changed, length, discard_response)
-    expected, expected_answer = RequestReader(1 << 20, SharedMemory()).read(TWO, 1, changed, length, discard_response)
+    request, response_format = cache.find(changed, length, discard_response)
+    expected, expected_response_format = read_request(
+        TWO, 1, changed, length, 1 << 20, SharedMemory(), discard_response
+    )
     assert request.inputs.keys() == expected.inputs.keys()
     for name, tensor in expected.inputs.items():
         assert np.array_equal(request.inputs[name].array, tensor.array, equal_nan=True)
     for each in ("priority", "timeout_us", "correlation_id", "flags", "parameters", "requested_outputs", "id"):
         assert getattr(request, each) == getattr(expected, each), each
-    assert answer == expected_answer
+    assert response_format == expected_response_format
 
 
 @pytest.mark.parametrize(
@@ -160,17 +161,17 @@ def test_a_head_that_was_read_before_gives_the_same_request():
     ids=["an id", "all JSON", "partly JSON"],
 )
 def test_heads_that_say_more_are_read_each_time(document: Any, tail: bytes):
-    templates, data, length = learned(document, tail)
-    assert templates.make(data, length, discard_response) is None
+    cache, data, length = make_cache(document, tail)
+    assert cache.find(data, length, discard_response) is None
 
 
 def test_a_known_head_with_other_bytes_behind_it_is_read_again():
-    templates, data, length = learned({"inputs": [binary("A", "FP32", [1, 4], 16)]}, bytes(16))
-    assert templates.make(data + b"x", length, discard_response) is None
-    assert templates.make(data[:-1], length, discard_response) is None
+    cache, data, length = make_cache({"inputs": [binary("A", "FP32", [1, 4], 16)]}, bytes(16))
+    assert cache.find(data + b"x", length, discard_response) is None
+    assert cache.find(data[:-1], length, discard_response) is None
 
 
-def test_an_answer_in_parts_is_the_answer():
+def test_an_response_format_in_parts_is_the_response_format():
     array = np.arange(100_000, dtype="<f4").reshape(2, -1)
     request = InferRequest("echo", {}, discard_response, id="é")
     parts, length = write_response(

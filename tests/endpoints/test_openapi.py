@@ -1,4 +1,4 @@
-"""The endpoint's description of itself: complete, consistent, and true."""
+"""The OpenAPI description of the HTTP endpoint: complete, consistent, and correct."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def server() -> Iterator[Server]:
 
 
 def get(server: Server, path: str) -> Any:
-    with urllib.request.urlopen(server.url + path) as answer:
-        return json.loads(answer.read())
+    with urllib.request.urlopen(server.url + path) as response:
+        return json.loads(response.read())
 
 
 def schema_of(document: dict[str, Any], path: str) -> dict[str, Any]:
@@ -40,31 +40,69 @@ def references(value: Any) -> Iterator[str]:
         yield from ([value["$ref"]] if "$ref" in value else [])
         value = list(value.values())
     if isinstance(value, list):
-        for each in value:
-            yield from references(each)
+        for entry in value:
+            yield from references(entry)
 
 
-def test_every_reference_leads_somewhere():
+def test_every_reference_has_a_target():
     document = description()
-    known = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
-    assert set(references(document)) <= known
+    defined = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
+    assert set(references(document)) <= defined
 
 
-def test_every_schema_is_one():
+def test_every_schema_is_valid():
     for schema in description()["components"]["schemas"].values():
         jsonschema.Draft202012Validator.check_schema(schema)
 
 
-def test_every_path_is_a_route(server: Server):
-    rules = server.engine and application.make_application(server.engine, 1).default_router.rules[0].target.rules
-    patterns = [rule.matcher._pattern for rule in rules]
-    for path in get(server, "/v2/openapi.json")["paths"]:
-        concrete = re.sub(r"\{version\}", "1", re.sub(r"\{(model|region)\}", "x", path))
-        served = any(each.fullmatch(concrete) for each in patterns)
-        assert served, path
+#: The optional parts of the paths of two routes that are not described: Triton refuses or ignores a repository's name.
+NOT_DESCRIBED = {"repository"}
 
 
-def test_answers_are_as_described(server: Server):
+def route_patterns() -> list[re.Pattern[str]]:
+    rules = application.make_application(None, 1).default_router.rules[0].target.rules
+    return [rule.matcher._pattern for rule in rules]
+
+
+def concrete(path: str) -> str:
+    return re.sub(r"\{version\}", "1", re.sub(r"\{(model|region)\}", "x", path))
+
+
+def variants(pattern: str) -> Iterator[str]:
+    """The paths that a route's pattern matches, with each optional part present and absent."""
+    optional = re.search(r"\(\?:([^()]*(?:\([^()]*\)[^()]*)*)\)\?", pattern)
+    if optional is not None:
+        before, after = pattern[: optional.start()], pattern[optional.end() :]
+        yield from variants(before + after)
+        if not any(f"?P<{name}>" in optional[1] for name in NOT_DESCRIBED):
+            yield from variants(before + optional[1] + after)
+        return
+    choice = re.search(r"\(\?P<kind>(\w+)\|(\w+)\)", pattern)
+    if choice is not None:
+        for kind in choice.groups():
+            yield from variants(pattern.replace(choice.group(), kind))
+        return
+    yield re.sub(r"\(\?P<version>[^)]*\)", "1", re.sub(r"\(\?P<(model|region)>[^)]*\)", "x", pattern)).replace(
+        "\\.", "."
+    )
+
+
+def test_every_path_is_a_route():
+    patterns = route_patterns()
+    for path in description()["paths"]:
+        assert any(pattern.fullmatch(concrete(path)) for pattern in patterns), path
+
+
+def test_every_route_is_described():
+    described = {concrete(path) for path in description()["paths"]}
+    routes = {path for pattern in route_patterns() for path in variants(pattern.pattern)}
+    assert all(any(pattern.fullmatch(path) for pattern in route_patterns()) for path in routes)
+    # A region cannot be registered without its name: that route exists only to answer with Triton's error text.
+    error_routes = {"/v2/systemsharedmemory/register", "/v2/cudasharedmemory/register"}
+    assert routes - error_routes - described == {"/v2/openapi.json"}
+
+
+def test_responses_match_their_schemas(server: Server):
     document = get(server, "/v2/openapi.json")
     examples = {
         "/v2": "/v2",

@@ -11,22 +11,22 @@ import numpy.typing as npt
 from tritonnb.core.datatypes import BF16, BOOL, BYTES, FP16, DataType
 from tritonnb.core.errors import InvalidArgumentError
 
-_MOST = 1_000_000
+_MAX_CLASSES = 1_000_000
 
 
 def classify(
     array: npt.NDArray[Any], datatype: DataType, count: int, labels: Sequence[str] | None, batching: bool
 ) -> npt.NDArray[np.object_]:
-    """The ``count`` largest values of an output.
+    """Format the ``count`` largest values of an output.
 
     Parameters
     ----------
     array : numpy.ndarray
-        Batch dimension first if ``batching``; the other dimensions are taken as one list of classes.
+        Batch dimension first if ``batching``; the other dimensions are flattened into one list of classes.
     datatype : DataType
     count : int
     labels : sequence of str or None
-        By class; may be shorter than there are classes.
+        By class; may have fewer entries than there are classes.
     batching : bool
 
     Returns
@@ -37,18 +37,18 @@ def classify(
     Raises
     ------
     InvalidArgumentError
-        If the output's type has no order, or the answer would be too large.
+        If the output's datatype has no order, or the result would be too large.
     """
     if datatype in (BYTES, BOOL, FP16, BF16):
         raise InvalidArgumentError(f"class result not available for output due to unsupported type '{datatype.name}'")
     rows = array.reshape(array.shape[0], -1) if batching else array.reshape(1, -1)
     count = min(count, rows.shape[1])
-    if rows.shape[0] * count > _MOST:
+    if rows.shape[0] * count > _MAX_CLASSES:
         raise InvalidArgumentError("classification output tensor too large")
     result = np.empty((rows.shape[0], count), dtype=object)
     decimals = np.issubdtype(datatype.numpy, np.floating)
     for row, values in enumerate(rows):
-        best_first = values.size - 1 - np.argsort(values[::-1], kind="stable")[::-1]  # of equal ones the first
+        best_first = values.size - 1 - np.argsort(values[::-1], kind="stable")[::-1]  # of equal values, the first
         for column, index in enumerate(best_first[:count]):
             text = f"{values[index]:.6f}:{index}" if decimals else f"{values[index]}:{index}"
             if labels is not None and index < len(labels):

@@ -1,4 +1,4 @@
-"""What every endpoint is: an engine served on a port, by a transport of its own."""
+"""The base class of endpoints: an engine served on a port, over a transport."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Protocol
 
 
 class Transport(Protocol):
-    """Carries an endpoint's protocol over sockets."""
+    """Transports an endpoint's protocol over sockets."""
 
     async def start(self, host: str, port: int) -> int:
-        """Listen; the port, which the system chooses if it was 0."""
+        """Listen, and return the port; the system chooses one if it is 0."""
 
     async def stop(self, drain: float) -> None:
-        """Accept no more requests; those in progress have ``drain`` seconds."""
+        """Accept no more requests, and wait up to ``drain`` seconds for those in progress."""
 
 
 class Endpoint(ABC):
@@ -23,7 +23,7 @@ class Endpoint(ABC):
     ----------
     host : str
     port : int
-        0 for any free one; `port` says which.
+        0 for any free port; the attribute `port` has its number after `start`.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -33,7 +33,7 @@ class Endpoint(ABC):
 
     @abstractmethod
     def make_transport(self) -> Transport:
-        """What listens."""
+        """Make the server that listens."""
 
     async def start(self) -> None:
         """Listen.
@@ -43,11 +43,11 @@ class Endpoint(ABC):
         OSError
             If the port is taken.
         InvalidArgumentError
-            If the options cannot be met.
+            If an option is invalid.
         """
         self._transport = self.make_transport()
         self.port = await self._transport.start(self.host, self.port)
 
     async def stop(self, drain: float) -> None:
-        """Accept no more requests; those in progress have ``drain`` seconds."""
+        """Accept no more requests, and wait up to ``drain`` seconds for those in progress."""
         await self._transport.stop(drain)

@@ -1,4 +1,4 @@
-"""All endpoints of a server: which there are, on which ports, and their life."""
+"""The endpoints of a server: their addresses, start and stop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tritonnb.runtime.options import require_options
 if TYPE_CHECKING:
     from tritonnb.endpoints.grpc.endpoint import GrpcEndpoint
 
-#: Triton's HTTP port, and how many ports after it are tried when it is taken.
+#: Triton's HTTP port, and the number of ports that are tried, beginning with it.
 DEFAULT_PORT = 8000
 _PORTS_TRIED = 100
 _LAST_PORT = 65_535
@@ -30,43 +30,43 @@ _LAST_PORT = 65_535
 E = TypeVar("E", bound=Endpoint)
 
 
-#: The options of `Server` with the ports of its services, which are named as Triton names them.
+#: The options of `Server` for the ports of its services, under Triton's names of the services.
 _PORT_OPTIONS = {"HTTP": "port", "GRPC": "grpc_port", "Metrics": "metrics_port"}
 
 
 class PortTakenError(UnavailableError):
-    """Another program, or another server of this one, listens where ``service`` was to listen."""
+    """The port of a service is already in use, by another program or another server in this one."""
 
     def __init__(self, service: str, host: str, port: int) -> None:
         option = _PORT_OPTIONS[service]
         super().__init__(
-            f"the {service} service cannot listen on {host}:{port}: the port is already in use; another {option}=, or "
-            f"{option}=0 for any free port, avoids that"
+            f"the {service} service cannot listen on {host}:{port}: the port is already in use; pass another {option}=, or "
+            f"{option}=0 for any free port"
         )
         self.service, self.host, self.port = service, host, port
 
 
 @dataclass(frozen=True, slots=True)
 class ListenOptions:
-    """Where a server listens.
+    """The addresses of a server's endpoints.
 
     Attributes
     ----------
     host : str
     port : int or None
-        Of HTTP; None is 8000, or the next free one.
+        The HTTP port; None for 8000 or the next free port.
     allow_http : bool
-        Whether there is an HTTP endpoint.
+        Whether the server has an HTTP endpoint.
     http : HttpOptions
     grpc_port : int or None
-        None: no gRPC endpoint. 0 is any free port, here as above.
+        None for no gRPC endpoint, 0 for any free port.
     grpc_host : str
-        The same as ``host`` if empty.
+        Empty for the same as ``host``.
     grpc : GrpcOptions
     metrics_port : int or None
-        None: no metrics endpoint.
+        None for no metrics endpoint, 0 for any free port.
     metrics_host : str
-        The same as ``host`` if empty.
+        Empty for the same as ``host``.
     metrics : MetricsOptions
     """
 
@@ -86,11 +86,12 @@ class ListenOptions:
             require_options(name, getattr(self, name), kind)
 
     def on_free_ports(self, others: Endpoints) -> ListenOptions:
-        """The same, but on any free port instead of those of a server that still runs."""
-        taken = {each.port for each in (others.http, others.grpc, others.metrics) if each is not None}
+        """The same options, with any free port in place of those that another server uses."""
+        endpoints = (others.http, others.grpc, others.metrics)
+        used = {endpoint.port for endpoint in endpoints if endpoint is not None}
 
         def free(port: int | None) -> int | None:
-            return 0 if port in taken else port
+            return 0 if port in used else port
 
         http = 0 if self.port is None else free(self.port)
         return replace(self, port=http, grpc_port=free(self.grpc_port), metrics_port=free(self.metrics_port))
@@ -118,9 +119,9 @@ class Endpoints:
         Raises
         ------
         PortTakenError
-            If a port that was asked for is taken.
+            If a requested port is already in use.
         InvalidArgumentError
-            If an address cannot be listened on.
+            If an address is invalid.
         """
         host, ports = options.host, range(DEFAULT_PORT, DEFAULT_PORT + _PORTS_TRIED)
         if options.allow_http:
@@ -131,7 +132,7 @@ class Endpoints:
                 lambda port: HttpEndpoint(engine, host=host, port=port, options=options.http),
             )
         if options.grpc_port is not None:
-            # Imported here: grpcio costs `import tritonnb` a tenth of a second, and most servers have no gRPC port.
+            # Imported here: grpcio adds a tenth of a second to `import tritonnb`, and most servers have no gRPC port.
             from tritonnb.endpoints.grpc.endpoint import GrpcEndpoint
 
             grpc_host = options.grpc_host or host
@@ -151,22 +152,24 @@ class Endpoints:
             )
 
     async def stop(self, drain: float) -> None:
-        """Accept no more requests; those in progress have ``drain`` seconds."""
+        """Accept no more requests, and wait up to ``drain`` seconds for those in progress."""
         started, self._started = self._started, []
-        await asyncio.gather(*(each.stop(drain) for each in started))
+        await asyncio.gather(*(endpoint.stop(drain) for endpoint in started))
 
     async def stop_http(self, drain: float) -> None:
-        """Stop the HTTP endpoint alone: the others tell clients that the server stops, until it has."""
-        http = [each for each in self._started if isinstance(each, HttpEndpoint)]
-        self._started = [each for each in self._started if each not in http]
-        await asyncio.gather(*(each.stop(drain) for each in http))
+        """Stop only the HTTP endpoint; the others report to clients that the server is stopping."""
+        http = [endpoint for endpoint in self._started if isinstance(endpoint, HttpEndpoint)]
+        self._started = [endpoint for endpoint in self._started if endpoint not in http]
+        await asyncio.gather(*(endpoint.stop(drain) for endpoint in http))
 
     async def _listen(self, service: str, host: str, ports: range | list[int], make: Callable[[int], E]) -> E:
         for port in ports:
             if not isinstance(port, int):
-                raise InvalidArgumentError(f"cannot listen on {host}:{port}: a port is a whole number, got {port!r}")
+                raise InvalidArgumentError(f"cannot listen on {host}:{port}: expected an integer port, got {port!r}")
             if not 0 <= port <= _LAST_PORT:  # uvloop would take the remainder
-                raise InvalidArgumentError(f"cannot listen on {host}:{port}: ports end at {_LAST_PORT}")
+                raise InvalidArgumentError(
+                    f"cannot listen on {host}:{port}: expected a port from 0 to {_LAST_PORT}, got {port}"
+                )
             endpoint = make(port)
             try:
                 await endpoint.start()
@@ -178,4 +181,6 @@ class Endpoints:
                 return endpoint
         if len(ports) == 1:
             raise PortTakenError(service, host, ports[0])
-        raise UnavailableError(f"no free port between {ports[0]} and {ports[-1]}")
+        raise UnavailableError(
+            f"the {service} service found no free port from {ports[0]} to {ports[-1]}; pass port=0 for any free port"
+        )

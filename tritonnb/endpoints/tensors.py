@@ -1,4 +1,4 @@
-"""Tensors between the wire and the model, as far as HTTP and gRPC share it: bytes to tensors and back."""
+"""Conversion between bytes and tensors, shared by HTTP and gRPC."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MAX_INT64 = 2**63 - 1
 
 
 class ResponseModel(Protocol):
-    """What an answer has to know of the model that gave it."""
+    """The model of a response, as the response writers see it."""
 
     name: str
     version: int
@@ -30,21 +30,21 @@ class ResponseModel(Protocol):
     spec: ModelSpec
 
     def labels(self, output_name: str) -> list[str] | None:
-        """The lines of an output's ``label_filename``; None where it has none."""
+        """The lines of an output's ``label_filename``; None if it has none."""
 
 
 @dataclass(slots=True)
 class OutputFormat:
-    """How a client wants one output.
+    """The requested format of one output.
 
     Attributes
     ----------
     binary : bool
-        As bytes, rather than as JSON.
+        Whether as bytes instead of JSON.
     classification : int
-        As this many classes; 0 for as it is.
+        The number of classes; 0 for the tensor itself.
     region : Part or None
-        In this part of a shared memory region.
+        The part of a shared memory region to write to.
     """
 
     binary: bool = False
@@ -54,12 +54,12 @@ class OutputFormat:
 
 @dataclass
 class ResponseFormat:
-    """How a client wants its answer.
+    """The requested format of a response.
 
     Attributes
     ----------
     binary : bool
-        For outputs that have no entry of their own (``binary_data_output``).
+        For outputs without an entry (``binary_data_output``).
     outputs : dict of str to OutputFormat
     """
 
@@ -68,29 +68,29 @@ class ResponseFormat:
 
     @cached_property
     def only_bytes(self) -> bool:
-        """Whether every output goes as it is, as bytes, into the body."""
+        """Whether every output is written to the body as bytes."""
         formats = self.outputs.values()
-        return all(each == OutputFormat(binary=True) for each in formats) if formats else self.binary
+        return all(output_format == OutputFormat(binary=True) for output_format in formats) if formats else self.binary
 
 
 def binary_tensor(
-    name: str, datatype: DataType, shape: tuple[int, ...], body: bytes | bytearray | memoryview, at: int, size: int
+    name: str, datatype: DataType, shape: tuple[int, ...], body: bytes | bytearray | memoryview, offset: int, size: int
 ) -> Tensor | UndecodedTensor:
-    """A tensor that is a view into the body or region, if the bytes are as many as the shape needs."""
+    """Make a tensor that is a view of the body or region, if the size fits the shape."""
     count = math.prod(shape)
     if datatype.itemsize and size == count * datatype.itemsize:
-        array = np.frombuffer(body, datatype.numpy, count, at)
+        array = np.frombuffer(body, datatype.numpy, count, offset)
         return Tensor(name, datatype, array.reshape(shape))
-    return UndecodedTensor(name, datatype, shape, memoryview(body)[at : at + size])
+    return UndecodedTensor(name, datatype, shape, memoryview(body)[offset : offset + size])
 
 
 def check_overflow(name: str, datatype: DataType, shape: tuple[int, ...]) -> None:
-    """Refuse shapes that no memory holds; they bring older Tritons down.
+    """Refuse shapes whose size overflows; they crash older versions of Triton.
 
     Raises
     ------
     InvalidArgumentError
-        If it is such a shape.
+        If the size overflows.
     """
     count = math.prod(shape)
     if count > _MAX_INT64:
@@ -106,23 +106,22 @@ def check_overflow(name: str, datatype: DataType, shape: tuple[int, ...]) -> Non
 
 
 def contents(tensor: Tensor) -> bytes | memoryview:
-    """The bytes of a tensor on the wire."""
+    """The bytes of a tensor on the wire; a large array is not copied."""
     array = tensor.array
     if tensor.datatype is BYTES:
         return encode_bytes(array)
     if array.nbytes < 65_536:
         return array.tobytes()
-    # A large array is joined into the answer from where it lies.
     return np.ascontiguousarray(array).data.cast("B")
 
 
 def fill_region(served: ResponseModel, tensor: Tensor, region: Part) -> None:
-    """Write an output where the client wants it.
+    """Write an output to shared memory.
 
     Raises
     ------
     InternalError
-        If there is not room enough.
+        If the region is too small.
     """
     try:
         fill(tensor.name, region, contents(tensor))
@@ -133,12 +132,12 @@ def fill_region(served: ResponseModel, tensor: Tensor, region: Part) -> None:
 
 
 def classified(served: ResponseModel, tensor: Tensor, count: int) -> Tensor:
-    """An output as its ``count`` best classes.
+    """Convert an output to its ``count`` best classes.
 
     Raises
     ------
     InvalidArgumentError
-        If its type has no order, or the answer would be too large.
+        If its datatype has no order, or the result would be too large.
     """
     batching = served.spec.max_batch_size > 0
     labels = served.labels(tensor.name)

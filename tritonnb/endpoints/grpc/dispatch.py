@@ -13,13 +13,12 @@ from google.protobuf.message_factory import GetMessageClass
 from tritonclient.grpc import service_pb2 as pb
 
 from tritonnb.core.errors import InternalError, Status, TritonError
-from tritonnb.endpoints.requests import log_failed
 from tritonnb.endpoints.grpc.handlers import Handlers
 from tritonnb.endpoints.grpc.inference import Inference, OnResponse
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.grpc.request_cache import GrpcRequestCache
 from tritonnb.endpoints.grpc.stream import Stream
-from tritonnb.endpoints.requests import compile_forward_pattern
+from tritonnb.endpoints.requests import compile_forward_pattern, log_failed
 from tritonnb.runtime.engine import Engine
 
 logger = logging.getLogger(__name__)

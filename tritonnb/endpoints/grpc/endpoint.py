@@ -26,7 +26,9 @@ class GrpcEndpoint(Endpoint):
     def __init__(self, engine: Engine, *, host: str, port: int, options: GrpcOptions) -> None:
         super().__init__(host, port)
         if options.transport not in ("auto", "fast", "grpcio"):
-            raise InvalidArgumentError(f"GrpcOptions.transport: expected 'auto', 'fast' or 'grpcio', got {options.transport!r}")
+            raise InvalidArgumentError(
+                f"GrpcOptions.transport: expected 'auto', 'fast' or 'grpcio', got {options.transport!r}"
+            )
         self._rpcs = Rpcs(engine, options)
         self._options = options
 

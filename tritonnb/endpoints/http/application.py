@@ -1,6 +1,6 @@
-"""The Tornado application: every route of the v2 protocol but inference itself.
+"""The Tornado application: every route of the v2 protocol except inference.
 
-Paths are matched whole and not percent-decoded, as Triton matches them.
+Complete paths are matched, without percent-decoding, as on Triton.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _REPOSITORY = r"/v2/repository(?:/(?P<repository>[^/]+))?"
 
 
 def make_application(engine: Engine, max_input_size: int) -> web.Application:
-    """The application for everything but inference.
+    """Make the application for everything except inference.
 
     Parameters
     ----------
@@ -62,9 +62,9 @@ def make_application(engine: Engine, max_input_size: int) -> web.Application:
 
 
 def routed_path(target: str) -> str:
-    """A target as routes see it: as it came, if it is ASCII; else its path, read as UTF-8.
+    """The path that is matched against routes: the target if it is ASCII, else its path decoded as UTF-8.
 
-    A path that is no UTF-8 has no route.
+    A path that is not UTF-8 has no route.
     """
     if target.isascii():
         return target
@@ -79,13 +79,13 @@ def _log(handler: web.RequestHandler) -> None:
 
 
 class _RawPath(routing.Matcher):
-    """Matches the path as it came; Tornado's own matcher would percent-decode what it captures."""
+    """Matches the undecoded path; Tornado's own matcher would percent-decode the captured groups."""
 
     def __init__(self, pattern: str) -> None:
         self._pattern = re.compile(pattern, re.ASCII)
 
     def match(self, request: httputil.HTTPServerRequest) -> dict[str, Any] | None:
-        found = self._pattern.fullmatch(routed_path(request.path))
-        if found is None:
+        match = self._pattern.fullmatch(routed_path(request.path))
+        if match is None:
             return None
-        return {"path_kwargs": {key: each for key, each in found.groupdict().items() if each is not None}}
+        return {"path_kwargs": {name: value for name, value in match.groupdict().items() if value is not None}}

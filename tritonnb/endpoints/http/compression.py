@@ -1,4 +1,4 @@
-"""Content encodings of inference requests and answers: gzip and deflate."""
+"""Content encodings of inference requests and responses: gzip and deflate."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ import zlib
 from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
 
 _LEADING_NUMBER = re.compile(r"\s*[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|inf)")
-#: Let zlib see from the data whether it has a zlib or a gzip header.
+#: Makes zlib detect from the data whether it has a zlib or a gzip header.
 _EITHER_HEADER = 32 + zlib.MAX_WBITS
 
 
 def decompress(body: bytes | bytearray, encoding: str | None, limit: int) -> bytes | bytearray:
-    """A request body without its content encoding.
+    """Remove the content encoding of a request body.
 
-    Data that is broken decompresses to what could be read, which may be nothing, as Triton does it.
+    Corrupt data decompresses to the bytes before the error, possibly none, as on Triton.
 
     Parameters
     ----------
     body : bytes
     encoding : str or None
-        ``Content-Encoding``; exactly ``gzip`` or ``deflate``, or none.
+        ``Content-Encoding``: ``gzip``, ``deflate``, ``identity`` or None.
     limit : int
-        Bytes that it may decompress to.
+        The limit of the decompressed body, in bytes.
 
     Raises
     ------
     UnsupportedError, InvalidArgumentError
-        If the encoding is unknown, or the body is not encoded so.
+        If the encoding is unknown, or the body is empty or too large.
     """
     if encoding is None or encoding == "identity":
         return body
@@ -41,7 +41,7 @@ def decompress(body: bytes | bytearray, encoding: str | None, limit: int) -> byt
     try:
         plain = stream.decompress(body, limit + 1)
     except zlib.error:
-        return _what_can_be_read(body)
+        return _decompress_corrupt(body)
     if len(plain) > limit:
         raise InvalidArgumentError(
             f"Decompressed data size exceeds the maximum allowed value of {limit} bytes. Use "
@@ -50,26 +50,26 @@ def decompress(body: bytes | bytearray, encoding: str | None, limit: int) -> byt
     return plain
 
 
-def _what_can_be_read(body: bytes | bytearray) -> bytes:
-    """What broken data decompresses to before the byte at which it breaks."""
+def _decompress_corrupt(body: bytes | bytearray) -> bytes:
+    """Decompress corrupt data as far as possible."""
     stream = zlib.decompressobj(_EITHER_HEADER)
     plain = bytearray()
-    at, step = 0, 1 << 16
+    offset, step = 0, 1 << 16
     while step:
         before = stream.copy()
         try:
-            plain += stream.decompress(body[at : at + step])
-            at += step
+            plain += stream.decompress(body[offset : offset + step])
+            offset += step
         except zlib.error:
             stream, step = before, step // 2
     return bytes(plain)
 
 
 def choose_encoding(accepted: str | None) -> str:
-    """What ``Accept-Encoding`` asks for: ``gzip``, ``deflate``, or ``identity``.
+    """Choose a content encoding from ``Accept-Encoding``: ``gzip``, ``deflate``, or ``identity``.
 
-    The highest weight wins, among equal ones the first. Names that are not known do not count, and
-    Triton knows none that is followed by a blank.
+    The highest weight wins; among equal weights, the first. Unknown names are ignored; on Triton these include names
+    followed by a blank.
 
     Examples
     --------
@@ -78,18 +78,18 @@ def choose_encoding(accepted: str | None) -> str:
     """
     best, best_weight = "identity", 0.0
     for entry in (accepted or "").split(","):
-        name, has_weight, given = entry.lstrip(" ").partition(";q=")
-        weight = _weight(given) if has_weight else 1.0
+        name, has_weight, quality = entry.lstrip(" ").partition(";q=")
+        weight = _weight(quality) if has_weight else 1.0
         if name in ("identity", "deflate", "gzip") and weight > best_weight:
             best, best_weight = name, weight
     return best
 
 
 def compress(body: bytes, encoding: str) -> bytes:
-    """A body in a content encoding."""
+    """Encode a body with ``gzip`` or ``deflate``."""
     return gzip.compress(body, mtime=0) if encoding == "gzip" else zlib.compress(body)
 
 
-def _weight(given: str) -> float:
-    found = _LEADING_NUMBER.match(given)
-    return float(found.group()) if found else 0.0
+def _weight(quality: str) -> float:
+    number = _LEADING_NUMBER.match(quality)
+    return float(number.group()) if number else 0.0

@@ -1,9 +1,9 @@
 """The generate extension's JSON: flat objects whose members are inputs, outputs, or parameters.
 
 In a request a member named like an input is that input, and any other is a request parameter (``id``
-too, which is also the request's id); members of ``parameters`` are taken the same way. A tensor has no
-shape of its own: the number of its elements is divided among the dimensions of the configuration. An
-answer holds the outputs by name.
+too, which is also the request's ID); members of ``parameters`` are read in the same way. A tensor has no shape of its
+own: it is derived from the number of elements and the dimensions in the configuration. A response has the outputs by
+name.
 
 Implements the generate extension as Triton's server does.
 """
@@ -35,19 +35,19 @@ def read_generate_request(
     Parameters
     ----------
     spec : ModelSpec
-        Of the model that is asked.
+        Of the requested model.
     version : int
     raw : bytes
-        The body, which is JSON.
+        The body, a JSON document.
     max_input_size : int
         ``--http-max-input-size``, in bytes.
     respond : callable
-        Where the responses go.
+        Called with each response.
 
     Raises
     ------
     TritonError
-        As Triton complains of what is wrong with it.
+        If the request is invalid; with Triton's text.
     """
     document = json_reader.parse(raw)
     request = InferRequest(spec.name, {}, respond, model_version=version)
@@ -68,19 +68,19 @@ def write_generate_response(request: InferRequest, response: InferResponse) -> b
     Raises
     ------
     TritonError
-        If an output cannot be written as JSON.
+        If an output cannot be members as JSON.
     """
-    written = {
+    members = {
         "model_name": write_string(request.model_name.encode()),
         "model_version": b'"%d"' % request.model_version,
     }
     if request.id:
-        written[_ID] = write_string(request.id.encode("utf-8", "surrogateescape"))
+        members[_ID] = write_string(request.id.encode("utf-8", "surrogateescape"))
     for name, value in (response.parameters or {}).items():
-        written[name] = write_parameter(value)
+        members[name] = write_parameter(value)
     for tensor in response.outputs:
-        written[tensor.name] = _write_output(tensor)
-    in_order = sorted((name.encode(), value) for name, value in written.items())
+        members[tensor.name] = _write_output(tensor)
+    in_order = sorted((name.encode(), value) for name, value in members.items())
     return b"{" + b",".join([write_string(name) + b":" + value for name, value in in_order]) + b"}"
 
 
@@ -111,7 +111,7 @@ def _read_member(name: str, value: Any, request: InferRequest, spec: ModelSpec, 
 def _read_input(tensor: TensorSpec, value: Any, request: InferRequest, spec: ModelSpec, max_input_size: int) -> None:
     elements = value if type(value) is list else [value]
     if tensor.datatype is BYTES:
-        read_strings(elements)  # that they are none is said before their number is wrong
+        read_strings(elements)  # a wrong type is reported before a wrong number of elements
     dims = (-1, *tensor.dims) if spec.max_batch_size > 0 else tensor.dims
     shape = _shape(tensor.name, len(elements), dims)
     if tensor.name in request.inputs:

@@ -1,7 +1,7 @@
-"""Who may call: a web page must not be able to drive a notebook's server.
+"""Checks of the ``Host`` and ``Origin`` headers: a web page must not be able to use a notebook's server.
 
-A browser sends the name it was told in ``Host`` and the page's own in ``Origin``. Both must be names of
-this machine; otherwise a page could reach the server across origins or by DNS rebinding.
+A browser sends the host name of the URL in ``Host`` and that of the page in ``Origin``. Both must be names of this
+machine; otherwise a page could reach the server across origins or by DNS rebinding.
 """
 
 from __future__ import annotations
@@ -14,37 +14,38 @@ from urllib.parse import urlsplit
 
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 _ANY = ("", "0.0.0.0", "::")
-_NO_HOST = re.compile(r"[^\w.:\[\]%-]", re.ASCII)
+_MAX_ACCEPTED = 64
+_INVALID_IN_HOST = re.compile(r"[^\w.:\[\]%-]", re.ASCII)
 
 
-class Guard:
-    """Decides by the ``Host`` and ``Origin`` headers.
+class HostOriginCheck:
+    """Accepts or refuses requests by their ``Host`` and ``Origin`` headers.
 
     Parameters
     ----------
     bound : str
-        The address the server listens on. One that is not of this machine alone lets numeric
-        addresses and this machine's name pass as ``Host``.
+        The address the server listens on. Unless it is a loopback address, numeric addresses are accepted; if it is
+        every address, so is this machine's name.
     allowed : iterable of str
-        More host names by which the server may be called, and whose pages may call it.
+        More host names to accept in both headers.
     """
 
     def __init__(self, bound: str, allowed: Iterable[str] = ()) -> None:
-        self._names = {*_LOCAL, bound.lower(), *(each.lower() for each in allowed)}
+        self._names = {*_LOCAL, bound.lower(), *(name.lower() for name in allowed)}
         self._numeric = bound not in _LOCAL
         if bound in _ANY:
             self._names.add(socket.gethostname().lower())
-        self._good: set[str] = set()  # Host headers seen to be good: nearly always one
+        self._accepted: set[str] = set()  # Host headers accepted before, nearly always one
 
     def refusal(self, host: str | None, origin: str | None) -> str | None:
-        """Why a request is refused, or None."""
-        if host is not None and host not in self._good:
-            if _NO_HOST.search(host) or not self._is_ours(_hostname("//" + host)):
-                return f"host '{host}' is not allowed: this server answers to names of its own machine only"
-            if len(self._good) < 64:
-                self._good.add(host)
+        """The reason why a request is refused; None if it is accepted."""
+        if host is not None and host not in self._accepted:
+            if _INVALID_IN_HOST.search(host) or not self._is_ours(_hostname("//" + host)):
+                return f"host '{host}' is not allowed: expected a name of this machine; HttpOptions.allowed_hosts adds others"
+            if len(self._accepted) < _MAX_ACCEPTED:
+                self._accepted.add(host)
         if origin is not None and not self._is_ours(_hostname(origin)):
-            return f"origin '{origin}' is not allowed: this server answers to pages of its own machine only"
+            return f"origin '{origin}' is not allowed: expected a page of this machine; HttpOptions.allowed_hosts adds others"
         return None
 
     def _is_ours(self, name: str | None) -> bool:

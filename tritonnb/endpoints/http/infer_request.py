@@ -114,6 +114,7 @@ def read_request(
 
 # --- inputs -------------------------------------------------------------------------------
 
+
 def _read_inputs(
     entries: list[Any],
     request: InferRequest,
@@ -159,6 +160,7 @@ def _read_inputs(
     if offset != len(body):
         raise InvalidArgumentError(f"unexpected additional input data for model '{request.model_name}'")
 
+
 def _read_raw(
     spec: ModelSpec, version: int, body: bytes | bytearray, max_input_size: int, respond: Respond
 ) -> InferRequest:
@@ -179,8 +181,7 @@ def _read_raw(
     if tensor.datatype is BYTES:
         if tensor.dims != (1,):
             raise InvalidArgumentError(
-                f"{request.id_prefix}For BYTE datatype raw input '{tensor.name}', the model must have input "
-                "shape [1]"
+                f"{request.id_prefix}For BYTE datatype raw input '{tensor.name}', the model must have input shape [1]"
             )
         body = len(body).to_bytes(4, "little") + body
     elif tensor.dims.count(-1) > 1:

@@ -14,32 +14,39 @@ _JSON = OutputFormat()
 
 
 def write_response(
-    served: ResponseModel, request: InferRequest, response: InferResponse, answer: ResponseFormat
+    served: ResponseModel, request: InferRequest, response: InferResponse, response_format: ResponseFormat
 ) -> tuple[list[bytes | memoryview], int]:
-    """The body of an answer in parts, and how many bytes of it are JSON (0 if there is nothing else).
+    """Write the body of a response.
 
-    Members stand in Triton's order: ``id``, ``model_name``, ``model_version``, ``parameters``, ``outputs``;
-    outputs in the order in which the model gave them, binary contents in the order of the outputs.
+    The members have Triton's order: ``id``, ``model_name``, ``model_version``, ``parameters``, ``outputs``. The outputs
+    have the model's order, and so do their binary contents.
+
+    Returns
+    -------
+    body : list of bytes or memoryview
+        The parts, to be joined.
+    json_length : int
+        Bytes of the JSON part; 0 if there is no other part.
 
     Raises
     ------
     TritonError
-        If an output cannot be written the way the client wants it.
+        If an output cannot be written in the requested format.
     """
-    if answer.only_bytes and not request.id and not response.parameters:
+    if response_format.only_bytes and not request.id and not response.parameters:
         return _only_bytes(served, response.outputs)
-    default = _BINARY if answer.binary else _JSON
+    default = _BINARY if response_format.binary else _JSON
     tail: list[bytes | memoryview] = []
     outputs: list[bytes] = []
     for tensor in response.outputs:
-        wanted = answer.outputs.get(tensor.name, default)
-        if wanted.classification:
-            tensor = classified(served, tensor, wanted.classification)
-        if wanted.region is not None:
-            fill_region(served, tensor, wanted.region)
-            outputs.append(_described(tensor.name, tensor.datatype, tensor.array.shape)[:-1] + b"}")
+        output_format = response_format.outputs.get(tensor.name, default)
+        if output_format.classification:
+            tensor = classified(served, tensor, output_format.classification)
+        if output_format.region is not None:
+            fill_region(served, tensor, output_format.region)
+            outputs.append(_describe(tensor.name, tensor.datatype, tensor.array.shape)[:-1] + b"}")
             continue
-        outputs.append(_write_output(tensor, wanted.binary, tail))
+        outputs.append(_write_output(tensor, output_format.binary, tail))
     head: list[bytes | memoryview] = [b"{"]
     if request.id:
         head += (b'"id":', write_string(request.id.encode("utf-8", "surrogateescape")), b",")
@@ -51,22 +58,25 @@ def write_response(
 
 
 def _only_bytes(served: ResponseModel, outputs: list[Tensor]) -> tuple[list[bytes | memoryview], int]:
-    tail = [contents(each) for each in outputs]
-    described = [
-        (each.name, each.datatype, each.array.shape, len(content)) for each, content in zip(outputs, tail, strict=True)
+    tail = [contents(tensor) for tensor in outputs]
+    descriptions = [
+        (tensor.name, tensor.datatype, tensor.array.shape, len(content))
+        for tensor, content in zip(outputs, tail, strict=True)
     ]
-    head = _head_of_bytes(served.name, served.version, tuple(described))
+    head = _head_of_bytes(served.name, served.version, tuple(descriptions))
     return [head, *tail], len(head) if any(map(len, tail)) else 0
 
 
 @functools.lru_cache(maxsize=4096)
-def _head_of_bytes(name: str, version: int, described: tuple[tuple[str, DataType, tuple[int, ...], int], ...]) -> bytes:
-    outputs = [_described_bytes(*each) for each in described]
+def _head_of_bytes(
+    name: str, version: int, descriptions: tuple[tuple[str, DataType, tuple[int, ...], int], ...]
+) -> bytes:
+    outputs = [_describe_bytes(*description) for description in descriptions]
     return b'{%s"outputs":[%s]}' % (_identity(name, version), b",".join(outputs))
 
 
 def write_parameter(value: ParameterValue) -> bytes:
-    """A response parameter as JSON."""
+    """Write a response parameter as JSON."""
     if isinstance(value, str):
         return write_string(value.encode("utf-8", "surrogateescape"))
     if isinstance(value, float):
@@ -87,21 +97,21 @@ def _identity(name: str, version: int) -> bytes:
 
 
 @functools.lru_cache(maxsize=4096)
-def _described(name: str, datatype: DataType, shape: tuple[int, ...]) -> bytes:
-    """An output's constant part: most answers of a model have the same few shapes."""
-    listed = ",".join(map(str, shape))
+def _describe(name: str, datatype: DataType, shape: tuple[int, ...]) -> bytes:
+    """The beginning of an output; cached, because most responses of a model have the same few shapes."""
+    dims = ",".join(map(str, shape))
     quoted = write_string(name.encode()).decode()
-    return f'{{"name":{quoted},"datatype":"{datatype.name}","shape":[{listed}],'.encode()
+    return f'{{"name":{quoted},"datatype":"{datatype.name}","shape":[{dims}],'.encode()
 
 
 def _write_output(tensor: Tensor, binary: bool, tail: list[bytes | memoryview]) -> bytes:
     if not binary:
-        described = _described(tensor.name, tensor.datatype, tensor.array.shape)
-        return b'%s"data":[%s]}' % (described, write_data(tensor.array, tensor.datatype))
+        description = _describe(tensor.name, tensor.datatype, tensor.array.shape)
+        return b'%s"data":[%s]}' % (description, write_data(tensor.array, tensor.datatype))
     content = contents(tensor)
     tail.append(content)
-    return _described_bytes(tensor.name, tensor.datatype, tensor.array.shape, len(content))
+    return _describe_bytes(tensor.name, tensor.datatype, tensor.array.shape, len(content))
 
 
-def _described_bytes(name: str, datatype: DataType, shape: tuple[int, ...], size: int) -> bytes:
-    return b'%s"parameters":{"binary_data_size":%d}}' % (_described(name, datatype, shape), size)
+def _describe_bytes(name: str, datatype: DataType, shape: tuple[int, ...], size: int) -> bytes:
+    return b'%s"parameters":{"binary_data_size":%d}}' % (_describe(name, datatype, shape), size)

@@ -1,4 +1,4 @@
-"""Input tensors whose elements are JSON, in the order of checks and with the texts of Triton's server."""
+"""Input tensors whose elements are JSON; the order of the checks and their texts are those of Triton's server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tritonnb.model_config.schema import INVALID
 def tensor_from_json(
     name: str, datatype: DataType, shape: tuple[int, ...], data: Any, max_size: int
 ) -> Tensor | UndecodedTensor:
-    """An input whose elements are JSON.
+    """Make an input whose elements are JSON.
 
     Parameters
     ----------
@@ -25,14 +25,14 @@ def tensor_from_json(
     shape : tuple of int
         Batch dimension included.
     data : list
-        The elements, flat or nested in any way.
+        The elements, flat or nested.
     max_size : int
-        Bytes that the tensor may take.
+        The limit for the tensor, in bytes.
 
     Raises
     ------
     TritonError
-        If the datatype, the shape or the data is not what Triton takes.
+        If the datatype, the shape or the data is invalid; with Triton's text.
     """
     count = math.prod(shape) if shape else 0  # to Triton an empty shape has no elements
     if not count:

@@ -1,6 +1,6 @@
-"""``--http-restricted-api``: routes that are answered only to requests with a certain header.
+"""``--http-restricted-api``: APIs whose requests must have a certain header.
 
-Implements Triton's *Limit Endpoint Access*; the check comes before that of the method.
+Implements Triton's *Limit Endpoint Access*; the header is checked before the method.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable
 
 _MODEL = r"/v2/models/[^/]+(?:/versions/\d+)?"
-#: What the APIs are called, and their paths; of several that match the first counts.
+#: The names of the APIs and their paths; the first match counts.
 _APIS = {
     "health": re.compile(rf"/v2/health/.*|{_MODEL}/ready"),
     "inference": re.compile(rf"{_MODEL}/(?:infer|generate|generate_stream)"),
@@ -24,7 +24,7 @@ _APIS = {
 
 
 class Restrictions:
-    """What which API wants.
+    """The headers that restricted APIs require.
 
     Parameters
     ----------
@@ -32,24 +32,24 @@ class Restrictions:
     """
 
     def __init__(self, restricted: Iterable[tuple[str, str, str]]) -> None:
-        self._wanted = {api: (header, value) for api, header, value in restricted}
+        self._required = {api: (header, value) for api, header, value in restricted}
 
     def refusal(self, path: str, header: Callable[[str], str | None]) -> str | None:
-        """Why a request is refused, or None.
+        """The reason why a request is refused; None if it is accepted.
 
         Parameters
         ----------
         path : str
         header : callable
-            Gives the value of a header.
+            Returns the value of a header, or None.
         """
-        if not self._wanted:
+        if not self._required:
             return None
         plain = path.partition("?")[0]
         for api, pattern in _APIS.items():
             if pattern.fullmatch(plain):
-                wanted = self._wanted.get(api)
-                if wanted is not None and header(wanted[0]) != wanted[1]:
-                    return f"This API is restricted, expecting header '{wanted[0]}'"
+                required = self._required.get(api)
+                if required is not None and header(required[0]) != required[1]:
+                    return f"This API is restricted, expecting header '{required[0]}'"
                 return None
         return None

@@ -1,7 +1,6 @@
-"""Tensor contents in JSON: the ``data`` of an input, and the numbers and strings of an answer.
+"""Tensor contents in JSON: the ``data`` of an input, and the numbers and strings of a response.
 
-Reading follows Triton's server: ``data`` may be flat or nested in any way, integers wrap round,
-and types are strict. Writing follows RapidJSON's writer: shortest digits, fixed notation between
+Reading follows Triton's server: ``data`` may be flat or nested in any way, integers wrap around, and types are strict. Writing follows RapidJSON's writer: shortest digits, fixed notation between
 1e-6 and 1e21.
 """
 
@@ -28,7 +27,7 @@ _ESCAPES = {
 
 
 def read_data(data: list[Any], datatype: DataType, count: int) -> npt.NDArray[Any]:
-    """The elements of a JSON array, as a flat array.
+    """Read the elements of a JSON array into a flat NumPy array.
 
     Parameters
     ----------
@@ -36,12 +35,12 @@ def read_data(data: list[Any], datatype: DataType, count: int) -> npt.NDArray[An
     datatype : DataType
         Neither FP16 nor BF16.
     count : int
-        Elements that the shape has.
+        The number of elements of the shape.
 
     Raises
     ------
     InternalError
-        If an element is of another type, or there are more or fewer than ``count``.
+        If an element has another type, or the number of elements is not ``count``.
     """
     elements = _flattened(data, "Unable to parse 'data': ")
     checked = elements[:count]
@@ -64,21 +63,21 @@ def read_data(data: list[Any], datatype: DataType, count: int) -> npt.NDArray[An
 
 
 def read_strings(data: list[Any]) -> bytes:
-    """The strings of a JSON array in the wire form of BYTES.
+    """Read the strings of a JSON array, and encode them as BYTES.
 
     Raises
     ------
     InternalError
-        If an element is no string.
+        If an element is not a string.
     """
     elements = _flattened(data, "")
-    if any(type(each) is not str for each in elements):
+    if any(type(element) is not str for element in elements):
         raise InternalError("Unable to parse JSON bytes array: attempt to access JSON non-string as string")
-    return encode_bytes(np.array([each.encode("utf-8", "surrogateescape") for each in elements], dtype=object))
+    return encode_bytes(np.array([element.encode("utf-8", "surrogateescape") for element in elements], dtype=object))
 
 
 def write_data(array: npt.NDArray[Any], datatype: DataType) -> bytes:
-    """The elements of an output as JSON, without brackets.
+    """Write the elements of an output as JSON, without brackets.
 
     Raises
     ------
@@ -86,32 +85,32 @@ def write_data(array: npt.NDArray[Any], datatype: DataType) -> bytes:
         For FP16 and BF16.
     """
     if datatype is BYTES:
-        return b",".join([write_string(each) for each in array.ravel()])
+        return b",".join([write_string(element) for element in array.ravel()])
     if datatype in (FP16, BF16):
         raise InvalidArgumentError(
             f"sending {datatype.name} data via JSON is not supported. Please use the binary data format for output"
         )
     if datatype is BOOL:
-        return b",".join([b"true" if each else b"false" for each in array.ravel().view(np.uint8).tolist()])
+        return b",".join([b"true" if element else b"false" for element in array.ravel().view(np.uint8).tolist()])
     if datatype in (FP32, FP64):
         values = array.ravel().astype(np.float64).tolist()
         text = _listed(values)
-        # Python's digits are RapidJSON's, unless it writes an exponent, NaN, or an infinity.
+        # Python writes the same digits as RapidJSON, except for exponents, NaN and infinities.
         return (",".join(map(write_float, values)) if "e" in text or "n" in text else text).encode()
     return _listed(array.ravel().tolist()).encode()
 
 
 def write_string(value: bytes) -> bytes:
-    """A string as JSON; bytes that are no UTF-8 stay as they are."""
+    """Write a string as JSON; bytes that are not UTF-8 stay unchanged."""
     return b'"' + _ESCAPED.sub(lambda match: _ESCAPES[match.group()[0]], value) + b'"'
 
 
 def write_float(value: float) -> str:
-    """A float as RapidJSON writes it.
+    """Write a float as RapidJSON does.
 
     Examples
     --------
-    >>> [write_float(each) for each in (1e16, 1e-5, 1e21, 1e-7, 0.1, float("nan"))]
+    >>> [write_float(value) for value in (1e16, 1e-5, 1e21, 1e-7, 0.1, float("nan"))]
     ['10000000000000000.0', '0.00001', '1e21', '1e-7', '0.1', 'NaN']
     """
     text = repr(value)
@@ -136,7 +135,7 @@ _NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
 def _flattened(data: list[Any], prefix: str) -> list[Any]:
-    """The elements of a list of lists, nested in any way; ``prefix`` is for the complaint."""
+    """The elements of a list, nested in any way; ``prefix`` begins the error text."""
     depth = 1
     types = set(map(type, data))
     while types == {list}:
@@ -149,11 +148,11 @@ def _flattened(data: list[Any], prefix: str) -> list[Any]:
 
 def _flat(data: list[Any], depth: int, prefix: str) -> Iterator[Any]:
     _check_nesting(depth, prefix)
-    for each in data:
-        if type(each) is list:
-            yield from _flat(each, depth + 1, prefix)
+    for element in data:
+        if type(element) is list:
+            yield from _flat(element, depth + 1, prefix)
         else:
-            yield each
+            yield element
 
 
 def _check_nesting(depth: int, prefix: str) -> None:
@@ -161,9 +160,9 @@ def _check_nesting(depth: int, prefix: str) -> None:
         raise InvalidArgumentError(f"{prefix}JSON nesting depth exceeds maximum allowed limit ({_MAX_NESTING})")
 
 
-def _require(holds: bool, kind: str, wanted: str) -> None:
+def _require(holds: bool, kind: str, target: str) -> None:
     if not holds:
-        raise InternalError(f"attempt to access JSON non-{kind} as {wanted}")
+        raise InternalError(f"attempt to access JSON non-{kind} as {target}")
 
 
 def _within(values: list[int], low: int, high: int) -> bool:

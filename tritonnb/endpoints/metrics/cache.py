@@ -1,4 +1,4 @@
-"""What the response cache has done, for the server and for each model that uses it."""
+"""Metric families of the response cache, for the server and for each model that uses it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CACHE = {
     "nv_cache_lookup_duration": "Total cache lookup duration (hit and miss), in microseconds",
     "nv_cache_insertion_duration": "Total cache insertion duration, in microseconds",
 }
-_OF_MODELS = {
+_PER_MODEL = {
     "nv_cache_num_hits_per_model": "Number of cache hits per model",
     "nv_cache_hit_duration_per_model": "Total cache hit duration per model, in microseconds",
     "nv_cache_num_misses_per_model": "Number of cache misses per model",
@@ -28,7 +28,7 @@ _OF_MODELS = {
 
 
 def cache_families(cache: ResponseCache | None) -> Iterator[Metric]:
-    """The cache as a whole; zeros where there is none."""
+    """The families of the cache as a whole; zeros without a cache."""
     counts = cache.counts if cache is not None else CacheCounts()
     values = (
         cache.used / cache.size if cache is not None else 0.0,
@@ -47,11 +47,11 @@ def cache_families(cache: ResponseCache | None) -> Iterator[Metric]:
 
 
 def cached_model_families(models: list[tuple[Served, dict[str, str]]]) -> Iterator[Metric]:
-    """The models that use the cache."""
-    metrics = [Metric(name, documentation, "counter") for name, documentation in _OF_MODELS.items()]
+    """The families of the models that use the cache."""
+    metrics = [Metric(name, documentation, "counter") for name, documentation in _PER_MODEL.items()]
     for served, labels in models:
         if served.uses_cache:
             hit, miss = served.statistics.cache_hit, served.statistics.cache_miss
             for metric, value in zip(metrics, (hit.count, hit.ns // 1000, miss.count, miss.ns // 1000), strict=True):
                 metric.add_sample(metric.name, labels, value)
-    yield from (each for each in metrics if each.samples)
+    yield from (metric for metric in metrics if metric.samples)

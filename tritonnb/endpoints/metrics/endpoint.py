@@ -1,4 +1,4 @@
-"""The metrics port: ``GET /metrics``; any other path is an empty answer, as Triton gives it."""
+"""The metrics endpoint: ``GET /metrics``; any other path gets an empty response, as on Triton."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class MetricsEndpoint(Endpoint):
     engine : Engine
     host : str
     port : int
-        0 for any free one; `port` says which.
+        0 for any free port; the attribute `port` has its number after `start`.
     options : MetricsOptions
     """
 
@@ -36,12 +36,12 @@ class MetricsEndpoint(Endpoint):
         )
 
     def make_transport(self) -> Transport:
-        """Tornado's HTTP server: nobody scrapes often."""
+        """Make Tornado's HTTP server, which is fast enough for scrapes."""
         delegate: httputil.HTTPServerConnectionDelegate = self._application
         return TornadoServer(delegate, max_body_size=_MAX_BODY, idle_timeout=3600.0)
 
     async def stop(self, drain: float) -> None:
-        """Accept no more requests; those in progress have ``drain`` seconds."""
+        """Accept no more requests, and wait up to ``drain`` seconds for those in progress."""
         self.families.close()
         await super().stop(drain)
 

@@ -1,7 +1,7 @@
-"""Prometheus' text format, with the names as they are.
+"""Prometheus' text format, with unchanged metric names.
 
-The writer of ``prometheus_client`` appends ``_total`` to the name of every counter, as OpenMetrics wants it;
-Triton's counters have no such ending, and dashboards look for Triton's names.
+The writer of ``prometheus_client`` appends ``_total`` to the name of every counter, as OpenMetrics demands;
+Triton's counters have no such suffix, and dashboards use Triton's names.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ CONTENT_TYPE = "text/plain; charset=utf-8"
 
 
 def write_metrics(metrics: Iterable[Metric]) -> bytes:
-    """The families, each with its help and type, as text."""
+    """Write the families, each with its help and type."""
     lines: list[str] = []
     for metric in metrics:
         documentation = metric.documentation.replace("\\", r"\\").replace("\n", r"\n")
@@ -26,14 +26,14 @@ def write_metrics(metrics: Iterable[Metric]) -> bytes:
 
 
 def _sample(sample: Sample) -> str:
-    named = sorted(sample.labels.items(), key=_place)
-    labels = ",".join(f'{name}="{_escaped(value)}"' for name, value in named)
+    sorted_labels = sorted(sample.labels.items(), key=_sort_key)
+    labels = ",".join(f'{name}="{_escaped(value)}"' for name, value in sorted_labels)
     value = number_text(sample.value)
     return f"{sample.name}{{{labels}}} {value}" if labels else f"{sample.name} {value}"
 
 
-def _place(label: tuple[str, str]) -> tuple[bool, str]:
-    """By name, as Triton has them, but for what tells the samples of one metric apart."""
+def _sort_key(label: tuple[str, str]) -> tuple[bool, str]:
+    """By name, as on Triton; the labels that distinguish the samples of one metric come last."""
     return label[0] in ("le", "quantile"), label[0]
 
 
@@ -42,7 +42,7 @@ def _escaped(value: str) -> str:
 
 
 def number_text(value: float) -> str:
-    """A number as the text format has it, whole ones without a point."""
+    """Write a number in the text format, integers without a decimal point."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):

@@ -1,7 +1,6 @@
-"""Triton's metric families, read from what the server counts anyway: a request pays nothing for them.
+"""Triton's metric families, made from the server's statistics: they cost a request nothing.
 
-A `Families` is a collector of ``prometheus_client``, so that it can be registered beside a program's own
-metrics.
+`Families` is a collector of ``prometheus_client``, so it can be registered together with a program's own metrics.
 
 Implements Triton's *Metrics* document.
 """
@@ -19,11 +18,11 @@ from prometheus_client.registry import Collector
 
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.endpoints.metrics.cache import cache_families, cached_model_families
-from tritonnb.endpoints.metrics.custom import custom_families
 from tritonnb.endpoints.metrics.exposition import number_text
 from tritonnb.endpoints.metrics.system import Cpu, Gpus
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.models.served_base import Served
+from tritonnb.telemetry.custom_metrics import FamilySnapshot, Kind
 from tritonnb.telemetry.latencies import FIRST_RESPONSE_BUCKETS_MS, Histogram, Latencies, Summary
 
 _COUNTS = {
@@ -70,7 +69,7 @@ class MetricsOptions:
     counter_latencies, summary_latencies, histogram_latencies : bool
         ``--metrics-config <name>=true``.
     quantiles : tuple of float
-        ``--metrics-config summary_quantiles=<quantile>:<error>,...``; ours are exact, the errors mean nothing.
+        ``--metrics-config summary_quantiles=<quantile>:<error>,...``; the quantiles are exact, the errors are ignored.
     """
 
     cpu: bool = True
@@ -81,9 +80,9 @@ class MetricsOptions:
     quantiles: tuple[float, ...] = (0.5, 0.9, 0.95, 0.99, 0.999)
 
     def __post_init__(self) -> None:
-        for each in self.quantiles:
-            if not 0 <= each <= 1:
-                raise InvalidArgumentError(f"a quantile of the metrics is a number from 0 to 1, got {each}")
+        for quantile in self.quantiles:
+            if not 0 <= quantile <= 1:
+                raise InvalidArgumentError(f"MetricsOptions.quantiles: expected numbers from 0 to 1, got {quantile!r}")
 
 
 class Families(Collector):
@@ -95,18 +94,18 @@ class Families(Collector):
         self._cpu = Cpu() if options.cpu else None
         self._gpus = Gpus() if options.gpu else None
         self._latencies = Latencies(self._bounds)
-        self._watching = options.summary_latencies or options.histogram_latencies
-        if self._watching:
+        self._measures_latencies = options.summary_latencies or options.histogram_latencies
+        if self._measures_latencies:
             engine.stream.attach(self._latencies.take)
 
     def close(self) -> None:
-        """Observe no more."""
-        if self._watching:
+        """Stop measuring latencies."""
+        if self._measures_latencies:
             self._engine.stream.detach(self._latencies.take)
 
     def collect(self) -> Iterator[Metric]:
         """All families, in Triton's order."""
-        models = [(each, self._labels(each)) for each in self._engine.models()]
+        models = [(served, self._labels(served)) for served in self._engine.models()]
         yield from _counts(models)
         if self._options.counter_latencies:
             yield from _durations(models)
@@ -115,7 +114,7 @@ class Families(Collector):
             "nv_inference_pending_request_count",
             "Instantaneous number of pending requests awaiting execution per-model.",
             "gauge",
-            [(labels, each.queue_depth()) for each, labels in models],
+            [(labels, served.queue_depth()) for served, labels in models],
         )
         if self._options.summary_latencies:
             yield from self._summaries(models)
@@ -123,14 +122,14 @@ class Families(Collector):
             yield self._first_responses(models)
         yield from self._system()
         yield from cache_families(self._engine.cache)
-        yield from custom_families(self._engine.custom_metrics.snapshot())
+        yield from _custom(self._engine.custom_metrics.snapshot())
 
     # --- models ---------------------------------------------------------------------------------
 
     def _labels(self, served: Served) -> dict[str, str]:
         labels = {"model": served.name, "version": str(served.version)}
         labels.update({f"_{name}": value for name, value in sorted(served.config.metric_tags.items())})
-        devices = {each.spec.device_id for each in served.instances if each.spec.kind == "KIND_GPU"}
+        devices = {instance.spec.device_id for instance in served.instances if instance.spec.kind == "KIND_GPU"}
         uuids = self._gpus.uuids if self._gpus is not None else []
         if devices and min(devices) < len(uuids):
             labels["gpu_uuid"] = uuids[min(devices)]
@@ -149,46 +148,47 @@ class Families(Collector):
     def _summaries(self, models: list[tuple[Served, dict[str, str]]]) -> Iterator[Metric]:
         for name, documentation in _SUMMARIES.items():
             yield self._summary(f"nv_inference_{name}_summary_us", documentation, name, models)
-        cached = [(each, labels) for each, labels in models if each.uses_cache]
+        cached = [(served, labels) for served, labels in models if served.uses_cache]
         for name, documentation in _CACHE_SUMMARIES.items() if cached else ():
             yield self._summary(f"nv_{name}_summary_per_model", documentation, name, cached)
 
     def _summary(
         self, family: str, documentation: str, name: str, models: list[tuple[Served, dict[str, str]]]
     ) -> Metric:
-        now, wanted = time.monotonic(), self._options.quantiles
+        now, quantiles = time.monotonic(), self._options.quantiles
         metric = Metric(family, documentation, "summary")
-        for each, labels in models:
-            summary: Summary = getattr(self._latencies.of(each.name, each.version), name)
+        for served, labels in models:
+            summary: Summary = getattr(self._latencies.of(served.name, served.version), name)
             metric.add_sample(f"{family}_count", labels, summary.count)
             metric.add_sample(f"{family}_sum", labels, summary.sum)
-            for quantile, value in zip(wanted, summary.quantiles(wanted, now), strict=True):
+            for quantile, value in zip(quantiles, summary.quantiles(quantiles, now), strict=True):
                 metric.add_sample(family, {**labels, "quantile": number_text(quantile)}, value)
         return metric
 
     def _first_responses(self, models: list[tuple[Served, dict[str, str]]]) -> Metric:
         metric = Metric(_FIRST_RESPONSE, "Duration from request to first response in milliseconds", "histogram")
-        for each, labels in models:
-            if each.decoupled:
-                _add_histogram(metric, labels, self._latencies.of(each.name, each.version).first_response)
+        for served, labels in models:
+            if served.decoupled:
+                latencies = self._latencies.of(served.name, served.version)
+                _add_histogram(metric, labels, latencies.first_response)
         return metric
 
     # --- the machine ----------------------------------------------------------------------------
 
     def _system(self) -> Iterator[Metric]:
-        # Nothing here is pinned.
-        for what, documentation in (("total", "total memory size"), ("used", "used memory size")):
-            name = f"nv_pinned_memory_pool_{what}_bytes"
+        # This server has no pinned memory.
+        for part, documentation in (("total", "total memory size"), ("used", "used memory size")):
+            name = f"nv_pinned_memory_pool_{part}_bytes"
             yield _family(name, f"Pinned memory pool {documentation}, in bytes", "gauge", [({}, 0)])
         if self._cpu is not None:
             cpu = self._cpu.read()
             yield _family("nv_cpu_utilization", "CPU utilization rate [0.0 - 1.0]", "gauge", [({}, cpu.utilization)])
-            for what, value in (("total", cpu.memory_total), ("used", cpu.memory_used)):
-                name = f"nv_cpu_memory_{what}_bytes"
-                yield _family(name, f"CPU {what} memory (RAM), in bytes", "gauge", [({}, value)])
+            for part, value in (("total", cpu.memory_total), ("used", cpu.memory_used)):
+                name = f"nv_cpu_memory_{part}_bytes"
+                yield _family(name, f"CPU {part} memory (RAM), in bytes", "gauge", [({}, value)])
         readings = self._gpus.read() if self._gpus is not None else []
         for name, documentation in _GPU.items():
-            samples = [({"gpu_uuid": each.uuid}, each.values[name]) for each in readings if name in each.values]
+            samples = [({"gpu_uuid": gpu.uuid}, gpu.values[name]) for gpu in readings if name in gpu.values]
             if samples:
                 kind = "counter" if name == "nv_energy_consumption" else "gauge"
                 yield _family(name, documentation, kind, samples)
@@ -208,15 +208,15 @@ def _counts(models: list[tuple[Served, dict[str, str]]]) -> Iterator[Metric]:
 
 def _durations(models: list[tuple[Served, dict[str, str]]]) -> Iterator[Metric]:
     for name, documentation in _DURATIONS.items():
-        samples = [(labels, _nanoseconds(each.statistics, name) // 1000) for each, labels in models]
+        samples = [(labels, _nanoseconds(served.statistics, name) // 1000) for served, labels in models]
         yield _family(f"nv_inference_{name}_duration_us", documentation, "counter", samples)
 
 
 def _nanoseconds(statistics: Any, name: str) -> int:
     part, _, stage = name.partition("_")
     duration = {"request": statistics.success, "queue": statistics.queue}.get(part)
-    found: int = (duration or getattr(statistics.compute, stage)).ns
-    return found
+    total_ns: int = (duration or getattr(statistics.compute, stage)).ns
+    return total_ns
 
 
 def _family(name: str, documentation: str, kind: str, samples: Sequence[tuple[dict[str, str], float]]) -> Metric:
@@ -232,3 +232,19 @@ def _add_histogram(metric: Metric, labels: dict[str, str], histogram: Histogram)
     metric.add_sample(f"{metric.name}_sum", labels, histogram.sum)
     for bound, count in zip([*histogram.bounds, math.inf], counts, strict=True):
         metric.add_sample(f"{metric.name}_bucket", {**labels, "le": number_text(bound)}, count)
+
+
+def _custom(families: Sequence[FamilySnapshot]) -> Iterator[Metric]:
+    """The families that models define themselves (``pb_utils.MetricFamily``)."""
+    for family in families:
+        metric = Metric(family.name, family.description, family.kind.value)
+        for sample in family.samples:
+            labels = dict(sample.labels)
+            if family.kind is not Kind.HISTOGRAM:
+                metric.add_sample(family.name, labels, sample.value)
+                continue
+            metric.add_sample(f"{family.name}_count", labels, sample.buckets[-1][1])
+            metric.add_sample(f"{family.name}_sum", labels, sample.value)
+            for bound, count in sample.buckets:
+                metric.add_sample(f"{family.name}_bucket", {**labels, "le": number_text(bound)}, count)
+        yield metric

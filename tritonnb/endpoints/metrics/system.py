@@ -1,4 +1,4 @@
-"""What the machine is doing: CPU and memory, and GPUs where NVIDIA's management library is installed."""
+"""CPU and memory use, and that of GPUs if NVIDIA's management library is installed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import psutil
 
 try:
     import pynvml
-except ImportError:  # the package nvidia-ml-py, for machines with a GPU
+except ImportError:  # the package nvidia-ml-py is optional
     pynvml = None
 
 
@@ -23,13 +23,13 @@ class CpuReading:
 
 
 class Cpu:
-    """All cores together."""
+    """All CPU cores together."""
 
     def __init__(self) -> None:
         self._busy, self._all = _cpu_seconds()
 
     def read(self) -> CpuReading:
-        """The state now."""
+        """Read the current values."""
         busy, everything = _cpu_seconds()
         elapsed = everything - self._all
         utilization = (busy - self._busy) / elapsed if elapsed > 0 else 0.0
@@ -46,7 +46,7 @@ def _cpu_seconds() -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class GpuReading:
-    """One GPU; what its driver does not tell is left out.
+    """One GPU; values that its driver does not report are left out.
 
     ``values`` has the metric names as keys: utilization in [0, 1], memory in bytes, power in watts, energy in
     joules since the server started.
@@ -57,7 +57,7 @@ class GpuReading:
 
 
 class Gpus:
-    """All GPUs that the driver knows; none without `pynvml`."""
+    """All GPUs of the driver; none without `pynvml`."""
 
     def __init__(self) -> None:
         self._devices: list[tuple[str, Any, float]] = []
@@ -65,43 +65,43 @@ class Gpus:
             return
         try:
             pynvml.nvmlInit()
-        except pynvml.NVMLError:  # the library is there, a GPU is not
+        except pynvml.NVMLError:  # there is no driver
             return
         for index in range(pynvml.nvmlDeviceGetCount()):
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            self._devices.append((_text(pynvml.nvmlDeviceGetUUID(handle)), handle, _ask(_energy, handle) or 0.0))
+            self._devices.append((_text(pynvml.nvmlDeviceGetUUID(handle)), handle, _query(_energy, handle) or 0.0))
 
     @property
     def uuids(self) -> list[str]:
-        """By device number."""
+        """The UUIDs by device number."""
         return [uuid for uuid, _, _ in self._devices]
 
     def read(self) -> list[GpuReading]:
-        """The state now."""
+        """Read the current values."""
         return [GpuReading(uuid, _read_gpu(handle, started)) for uuid, handle, started in self._devices]
 
 
 def _read_gpu(handle: Any, energy_at_start: float) -> dict[str, float]:
-    energy = _ask(_energy, handle)
-    found = {
-        "nv_gpu_utilization": _ask(lambda: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100),
-        "nv_gpu_memory_total_bytes": _ask(lambda: float(pynvml.nvmlDeviceGetMemoryInfo(handle).total)),
-        "nv_gpu_memory_used_bytes": _ask(lambda: float(pynvml.nvmlDeviceGetMemoryInfo(handle).used)),
-        "nv_gpu_power_usage": _ask(lambda: pynvml.nvmlDeviceGetPowerUsage(handle) / 1000),
-        "nv_gpu_power_limit": _ask(lambda: pynvml.nvmlDeviceGetPowerManagementLimit(handle) / 1000),
+    energy = _query(_energy, handle)
+    values = {
+        "nv_gpu_utilization": _query(lambda: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100),
+        "nv_gpu_memory_total_bytes": _query(lambda: float(pynvml.nvmlDeviceGetMemoryInfo(handle).total)),
+        "nv_gpu_memory_used_bytes": _query(lambda: float(pynvml.nvmlDeviceGetMemoryInfo(handle).used)),
+        "nv_gpu_power_usage": _query(lambda: pynvml.nvmlDeviceGetPowerUsage(handle) / 1000),
+        "nv_gpu_power_limit": _query(lambda: pynvml.nvmlDeviceGetPowerManagementLimit(handle) / 1000),
         "nv_energy_consumption": None if energy is None else energy - energy_at_start,
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _energy(handle: Any) -> float:
     return float(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)) / 1000
 
 
-def _ask(question: Any, *arguments: Any) -> float | None:
-    """What the driver answers; None if this GPU does not support the question."""
+def _query(function: Any, *arguments: Any) -> float | None:
+    """Query the driver; None if the GPU does not support the query."""
     try:
-        return float(question(*arguments))
+        return float(function(*arguments))
     except pynvml.NVMLError:
         return None
 

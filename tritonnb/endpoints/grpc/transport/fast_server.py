@@ -20,13 +20,13 @@ from urllib.parse import quote_from_bytes
 
 from tritonnb.core.errors import Status, TritonError
 from tritonnb.core.messages import InferResponse
-from tritonnb.endpoints.requests import client_text
 from tritonnb.endpoints.grpc.dispatch import HEALTH, HEALTH_PATH, INFER, RPCS, STREAM_INFER, Rpc, Rpcs, as_triton_error
 from tritonnb.endpoints.grpc.inference import Inference
 from tritonnb.endpoints.grpc.options import LARGEST_MESSAGE, GrpcOptions
 from tritonnb.endpoints.grpc.stream import Stream
 from tritonnb.endpoints.grpc.transport.header_blocks import Headers, literal
 from tritonnb.endpoints.grpc.transport.http2 import Http2Connection
+from tritonnb.endpoints.requests import client_text
 
 OK, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, UNIMPLEMENTED, INTERNAL = 0, 4, 8, 12, 13
 _CODES = {

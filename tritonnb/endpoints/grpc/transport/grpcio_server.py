@@ -13,11 +13,11 @@ from grpc import aio
 
 from tritonnb.core.errors import Status, TritonError
 from tritonnb.core.messages import InferResponse
-from tritonnb.endpoints.requests import client_text
 from tritonnb.endpoints.grpc.dispatch import HEALTH, HEALTH_PATH, INFER, RPCS, STREAM_INFER, Rpcs, as_triton_error
 from tritonnb.endpoints.grpc.inference import Inference
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.grpc.stream import Stream
+from tritonnb.endpoints.requests import client_text
 
 _CODES = {
     Status.UNKNOWN: grpc.StatusCode.UNKNOWN,

@@ -43,8 +43,8 @@ from tritonnb.endpoints.grpc.transport.frames import (
     SETTINGS,
     STREAM_CLOSED,
     WINDOW_UPDATE,
-    ProtocolViolationError,
     Call,
+    ProtocolViolationError,
     frame,
     unpadded,
 )

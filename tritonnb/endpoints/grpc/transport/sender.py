@@ -14,8 +14,8 @@ from tritonnb.endpoints.grpc.transport.frames import (
     HEADERS,
     NO_ERROR,
     RST_STREAM,
-    ProtocolViolationError,
     Call,
+    ProtocolViolationError,
     frame,
     frame_head,
 )

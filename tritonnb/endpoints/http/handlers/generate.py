@@ -1,4 +1,4 @@
-"""The routes ``generate`` and ``generate_stream``: one answer, or every response as it comes."""
+"""The routes ``generate`` and ``generate_stream``: one response, or each response as it arrives."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Generate(Handler):
     def initialize(  # type: ignore[override]
         self, engine: Engine, max_input_size: int, streaming: bool
     ) -> None:
-        """Take what the routes give (Tornado's interface)."""
+        """Store the arguments of the route (Tornado's interface)."""
         super().initialize(engine)
         self._max_input_size = max_input_size
         self._streaming = streaming
@@ -44,28 +44,28 @@ class Generate(Handler):
         if self.engine.tracer.active:
             self._trace = self.engine.tracer.sample(model, self.request.headers)
         request = self._request = read_generate_request(
-            self._served.spec, self._served.version, self.request.body, self._max_input_size, self._take
+            self._served.spec, self._served.version, self.request.body, self._max_input_size, self._on_response
         )
         if self._trace is None:
             self._served.submit(request)
         else:
             self._trace.submit(self._served, request)
-        await (self._stream(request) if self._streaming else self._answer_once(request))
+        await (self._stream(request) if self._streaming else self._respond_once(request))
 
     def on_connection_close(self) -> None:
-        """The client went away (Tornado's interface)."""
+        """The client has disconnected (Tornado's interface)."""
         if self._served is not None and self._request is not None:
             self._served.cancel(self._request)
         self._responses.put_nowait(None)
 
     def on_finish(self) -> None:
-        """The answer is written (Tornado's interface)."""
-        self._request = None  # one that was refused would hold this, and this it
+        """The response is complete (Tornado's interface)."""
+        self._request = None  # a refused request and this handler would form a reference cycle
         if self._trace is not None:
             self._trace.stamp("HTTP_SEND_END", time.monotonic_ns())
             self._trace.finish()
 
-    def _take(self, request: InferRequest, response: InferResponse) -> None:
+    def _on_response(self, request: InferRequest, response: InferResponse) -> None:
         if self._trace is not None:
             self._trace.responded(response, time.monotonic_ns())
         if not response.empty:
@@ -74,7 +74,7 @@ class Generate(Handler):
             self._request = None
             self._responses.put_nowait(None)
 
-    async def _answer_once(self, request: InferRequest) -> None:
+    async def _respond_once(self, request: InferRequest) -> None:
         responses: list[InferResponse] = []
         while (response := await self._responses.get()) is not None:
             responses.append(response)
@@ -84,7 +84,7 @@ class Generate(Handler):
             self.write(error_body(_NOT_ONE_RESPONSE.message))
         else:
             self.write(write_generate_response(request, responses[0]))
-        await self.flush()  # in chunks, as Triton does it
+        await self.flush()  # chunked, as on Triton
 
     async def _stream(self, request: InferRequest) -> None:
         response = await self._responses.get()
@@ -95,7 +95,7 @@ class Generate(Handler):
             self.write(b"data: %s\n\n" % _event(request, response))
             await self.flush()
             response = await self._responses.get()
-        await self.flush()  # sends the head where there was nothing else
+        await self.flush()  # sends the head if there was no response
 
 
 def _event(request: InferRequest, response: InferResponse) -> bytes:

@@ -1,6 +1,6 @@
-"""What the routes of the v2 protocol do, inference left aside.
+"""The routes of the v2 protocol for health, metadata, statistics and the model repository.
 
-The method is checked before the model, and answers carry the content types that Triton gives them.
+The method is checked before the model, and responses have Triton's content types.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from typing import Any
 from tornado import httputil, web
 
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnsupportedError
-from tritonnb.endpoints.requests import client_text
 from tritonnb.endpoints.http import json_fields, json_reader
-from tritonnb.endpoints.requests import version_number
+from tritonnb.endpoints.requests import client_text, version_number
 from tritonnb.runtime.engine import Engine
 
 JSON = "application/json"
@@ -31,12 +30,12 @@ def error_body(message: str) -> bytes:
 
 
 class Handler(web.RequestHandler):
-    """What all routes share; `content_type` is that of answers and errors alike."""
+    """The base class of all routes; `content_type` is that of responses and of errors."""
 
     content_type = JSON
 
     def initialize(self, engine: Engine) -> None:
-        """Take what the routes give (Tornado's interface)."""
+        """Store the arguments of the route (Tornado's interface)."""
         self.engine = engine
 
     def clear(self) -> None:
@@ -50,27 +49,27 @@ class Handler(web.RequestHandler):
         """No conditional requests."""
 
     def write_error(self, status_code: int, **details: Any) -> None:
-        """Answer with what was raised (Tornado's interface)."""
+        """Respond with the exception that was raised (Tornado's interface)."""
         error = details.get("exc_info", (None, None, None))[1]
         if isinstance(error, TritonError):
             self.fail(error)
             return
         self.set_status(status_code, _REASONS.get(status_code))
-        known = {404: "Not Found", 405: "Method Not Allowed"}
-        self.finish(error_body(known.get(status_code, f"{type(error).__name__}: {error}")))
+        texts = {404: "Not Found", 405: "Method Not Allowed"}
+        self.finish(error_body(texts.get(status_code, f"{type(error).__name__}: {error}")))
 
     def log_exception(self, kind: Any, error: Any, trace: Any) -> None:
-        """A Triton error is an answer, not an accident."""
+        """Log exceptions, except Triton errors, which are responses (Tornado's interface)."""
         if not isinstance(error, (TritonError, web.HTTPError)):
             super().log_exception(kind, error, trace)
 
     def fail(self, error: TritonError) -> None:
-        """Answer with an error."""
+        """Respond with an error."""
         self.set_status(error.status.http)
         self.finish(error_body(client_text(error)))
 
-    def answer(self, value: Any) -> None:
-        """Answer with JSON."""
+    def respond_json(self, value: Any) -> None:
+        """Respond with JSON."""
         self.finish(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
 
     def body(self) -> Any:
@@ -79,7 +78,7 @@ class Handler(web.RequestHandler):
         Raises
         ------
         InternalError
-            If it is no JSON.
+            If the body is not JSON.
         """
         return json_reader.parse(self.request.body) if self.request.body else {}
 
@@ -90,7 +89,7 @@ class Live(Handler):
     content_type = TEXT
 
     def get(self) -> None:
-        """200 when the server answers."""
+        """200 if the server is live."""
         self.set_status(200 if self.engine.is_live() else 400)
 
 
@@ -100,7 +99,7 @@ class Ready(Handler):
     content_type = TEXT
 
     def get(self) -> None:
-        """200 when the server and its models are ready, else 400; no body."""
+        """200 if the server and its models are ready, else 400; without a body."""
         self.set_status(200 if self.engine.is_ready() else 400)
 
 
@@ -110,7 +109,7 @@ class ModelReady(Handler):
     content_type = TEXT
 
     def get(self, model: str, version: str | None = None) -> None:
-        """200 when the model is ready."""
+        """200 if the model is ready."""
         if not self.engine.model_ready(model, version_number(version)):
             raise InvalidArgumentError("Model version not ready")
 
@@ -120,7 +119,7 @@ class ServerMetadata(Handler):
 
     def get(self) -> None:
         """Server metadata."""
-        self.answer(self.engine.metadata())
+        self.respond_json(self.engine.metadata())
 
 
 class ModelMetadata(Handler):
@@ -128,7 +127,7 @@ class ModelMetadata(Handler):
 
     def get(self, model: str, version: str | None = None) -> None:
         """Model metadata."""
-        self.answer(self.engine.model_metadata(model, version_number(version)))
+        self.respond_json(self.engine.model_metadata(model, version_number(version)))
 
 
 class ModelConfiguration(Handler):
@@ -144,7 +143,7 @@ class Statistics(Handler):
 
     def get(self, model: str = "", version: str | None = None) -> None:
         """The statistics extension."""
-        self.answer(self.engine.statistics(model, version_number(version)))
+        self.respond_json(self.engine.statistics(model, version_number(version)))
 
 
 class RepositoryIndex(Handler):
@@ -154,7 +153,7 @@ class RepositoryIndex(Handler):
         """Every model and its state."""
         body = self.body()
         ready = json_fields.boolean(body["ready"]) if isinstance(body, dict) and "ready" in body else False
-        self.answer(self.engine.index(ready))
+        self.respond_json(self.engine.index(ready))
 
 
 class RepositoryLoad(Handler):
@@ -174,10 +173,10 @@ class RepositoryUnload(Handler):
         """Unload a model; it need not exist."""
         _refuse_repository(repository)
         self.engine.check_model_control()
-        await self.engine.unload(model, self._wants_dependents())
+        await self.engine.unload(model, self._unload_dependents())
 
-    def _wants_dependents(self) -> bool:
-        # Triton unloads also when it cannot make sense of the body.
+    def _unload_dependents(self) -> bool:
+        # Triton unloads the model even if the body is invalid.
         try:
             body = self.body()
         except TritonError:
@@ -198,7 +197,7 @@ class Unknown(Handler):
     content_type = TEXT
 
     def prepare(self) -> None:
-        """There is nothing here."""
+        """404 for every method."""
         raise web.HTTPError(404)
 
 
@@ -208,10 +207,10 @@ def _refuse_repository(name: str | None) -> None:
 
 
 def _load_parameters(body: Any) -> dict[str, str | bytes]:
-    given = body.get("parameters", {}) if isinstance(body, dict) else {}
+    values = body.get("parameters", {}) if isinstance(body, dict) else {}
     parameters: dict[str, str | bytes] = {}
-    for name in json_fields.names(given):
-        text = json_fields.string(given[name])
+    for name in json_fields.names(values):
+        text = json_fields.string(values[name])
         if name == "config":
             parameters[name] = text
         elif name.startswith("file:"):
@@ -222,7 +221,7 @@ def _load_parameters(body: Any) -> dict[str, str | bytes]:
 
 
 def _decoded(text: str) -> bytes:
-    """Base64 as Triton reads it: other characters, and what is missing at the end, do not matter."""
+    """Decode Base64 as Triton does: other characters and missing padding are ignored."""
     digits = re.sub("[^A-Za-z0-9+/]", "", text)
     digits = digits[: len(digits) - (len(digits) % 4 == 1)]
     return base64.b64decode(digits + "=" * (-len(digits) % 4))

@@ -1,4 +1,4 @@
-"""The routes of the trace and logging extensions: settings are shown, and changed while the server runs."""
+"""The routes of the trace and logging extensions: settings can be read, and changed while the server runs."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ class TraceSetting(Handler):
     """``/v2/trace/setting`` and ``/v2/models/M/trace/setting``."""
 
     def get(self, model: str = "") -> None:
-        """The settings in force."""
+        """The current settings."""
         self._check(model)
-        self.answer(self.engine.tracer.settings.of(model).options.to_dict())
+        self.respond_json(self.engine.tracer.settings.of(model).options.to_dict())
 
     def post(self, model: str = "") -> None:
-        """Change them."""
+        """Change settings."""
         self._check(model)
-        given = json_reader.parse(self.request.body)
-        self.engine.tracer.update(model, _trace_changes(given if isinstance(given, dict) else {}))
+        body = json_reader.parse(self.request.body)
+        self.engine.tracer.update(model, _trace_changes(body if isinstance(body, dict) else {}))
         self.get(model)
 
     def _check(self, model: str) -> None:
@@ -35,14 +35,14 @@ class Logging(Handler):
     """``/v2/logging``."""
 
     def get(self) -> None:
-        """The settings in force."""
-        self.answer(self.engine.options.log.to_dict())
+        """The current settings."""
+        self.respond_json(self.engine.options.log.to_dict())
 
     def post(self) -> None:
-        """Change them, one after the other: those before a bad one stay changed."""
-        given = json_reader.parse(self.request.body)
+        """Change settings, one after the other: those before an invalid one stay changed."""
+        body = json_reader.parse(self.request.body)
         settings = self.engine.options.log
-        changes = {name: value for name, value in given.items() if value is not None} if isinstance(given, dict) else {}
+        changes = {name: value for name, value in body.items() if value is not None} if isinstance(body, dict) else {}
         if "log_file" in changes:
             raise UnsupportedError("log file location can not be updated through network protocol")
         for name in ("log_info", "log_warning", "log_error"):
@@ -51,26 +51,26 @@ class Logging(Handler):
         if "log_verbose_level" in changes:
             settings.set_verbose_level(json_fields.unsigned(changes["log_verbose_level"]))
         if "log_format" in changes:
-            wanted = json_fields.string(changes["log_format"])
-            if wanted not in FORMATS:
-                raise UnavailableError(f"invalid argument for --log_format, got: {wanted}")
-            settings.log_format = wanted
+            log_format = json_fields.string(changes["log_format"])
+            if log_format not in FORMATS:
+                raise UnavailableError(f"invalid argument for --log_format, got: {log_format}")
+            settings.log_format = log_format
         self.get()
 
 
-def _trace_changes(given: dict[str, Any]) -> dict[str, Any]:
-    """What a client wants changed; None for what it clears."""
-    if "trace_file" in given:
+def _trace_changes(body: dict[str, Any]) -> dict[str, Any]:
+    """The options that a request changes; None for one that it clears."""
+    if "trace_file" in body:
         raise UnsupportedError("trace file location can not be updated through network protocol")
     changes: dict[str, Any] = {}
-    if "trace_level" in given:
-        named = given["trace_level"]
-        levels = None if named is None else levels_of(map(json_fields.string, json_fields.array(named)))
-        if named is None or levels is not None:
+    if "trace_level" in body:
+        names = body["trace_level"]
+        levels = None if names is None else levels_of(map(json_fields.string, json_fields.array(names)))
+        if names is None or levels is not None:
             changes["levels"] = levels
     for name, field in (("trace_rate", "rate"), ("trace_count", "count"), ("log_frequency", "log_frequency")):
-        if name in given:
-            text = given[name]
-            # Over HTTP, Triton's complaint about a low count has no space before the number.
+        if name in body:
+            text = body[name]
+            # Over HTTP, Triton's text about a low count has no space before the number.
             changes[field] = None if text is None else number_of(name, json_fields.string(text), separator="")
     return changes

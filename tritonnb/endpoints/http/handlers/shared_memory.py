@@ -1,4 +1,4 @@
-"""The routes of the shared memory extensions: regions are registered, looked up, and forgotten."""
+"""The routes of the shared memory extensions: regions are registered, listed, and unregistered."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class SystemStatus(Handler):
 
     def get(self, region: str = "") -> None:
         """Registered regions."""
-        self.answer([each.to_dict() for each in self.engine.shared_memory.status(SystemRegion, region)])
+        self.respond_json([entry.to_dict() for entry in self.engine.shared_memory.status(SystemRegion, region)])
 
 
 class CudaStatus(Handler):
@@ -27,7 +27,7 @@ class CudaStatus(Handler):
 
     def get(self, region: str = "") -> None:
         """Registered regions."""
-        self.answer([each.to_dict() for each in self.engine.shared_memory.status(CudaRegion, region)])
+        self.respond_json([entry.to_dict() for entry in self.engine.shared_memory.status(CudaRegion, region)])
 
 
 class SystemRegister(Handler):
@@ -36,10 +36,10 @@ class SystemRegister(Handler):
     def post(self, region: str = "") -> None:
         """Register a region."""
         _check_named(region, "system")
-        given = json_reader.parse(self.request.body)
-        key = json_fields.string(_field(given, "key"))
-        offset = json_fields.unsigned(given.get("offset", 0))
-        self.engine.shared_memory.register_system(region, key, offset, json_fields.unsigned(_field(given, "byte_size")))
+        body = json_reader.parse(self.request.body)
+        key = json_fields.string(_field(body, "key"))
+        offset = json_fields.unsigned(body.get("offset", 0))
+        self.engine.shared_memory.register_system(region, key, offset, json_fields.unsigned(_field(body, "byte_size")))
 
 
 class CudaRegister(Handler):
@@ -48,10 +48,10 @@ class CudaRegister(Handler):
     def post(self, region: str = "") -> None:
         """Register a region."""
         _check_named(region, "cuda")
-        given = json_reader.parse(self.request.body)
-        handle = json_fields.string(json_fields.member(_field(given, "raw_handle"), "b64"))
-        byte_size = json_fields.unsigned(json_fields.member(given, "byte_size"))
-        device_id = json_fields.unsigned(json_fields.member(given, "device_id"))
+        body = json_reader.parse(self.request.body)
+        handle = json_fields.string(json_fields.member(_field(body, "raw_handle"), "b64"))
+        byte_size = json_fields.unsigned(json_fields.member(body, "byte_size"))
+        device_id = json_fields.unsigned(json_fields.member(body, "device_id"))
         try:
             decoded = base64.b64decode(handle)
         except ValueError:
@@ -65,7 +65,7 @@ class Unregister(Handler):
     """``/v2/(system|cuda)sharedmemory[/region/N]/unregister``."""
 
     def post(self, kind: str, region: str = "") -> None:
-        """Forget a region, or all; the body is not looked at."""
+        """Unregister a region, or all; the body is ignored."""
         self.engine.shared_memory.unregister(_KINDS[kind], region)
 
 
@@ -74,10 +74,10 @@ def _check_named(region: str, kind: str) -> None:
         raise InvalidArgumentError(f"'region name' is necessary to register {kind} shared memory region")
 
 
-def _field(given: Any, name: str) -> Any:
-    if not isinstance(given, dict) or name not in given:
+def _field(body: Any, name: str) -> Any:
+    if not isinstance(body, dict) or name not in body:
         raise InvalidArgumentError(f"Shared memory register request has no '{name}' field")
-    return given[name]
+    return body[name]
 
 
 def routes() -> list[tuple[str, type[Handler]]]:

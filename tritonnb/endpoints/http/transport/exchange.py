@@ -1,4 +1,4 @@
-"""One request and its response on a connection: what Tornado calls an ``HTTPConnection``."""
+"""One request and its response on a connection (Tornado's ``HTTPConnection``)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from tornado import httputil
 
 
 class LightHeaders:
-    """Request headers, looked up by name in any case; made for few look-ups.
+    """Request headers by case-insensitive name; cheaper to make than Tornado's, for a few lookups.
 
     Attributes
     ----------
     route : object or None
-        What a delegate made of this head; it finds that again when the same head comes again.
+        What a delegate has parsed from this head. Requests with the same head share the object (`HeadCache`), so the
+        delegate gets it again.
     """
 
     __slots__ = ("_by_name", "route")
@@ -30,7 +31,7 @@ class LightHeaders:
         return default if value is None else value.decode("latin-1")
 
     def full(self) -> httputil.HTTPHeaders:
-        """The same as Tornado's headers."""
+        """All headers, as Tornado's class."""
         headers = httputil.HTTPHeaders()
         for name, value in self._by_name.items():
             headers[name.decode("latin-1")] = value.decode("latin-1")
@@ -38,7 +39,7 @@ class LightHeaders:
 
 
 class Context:
-    """What Tornado's requests ask of a connection's context."""
+    """A connection's context, as Tornado's requests read it."""
 
     __slots__ = ("protocol", "remote_ip")
 
@@ -53,7 +54,7 @@ class Writer(Protocol):
     context: Context
 
     def write(self, exchange: Exchange, data: bytes) -> asyncio.Future[None]:
-        """Send what an exchange has to say, when it is its turn; done when more may be written."""
+        """Send a part of a response, after all earlier responses; the future is done when more may be written."""
 
 
 class Exchange(httputil.HTTPConnection):
@@ -64,13 +65,13 @@ class Exchange(httputil.HTTPConnection):
     keep_alive : bool
         Whether the connection stays open after the response.
     http_1_0 : bool
-        The client speaks the older protocol.
+        Whether the client speaks HTTP/1.0.
     received, begun, done : bool
-        The request is here whole; a part of the response is sent; the response is complete.
+        Whether the request is complete; a part of the response is sent; the response is complete.
     expects_continue : bool
-        The client waits for ``100 Continue`` before it sends the body.
+        Whether the client waits for ``100 Continue`` before it sends the body.
     waiting : list of bytes
-        The response so far, while an earlier one is not complete.
+        The parts of the response that wait for earlier responses.
     """
 
     def __init__(self, connection: Writer, http_1_0: bool, keep_alive: bool) -> None:
@@ -88,9 +89,9 @@ class Exchange(httputil.HTTPConnection):
         self._chunked = False
 
     def respond(self, response: bytes) -> None:
-        """Send a whole response: status line, headers, and body."""
+        """Send a complete response: status line, headers, and body."""
         self.done = True
-        self.on_close = self.delegate = None  # nothing that is left may keep the exchange alive
+        self.on_close = self.delegate = None  # break reference cycles
         if self.http_1_0 and self.keep_alive:
             response = response.replace(b"\r\n", b"\r\nConnection: keep-alive\r\n", 1)
         elif not self.keep_alive and not self.http_1_0:
@@ -98,7 +99,7 @@ class Exchange(httputil.HTTPConnection):
         self._connection.write(self, response)
 
     def set_close_callback(self, callback: Callable[[], None] | None) -> None:
-        """Have something called when the client goes away before the response is complete."""
+        """Set the function to call if the client disconnects before the response is complete."""
         self.on_close = callback
 
     def write_headers(
@@ -110,7 +111,7 @@ class Exchange(httputil.HTTPConnection):
         """Send the beginning of a response (Tornado's interface)."""
         line = cast(httputil.ResponseStartLine, start_line)
         if "Content-Length" not in headers and line.code not in (204, 304):
-            # Tornado leaves it to the connection to say where such a body ends.
+            # Tornado leaves the framing of such a body to the connection.
             if self.http_1_0:
                 self.keep_alive = False
             else:
@@ -132,7 +133,7 @@ class Exchange(httputil.HTTPConnection):
         return self._connection.write(self, self._format(chunk))
 
     def finish(self) -> None:
-        """The response is complete (Tornado's interface)."""
+        """End the response (Tornado's interface)."""
         self.done = True
         self.on_close = self.delegate = None
         self._connection.write(self, b"0\r\n\r\n" if self._chunked else b"")

@@ -1,9 +1,9 @@
-"""HTTP/1.1 requests cut out of a stream of bytes, by httptools.
+"""Parsing HTTP/1.1 requests from a stream of bytes, with httptools.
 
-Triton takes request lines that httptools does not: methods that nobody knows, for the route to refuse, and targets of
-any bytes. Such a line is put in words that the parser takes, and what it said is remembered; so a request is shown to
-the parser once its line is there whole. What cannot be parsed, a head beyond the limit, and framing around a body
-that does not end are errors of the stream: it cannot be known where the next request begins.
+Triton accepts request lines that httptools does not: unknown methods, which the route refuses, and any bytes in the
+target. Such a line is rewritten to one that httptools accepts, and the original target is restored afterwards; hence the
+parser gets a request only when its request line is complete. A request that cannot be parsed, a head beyond the limit,
+and endless framing of a body are errors of the whole stream: the beginning of the next request is unknown.
 """
 
 from __future__ import annotations
@@ -21,41 +21,41 @@ try:
 except ImportError:  # no wheel for this platform
     httptools = None  # type: ignore[assignment]
 
-#: Whether requests can be parsed here.
+#: Whether httptools is installed.
 AVAILABLE = httptools is not None
 
-#: Bytes of a request line and headers, and of what may frame a body without any of it.
+#: The limit of a request line and headers, and of framing bytes without any part of a body.
 _MAX_HEAD = 65_536
-#: Triton's limit on the parts of a chunked body.
+#: Triton's limit on the chunks of a body.
 _MAX_CHUNKS = 65_536
-#: What stands for methods that the parser does not know: no route has it.
-_NO_ROUTES_METHOD = b"OPTIONS"
+#: Replaces methods that httptools does not know; no route has this one.
+_UNROUTED_METHOD = b"OPTIONS"
 _ORIGIN = re.compile(rb"^https?://[^/?#]*")
 _LINE = re.compile(rb"([A-Z]+) (/[^ \r\n]*)")
 
 
 class MalformedRequestError(Exception):
-    """What comes is not understood."""
+    """The stream cannot be parsed."""
 
 
 class DelegateError(Exception):
-    """Who takes the requests failed; the cause is what it raised."""
+    """A request's delegate failed; the cause is the exception that it raised."""
 
 
-class Requests(Protocol):
-    """Who takes the requests."""
+class RequestReceiver(Protocol):
+    """Receives the parsed requests."""
 
     def begin(self, head: Head, keep_alive: bool) -> None:
-        """The head of a request is here."""
+        """The head of a request has arrived."""
 
     def body(self, chunk: bytes) -> None:
-        """A part of its body."""
+        """A part of its body has arrived."""
 
     def complete(self) -> None:
-        """It is here whole."""
+        """The request is complete."""
 
     def too_many_chunks(self) -> None:
-        """It has more parts than may be."""
+        """Its body exceeds the limit of chunks."""
 
 
 class RequestParser:
@@ -64,18 +64,18 @@ class RequestParser:
     Attributes
     ----------
     between : bool
-        No part of a request is here that is not complete.
+        Whether no request is incomplete.
     heads : int
-        How many have been here whole.
+        The number of complete heads so far.
     head : Head
-        The last of them.
+        The last one.
     """
 
-    def __init__(self, requests: Requests) -> None:
+    def __init__(self, receiver: RequestReceiver) -> None:
         self.between = True
         self.heads = 0
         self.head: Head
-        self._requests = requests
+        self._receiver = receiver
         self._parser = self._new_parser()
         self._in_head = False
         self._line = bytearray()  # as far as it is here
@@ -114,54 +114,54 @@ class RequestParser:
                 rest = None
 
     def _parse(self, data: bytes, from_line: bool) -> bytes | None:
-        """Show the parser some bytes; those that it has to be shown afterwards, if there are any."""
+        """Feed httptools; returns the bytes that remain to be fed, None if there are none."""
         heads, before = self.heads, self.heads + self._parts
         self._size = len(data)
-        again: bytes | None = None
+        remaining: bytes | None = None
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            # No other protocol is spoken here, so the connection goes on as it was.
-            again = data[upgrade.args[0] :]
+            # No other protocol is supported, so the connection stays HTTP/1.1.
+            remaining = data[upgrade.args[0] :]
             if self._framing:
-                return self._into_body(again)
+                return self._into_body(remaining)
         except httptools.HttpParserInvalidMethodError:
-            again = self._reworded(data, from_line and heads == self.heads, method=_NO_ROUTES_METHOD)
+            remaining = self._rewritten(data, from_line and heads == self.heads, method=_UNROUTED_METHOD)
         except httptools.HttpParserInvalidURLError:
-            again = self._reworded(data, from_line and heads == self.heads, target=b"/")
+            remaining = self._rewritten(data, from_line and heads == self.heads, target=b"/")
         except httptools.HttpParserCallbackError as error:
             if isinstance(error.__context__, (MalformedRequestError, httputil.HTTPInputError)):
                 raise MalformedRequestError from error
             raise DelegateError from (error.__context__ or error)
         except httptools.HttpParserError as error:
             raise MalformedRequestError from error
-        if again is not None:
+        if remaining is not None:
             self._parser = self._new_parser()
             self.between, self._in_head = True, False
         elif not self.between:
             self._unanswered = self._unanswered + len(data) if before == self.heads + self._parts else 0
             if self._unanswered > _MAX_HEAD:
                 raise MalformedRequestError
-        return again
+        return remaining
 
-    def _reworded(self, data: bytes, possible: bool, method: bytes = b"", target: bytes = b"") -> bytes:
-        """A request line with another method or target in it, and what follows."""
-        said = _LINE.match(data) if possible else None
-        if said is None or target == said.group(2):
+    def _rewritten(self, data: bytes, possible: bool, method: bytes = b"", target: bytes = b"") -> bytes:
+        """The data with another method or target in its request line."""
+        line = _LINE.match(data) if possible else None
+        if line is None or target == line.group(2):
             raise MalformedRequestError
         if target:
-            self._target = said.group(2)
-        return b"%s %s%s" % (method or said.group(1), target or said.group(2), data[said.end() :])
+            self._target = line.group(2)
+        return b"%s %s%s" % (method or line.group(1), target or line.group(2), data[line.end() :])
 
     def _into_body(self, rest: bytes) -> bytes:
-        """Have a request's body read: after a head that offers another protocol httptools does not expect one."""
+        """Make httptools read the body of a request that offers another protocol, after which it expects none."""
         self._parser = self._new_parser()
         self._parser.feed_data(b"POST / HTTP/1.1\r\n%s\r\n\r\n" % self._framing)
         self._framing = b""
         return rest
 
     def _new_parser(self) -> Any:
-        """A parser that takes a chunked body also where a length is announced, as Triton does."""
+        """Make a parser that accepts a chunked body although the head has a length, as Triton does."""
         parser = httptools.HttpRequestParser(self)
         parser.set_dangerous_leniencies(lenient_chunked_length=True)
         return parser
@@ -182,20 +182,20 @@ class RequestParser:
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header; one that is repeated is a list."""
+        """A header; the values of a repeated one are joined by commas."""
         if not self._in_head:
-            return  # what follows a chunked body changes nothing that was said before it
+            return  # trailers of a chunked body are ignored
         key = name.lower()
-        known = self._headers.get(key)
-        if known is not None:
+        earlier = self._headers.get(key)
+        if earlier is not None:
             self._repeated += len(name) + len(value)
             if self._repeated > _MAX_HEAD:
                 raise MalformedRequestError
-            value = known + b"," + value
+            value = earlier + b"," + value
         self._headers[key] = value
 
     def on_headers_complete(self) -> None:
-        """The head of a request is here."""
+        """The head of a request has arrived."""
         if self._framing:
             return
         parser, headers = self._parser, self._headers
@@ -213,35 +213,35 @@ class RequestParser:
         self.head = Head(line, LightHeaders(headers))
         encoding = headers.get(b"transfer-encoding")
         if encoding is not None and not encoding.lower().endswith(b"chunked"):
-            raise MalformedRequestError  # where would its body end?
-        # Who sends both may mean to smuggle a request past a proxy: nothing is read after this one (RFC 9112, 6.3).
+            raise MalformedRequestError  # the end of its body is unknown
+        # A request with both may be an attempt at request smuggling: nothing is read after it (RFC 9112, 6.3).
         ambiguous = encoding is not None and b"content-length" in headers
         if b"upgrade" in headers and parser.should_upgrade():
             if encoding is not None:
                 self._framing = b"Transfer-Encoding: chunked"
             elif headers.get(b"content-length", b"0").strip(b"0"):
                 self._framing = b"Content-Length: " + headers[b"content-length"]
-        self._requests.begin(self.head, parser.should_keep_alive() and not ambiguous)
+        self._receiver.begin(self.head, parser.should_keep_alive() and not ambiguous)
 
     def on_body(self, chunk: bytes) -> None:
-        """A part of a request's body."""
+        """A part of a request's body has arrived."""
         self._parts += 1
-        self._requests.body(chunk)
+        self._receiver.body(chunk)
 
     def on_chunk_header(self) -> None:
-        """A part of a chunked body begins."""
+        """A chunk begins."""
         self._chunks += 1
         self._parts += 1
-        if self._chunks > _MAX_CHUNKS + 1:  # the empty one that ends it does not count
-            self._requests.too_many_chunks()
+        if self._chunks > _MAX_CHUNKS + 1:  # the empty chunk at the end does not count
+            self._receiver.too_many_chunks()
 
     def on_message_complete(self) -> None:
-        """A request is here whole."""
+        """A request is complete."""
         if self._framing:
             return
         self.between = True
         self._unanswered = 0
-        self._requests.complete()
+        self._receiver.complete()
 
     def _head_size(self) -> int:
         fields = sum(len(name) + len(value) for name, value in self._headers.items())
