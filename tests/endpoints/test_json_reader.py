@@ -100,7 +100,7 @@ def test_not_a_number_is_a_number():
 def test_bytes_that_are_not_utf_8_become_surrogate_escapes():
     assert parse(b'"\xff\xc3"').encode("utf-8", "surrogateescape") == b"\xff\xc3"
     assert parse(b'["\xff", Inf]')[0].encode("utf-8", "surrogateescape") == b"\xff"
-    with pytest.raises(InternalError, match="Invalid value. at 5$"):
+    with pytest.raises(InternalError, match=r"Invalid value\. at 5$"):
         parse(b'["\xff",\xc3]')
 
 

@@ -40,8 +40,8 @@ class PortTakenError(UnavailableError):
     def __init__(self, service: str, host: str, port: int) -> None:
         option = _PORT_OPTIONS[service]
         super().__init__(
-            f"the {service} service cannot listen on {host}:{port}: the port is already in use; pass another {option}=, or "
-            f"{option}=0 for any free port"
+            f"the {service} service cannot listen on {host}:{port}: the port is already in use; pass another "
+            f"{option}=, or {option}=0 for any free port"
         )
         self.service, self.host, self.port = service, host, port
 

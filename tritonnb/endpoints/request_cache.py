@@ -1,7 +1,7 @@
 """Requests that were read before: a client usually sends the same request again, with other tensor contents.
 
-Once such a request has been read and checked, everything except the tensors is known, and the tensors are views at known
-offsets of the new message. HTTP and gRPC find a known request in different ways; what they store is the same.
+Once such a request has been read and checked, everything except the tensors is known, and the tensors are views at
+known offsets of the new message. HTTP and gRPC find a known request in different ways; what they store is the same.
 """
 
 from __future__ import annotations

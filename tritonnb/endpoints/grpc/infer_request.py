@@ -1,7 +1,7 @@
 """A gRPC inference request: from a ``ModelInferRequest`` to an `InferRequest`.
 
-Tensors are raw bytes, one entry for each input that is not in shared memory, or typed contents; a request has one or the
-other. The order of the checks and their texts are those of Triton's server.
+Tensors are raw bytes, one entry for each input that is not in shared memory, or typed contents; a request has one or
+the other. The order of the checks and their texts are those of Triton's server.
 """
 
 from __future__ import annotations

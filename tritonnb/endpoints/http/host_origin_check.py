@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 _ANY = ("", "0.0.0.0", "::")
 _MAX_ACCEPTED = 64
+_REMEDY = "HttpOptions.allowed_hosts adds others"
 _INVALID_IN_HOST = re.compile(r"[^\w.:\[\]%-]", re.ASCII)
 
 
@@ -41,11 +42,11 @@ class HostOriginCheck:
         """The reason why a request is refused; None if it is accepted."""
         if host is not None and host not in self._accepted:
             if _INVALID_IN_HOST.search(host) or not self._is_ours(_hostname("//" + host)):
-                return f"host '{host}' is not allowed: expected a name of this machine; HttpOptions.allowed_hosts adds others"
+                return f"host '{host}' is not allowed: expected a name of this machine; {_REMEDY}"
             if len(self._accepted) < _MAX_ACCEPTED:
                 self._accepted.add(host)
         if origin is not None and not self._is_ours(_hostname(origin)):
-            return f"origin '{origin}' is not allowed: expected a page of this machine; HttpOptions.allowed_hosts adds others"
+            return f"origin '{origin}' is not allowed: expected a page of this machine; {_REMEDY}"
         return None
 
     def _is_ours(self, name: str | None) -> bool:

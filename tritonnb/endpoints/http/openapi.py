@@ -214,4 +214,4 @@ class OpenApi(Handler):
 
     def get(self) -> None:
         """The document."""
-        self.answer(description())
+        self.respond_json(description())

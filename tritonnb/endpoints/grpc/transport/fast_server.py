@@ -1,7 +1,8 @@
 """gRPC on our own HTTP/2 transport: an inference takes a few function calls on the loop and one write.
 
-grpcio's asyncio server spends several times as much on a call. This one implements what clients need of *gRPC over HTTP/2*:
-unary and streaming calls, compression, deadlines, and cancellation. TLS and the keep-alive options need `grpcio_server`.
+grpcio's asyncio server spends several times as much on a call. This one implements what clients need of *gRPC over
+HTTP/2*: unary and streaming calls, compression, deadlines, and cancellation. TLS and the keep-alive options need
+`grpcio_server`.
 """
 
 from __future__ import annotations
