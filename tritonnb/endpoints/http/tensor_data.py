@@ -1,8 +1,7 @@
 """Tensor contents in JSON: the ``data`` of an input, and the numbers and strings of a response.
 
 Reading follows Triton's server: ``data`` may be flat or nested in any way, integers wrap around, and types are strict.
-Writing follows RapidJSON's writer: shortest digits, fixed notation between
-1e-6 and 1e21.
+Writing follows RapidJSON's writer: shortest digits, fixed notation between 1e-6 and 1e21.
 """
 
 from __future__ import annotations

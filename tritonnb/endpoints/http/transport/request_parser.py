@@ -2,8 +2,8 @@
 
 Triton accepts request lines that httptools does not: unknown methods, which the route refuses, and any bytes in the
 target. Such a line is rewritten to one that httptools accepts, and the original target is restored afterwards; hence
-the parser gets a request only when its request line is complete. A request that cannot be parsed, a head beyond the limit,
-and endless framing of a body are errors of the whole stream: the beginning of the next request is unknown.
+the parser gets a request only when its request line is complete. A request that cannot be parsed, a head beyond the
+limit, and endless framing of a body are errors of the whole stream: the beginning of the next request is unknown.
 """
 
 from __future__ import annotations
