@@ -51,7 +51,7 @@ class Message(httputil.HTTPMessageDelegate):
 
 
 class Server(httputil.HTTPServerConnectionDelegate):
-    """Keeps every message; answers at once unless told to hold."""
+    """Keeps every message; answers at once unless it is set to hold."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.delegate = self
@@ -192,7 +192,7 @@ def test_a_head_that_was_seen_before_is_not_parsed_again(peer: Peer):
     [REQUEST + REQUEST, REQUEST.replace(b"abc", b"xyz") + CHUNKED, REQUEST.replace(b"3", b"2", 1)[:-1], REQUEST[:-1]],
     ids=["two", "and another", "another length", "the end is missing"],
 )
-def test_what_is_not_one_whole_request_is_parsed_also_after_a_known_head(loop: Loop, other: bytes):
+def test_other_than_one_complete_request_is_parsed_even_after_a_known_head(loop: Loop, other: bytes):
     fresh, knowing = Peer(loop), Peer(loop)
     knowing.feed(REQUEST)
     fresh.feed(other, b"c")
@@ -204,9 +204,9 @@ def test_what_is_not_one_whole_request_is_parsed_also_after_a_known_head(loop: L
 
 
 @pytest.mark.parametrize("header", [b"Connection: close", b"Expect: 100-continue", b"Upgrade: h2c"])
-def test_heads_that_say_more_than_what_is_wanted_are_not_remembered(peer: Peer, header: bytes):
+def test_heads_with_connection_options_are_not_cached(peer: Peer, header: bytes):
     peer.feed(REQUEST.replace(b"Host: h", b"Host: h\r\n" + header))
-    assert not peer.server.heads._known
+    assert not peer.server.heads._heads
 
 
 @given(st.lists(st.sampled_from([REQUEST, CHUNKED]), min_size=1, max_size=6), st.data())
@@ -342,7 +342,7 @@ def test_a_client_that_stopped_sending_and_is_gone_is_noticed(loop: Loop, peer: 
     assert peer.wire.state == "aborted"
 
 
-def test_who_is_gone_is_told_to_every_request_that_is_not_answered(peer: Peer):
+def test_a_disconnect_is_reported_to_every_pending_request(peer: Peer):
     peer.server.hold = True
     peer.feed(REQUEST * 3)
     peer.messages[0].answer()

@@ -148,7 +148,7 @@ def serve_gated(server: Server, gate: threading.Event) -> None:
         return X
 
 
-def test_the_end_of_a_decoupled_answer_is_told_when_asked_for(start: Start):
+def test_a_decoupled_response_ends_with_an_empty_response_on_request(start: Start):
     with client_of(start("countdown")) as client:
         answers = Answers(client)
         count = [given("COUNT", 2, rows=False)]
@@ -197,7 +197,7 @@ def test_tensors_travel_in_shared_memory(start: Start):
 
 @pytest.mark.parametrize("algorithm", ["gzip", "deflate"])
 @pytest.mark.parametrize("level", ["none", "high"])
-def test_compressed_requests_are_read_and_answers_compressed_as_told(start: Start, algorithm: str, level: str):
+def test_compressed_requests_are_read_and_responses_compressed_as_configured(start: Start, algorithm: str, level: str):
     server = start(grpc=GrpcOptions(infer_response_compression_level=level))
     with client_of(server) as client:
         answer = client.infer("addsub", both(1, 2, 3, 4), compression_algorithm=algorithm)

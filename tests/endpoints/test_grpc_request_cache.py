@@ -124,7 +124,7 @@ def test_a_model_that_was_loaded_anew_gets_no_request_of_the_old_one(asked: Aske
     assert asked.engine.echo.held.qsize() == 1
 
 
-def test_tracing_looks_at_every_message(asked: Asked):
+def test_tracing_reads_every_message(asked: Asked):
     asked.ask(message(1, 2))
     asked.engine.tracer.active = True
     asked.ask(message(1, 2))

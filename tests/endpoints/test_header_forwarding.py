@@ -31,6 +31,8 @@ def test_without_a_pattern_nothing_is_forwarded():
     assert compile_forward_pattern("") is None
 
 
-def test_what_is_no_pattern_is_an_error():
-    with pytest.raises(InvalidArgumentError, match=r"'\(' is no pattern of header names: missing \)"):
+def test_an_invalid_pattern_is_an_error():
+    with pytest.raises(
+        InvalidArgumentError, match=r"header forward pattern: expected a regular expression, got '\(': missing \)"
+    ):
         compile_forward_pattern("(")

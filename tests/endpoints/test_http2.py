@@ -160,7 +160,7 @@ async def test_a_reset_cancels_the_request(server: Running):
     held = await server.echo.held.get()
     client.send(frame(RST_STREAM, 0, 1, struct.pack(">I", 8)))
     assert await server.echo.cancelled.get() is held
-    server.echo.answer(held)  # nobody hears it
+    server.echo.answer(held)  # the client has cancelled it
     server.echo.hold = False
     client.send(client.request(3, 3))
     assert await client.answer() == (3, [3])
@@ -195,7 +195,7 @@ async def test_pings_and_settings_are_acknowledged(server: Running):
 
 
 @with_server
-async def test_frames_that_nobody_knows_are_ignored(server: Running):
+async def test_frames_of_unknown_types_are_ignored(server: Running):
     client = await server.connect()
     client.send(frame(99, 255, 1, b"?"), client.request(1, 1))
     assert await client.answer() == (1, [1])

@@ -35,7 +35,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
 @pytest.mark.parametrize("exchange", EXCHANGES, ids=lambda each: f"{each['area']}:{each['id']}")
 def test_the_answer_is_the_recorded_one(server: Server, exchange: dict):
     if "shared_memory" in exchange and not SHARED.is_dir():
-        pytest.skip("shared memory objects are no files here")
+        pytest.skip("shared memory objects are not files on this platform")
     metrics = server.endpoints.metrics
     assert metrics is not None
     port = metrics.port if exchange.get("endpoint") == "metrics" else server.port

@@ -137,7 +137,7 @@ def test_a_body_beyond_the_limit_is_refused(transport: str):
 
 @pytest.mark.parametrize("method", ["BREW", "CONNECT"])
 @pytest.mark.parametrize(("path", "status"), [("/v2", 405), ("/v2/models/echo/infer", 405), ("/nowhere", 404)])
-def test_a_method_that_nobody_knows_is_refused_by_the_route(transport: str, method: str, path: str, status: int):
+def test_an_unknown_method_is_refused_by_the_route(transport: str, method: str, path: str, status: int):
     async def scenario() -> None:
         async with running(transport=transport) as server:
             answer = await server.ask(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
@@ -177,7 +177,7 @@ def test_a_client_that_goes_away_cancels_its_request(transport: str):
                 request = await server.echo.held.get()
                 client.writer.close()
                 assert await server.echo.cancelled.get() is request
-            server.echo.answer(request)  # late, and for nobody
+            server.echo.answer(request)  # too late: the client has disconnected
 
     asyncio.run(scenario())
 

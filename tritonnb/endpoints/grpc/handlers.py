@@ -25,7 +25,7 @@ class Handlers:
     # --- server and models ----------------------------------------------------------------------
 
     async def ServerLive(self, request: Any) -> Any:
-        """Whether the server answers."""
+        """Whether the server is live."""
         return pb.ServerLiveResponse(live=self._engine.is_live())
 
     async def ServerReady(self, request: Any) -> Any:

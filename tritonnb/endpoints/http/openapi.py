@@ -1,7 +1,7 @@
-"""The HTTP endpoint's description of itself: OpenAPI 3.1, at ``/v2/openapi.json``.
+"""The OpenAPI 3.1 description of the HTTP endpoint, at ``/v2/openapi.json``.
 
-Triton has no such path. The description is of what this server takes and gives, so that any OpenAPI tool can
-call it, show it, or test it.
+Triton has no such path. The document describes the requests and responses of this server, for use with any OpenAPI
+tool.
 """
 
 from __future__ import annotations
@@ -111,12 +111,12 @@ _REGISTER_CUDA = _object(
 
 
 def _operation(
-    summary: str, answer: Schema | None = None, body: Schema | None = None, body_required: bool = True
+    summary: str, response: Schema | None = None, body: Schema | None = None, body_required: bool = True
 ) -> Schema:
-    """A method of a path; without ``answer`` it succeeds with an empty body."""
+    """Describe a method of a path; without ``response`` it succeeds with an empty body."""
     success: Schema = {"description": summary}
-    if answer is not None:
-        success["content"] = {"application/json": {"schema": answer}}
+    if response is not None:
+        success["content"] = {"application/json": {"schema": response}}
     failure = {"application/json": {"schema": _reference("Error")}, "text/plain": {"schema": _STRING}}
     operation: Schema = {
         "summary": summary,
@@ -128,7 +128,7 @@ def _operation(
 
 
 def _model_operations(model: str) -> dict[str, Schema]:
-    """Paths below a model, or a version of it."""
+    """The paths of a model, or of a version of it."""
     infer = _operation("Run an inference", _reference("InferResponse"), _reference("InferRequest"))
     infer["requestBody"]["content"]["application/octet-stream"] = {"schema": {"type": "string", "format": "binary"}}
     infer["responses"]["200"]["content"]["application/octet-stream"] = {"schema": {}}
@@ -140,7 +140,7 @@ def _model_operations(model: str) -> dict[str, Schema]:
         f"{model}/config": {"get": _operation("The model's configuration", _OBJECT)},
         f"{model}/stats": {"get": _operation("The model's statistics", _reference("Statistics"))},
         f"{model}/infer": {"post": infer},
-        f"{model}/generate": {"post": _operation("Run an inference on plain JSON", _OBJECT, _OBJECT)},
+        f"{model}/generate": {"post": _operation("Run an inference with plain JSON", _OBJECT, _OBJECT)},
         f"{model}/generate_stream": {"post": stream},
     }
 
@@ -151,8 +151,8 @@ def _shared_memory(kind: str, register: Schema, region: Schema) -> dict[str, Sch
         f"{base}/status": {"get": _operation("Every region", _array(region))},
         f"{one}/status": {"get": _operation("A region", _array(region))},
         f"{one}/register": {"post": _operation("Register a region", None, register)},
-        f"{one}/unregister": {"post": _operation("Forget a region")},
-        f"{base}/unregister": {"post": _operation("Forget every region")},
+        f"{one}/unregister": {"post": _operation("Unregister a region")},
+        f"{base}/unregister": {"post": _operation("Unregister every region")},
     }
 
 
@@ -167,7 +167,7 @@ def _paths() -> dict[str, Schema]:
     unload = _object(parameters=_object(unload_dependents=_BOOLEAN))
     index = _operation("Every model and its state", _reference("RepositoryIndex"), _object(ready=_BOOLEAN), False)
     return {
-        "/v2/health/live": {"get": _operation("Whether the server answers")},
+        "/v2/health/live": {"get": _operation("Whether the server is live")},
         "/v2/health/ready": {"get": _operation("Whether the server and its models are ready")},
         "/v2": {"get": _operation("Server metadata", _reference("ServerMetadata"))},
         "/v2/models/stats": {"get": _operation("Statistics of every model", _reference("Statistics"))},

@@ -82,20 +82,20 @@ class RequestParser:
         self._target = b""  # that the parser was not shown
         self._framing = b""  # of a body that httptools does not expect
         self._size = 0  # bytes of this call
-        self._unanswered = 0  # bytes since the last that meant something
+        self._framing_bytes = 0  # bytes since the last head or part of a body
         self._chunks = self._parts = self._repeated = 0
         self._url = b""
         self._headers: dict[bytes, bytes] = {}
 
     def feed(self, data: bytes) -> None:
-        """Take bytes of one request, of a part of one, or of several.
+        """Parse bytes of a part of a request, of one, or of several.
 
         Raises
         ------
         MalformedRequestError
-            If the bytes are no HTTP.
+            If the bytes are not HTTP.
         DelegateError
-            If whoever takes the request fails.
+            If the receiver of the requests fails.
         """
         rest: bytes | None = data
         while rest is not None:
@@ -139,8 +139,8 @@ class RequestParser:
             self._parser = self._new_parser()
             self.between, self._in_head = True, False
         elif not self.between:
-            self._unanswered = self._unanswered + len(data) if before == self.heads + self._parts else 0
-            if self._unanswered > _MAX_HEAD:
+            self._framing_bytes = self._framing_bytes + len(data) if before == self.heads + self._parts else 0
+            if self._framing_bytes > _MAX_HEAD:
                 raise MalformedRequestError
         return remaining
 
@@ -201,9 +201,9 @@ class RequestParser:
         parser, headers = self._parser, self._headers
         self._in_head = False
         self.heads += 1
-        if self._unanswered + self._size > _MAX_HEAD and self._head_size() > _MAX_HEAD:
+        if self._framing_bytes + self._size > _MAX_HEAD and self._head_size() > _MAX_HEAD:
             raise MalformedRequestError
-        self._unanswered = 0
+        self._framing_bytes = 0
         url, self._target = self._target or self._url, b""
         line = httputil.RequestStartLine(
             parser.get_method().decode("latin-1"),
@@ -240,7 +240,7 @@ class RequestParser:
         if self._framing:
             return
         self.between = True
-        self._unanswered = 0
+        self._framing_bytes = 0
         self._receiver.complete()
 
     def _head_size(self) -> int:
