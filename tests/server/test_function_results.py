@@ -197,7 +197,7 @@ YIELDS = (
         (values_later, YIELDS),
         (all_of_them, "the parameter 'x' cannot be passed by name, as inputs are"),
         (unknown_name, "the annotations cannot be read: name 'Tensor' is not defined"),
-        (named_dim, "a dim of FP32[...] must be a whole number from 1 on, or -1 for a variable one, got 'n'"),
+        (named_dim, "FP32[...]: expected dims that are integers >= 1, or -1 for a variable dim, got 'n'"),
         (no_dims, f"the parameter 'x' is annotated with FP32, without dims: {EXPECTED}"),
         (other_annotation, f"the parameter 'x' is annotated with <class 'float'>: {EXPECTED}"),
         (no_result, f"the return value has no annotation: {EXPECTED}"),
@@ -212,5 +212,5 @@ def test_a_function_that_cannot_be_a_model(server: Server, function: Callable[..
 
 @pytest.mark.parametrize("dim", [0, -2, 1.5, "n", None])
 def test_a_dim_that_cannot_be(dim: Any):
-    with pytest.raises(InvalidArgumentError, match=r"a dim of FP32\[\.\.\.\] must be a whole number from 1 on, or -1"):
+    with pytest.raises(InvalidArgumentError, match=r"FP32\[\.\.\.\]: expected dims that are integers >= 1, or -1"):
         tnb.FP32[3, dim]

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch.utils.dlpack import from_dlpack
 
-from tritonnb.backends.batching import fail_unlike, publish_states
+from tritonnb.backends.batching import fail_mismatch, publish_states
 from tritonnb.backends.contract import Execution
 from tritonnb.core.datatypes import BY_NUMBER, DataType
 from tritonnb.model_config.schema import INVALID
@@ -73,7 +73,7 @@ class DeviceStates:
             rows = [self._here(request.states.inputs[name].array) for request in execution.requests]
             for index, row in enumerate(rows):
                 if row.shape[1:] != rows[0].shape[1:]:
-                    fail_unlike(execution, index, name, row.shape, rows[0].shape)
+                    fail_mismatch(execution, index, name, row.shape, rows[0].shape)
                     rows[index] = torch.zeros_like(rows[0])
             gathered[name] = torch.cat(rows)
         if gathered and self._device.type == "cuda":

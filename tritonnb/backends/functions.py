@@ -23,7 +23,7 @@ from tritonnb.backends.contract import (
     ModelContext,
 )
 from tritonnb.backends.function_outputs import read_outputs
-from tritonnb.backends.python.coroutines import Coroutines
+from tritonnb.backends.python.coroutines import CoroutineRunner
 from tritonnb.core.datatypes import BF16, bf16_to_float32
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
@@ -36,7 +36,7 @@ OUTPUT = "OUTPUT"
 Function = Callable[..., Any]
 
 
-def config_of(function: Function, fields: Mapping[str, Any]) -> pb.ModelConfig:
+def function_config(function: Function, fields: Mapping[str, Any]) -> pb.ModelConfig:
     """The configuration of a function as a model.
 
     Parameters
@@ -144,7 +144,7 @@ class FunctionInstance(BackendModelInstance):
     def __init__(self, spec: ModelSpec, function: Function) -> None:
         self._spec = spec
         self._function = function
-        self._coroutines = Coroutines()
+        self._coroutines = CoroutineRunner()
 
     def execute(self, execution: Execution) -> None:
         """Gather the batch, call the function, scatter what it returns."""

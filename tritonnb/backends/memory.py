@@ -1,4 +1,4 @@
-"""How much memory is taken, to be asked before and after a model is loaded."""
+"""How much memory is memory_in_use, to be asked before and after a model is loaded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ except ImportError:  # the extra "gpu" is not installed
 _PAGES = Path("/proc/self/statm")
 
 
-def taken(places: Iterable[MemoryPlace]) -> dict[MemoryPlace, int]:
+def memory_in_use(places: Iterable[MemoryPlace]) -> dict[MemoryPlace, int]:
     """Bytes in use of each place: those of this process on the CPU, anybody's on a GPU.
 
     Parameters

@@ -16,7 +16,7 @@ from typing import Any
 import numpy.typing as npt
 import onnxruntime as ort
 
-from tritonnb.backends.batching import as_text, gather, publish_states, scatter
+from tritonnb.backends.batching import decode_strings, gather, publish_states, scatter
 from tritonnb.backends.contract import (
     Backend,
     BackendModel,
@@ -26,7 +26,7 @@ from tritonnb.backends.contract import (
     MemoryPlace,
     ModelContext,
 )
-from tritonnb.backends.memory import taken
+from tritonnb.backends.memory import memory_in_use
 from tritonnb.backends.onnxruntime_binding import BoundSession
 from tritonnb.backends.onnxruntime_options import check_settings, providers, run_options, session_options
 from tritonnb.backends.ragged import BatchTensors
@@ -62,7 +62,7 @@ class OnnxRuntimeBackend(Backend):
     """Runs *model.onnx* files."""
 
     name = "onnxruntime"
-    takes_batch_tensors = True
+    supports_batch_tensors = True
 
     def initialize(self, settings: Mapping[str, str]) -> None:
         """Check the settings."""
@@ -137,12 +137,12 @@ class OnnxInstance(BackendModelInstance):
         model, spec = self._model, self._spec
         chosen = providers(model.context, spec)
         with _measuring:
-            before = taken(self._places)
+            before = memory_in_use(self._places)
             try:
                 self._session = ort.InferenceSession(str(model.path), model.options, providers=chosen)
             except Exception as error:
                 raise InternalError(f"onnx runtime error: {error}") from error
-            after = taken(self._places)
+            after = memory_in_use(self._places)
             self._taken = {place: max(0, after[place] - before[place]) for place in self._places}
         _check_against(model, self._session, self._batching)
         tensors = (*self._session.get_inputs(), *self._session.get_outputs())
@@ -177,7 +177,7 @@ class OnnxInstance(BackendModelInstance):
                 feeds[name] = array
         for name, array in feeds.items():
             if self._dtypes[name] is BYTES:
-                feeds[name] = as_text(execution, name, array)
+                feeds[name] = decode_strings(execution, name, array)
         execution.compute_started()
         try:
             results = (

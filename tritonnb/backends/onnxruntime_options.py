@@ -12,7 +12,7 @@ from typing import Any
 import onnxruntime as ort
 
 from tritonnb.backends.contract import InstanceSpec, ModelContext
-from tritonnb.backends.parameters import integer
+from tritonnb.backends.parameters import integer_parameter
 from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
 
 #: ``optimization.graph.level`` to ONNX Runtime's levels; everything is on by default.
@@ -72,12 +72,12 @@ def session_options(context: ModelContext) -> ort.SessionOptions:
     level = context.config.optimization.graph.level
     options.graph_optimization_level = _GRAPH_LEVELS.get(level, ort.GraphOptimizationLevel.ORT_ENABLE_ALL)
     parameters = context.parameters
-    options.intra_op_num_threads = integer(context, "intra_op_thread_count", 0)
-    options.inter_op_num_threads = integer(context, "inter_op_thread_count", 0)
-    if integer(context, "execution_mode", 0):
+    options.intra_op_num_threads = integer_parameter(context, "intra_op_thread_count", 0)
+    options.inter_op_num_threads = integer_parameter(context, "inter_op_thread_count", 0)
+    if integer_parameter(context, "execution_mode", 0):
         options.execution_mode = ort.ExecutionMode.ORT_PARALLEL
-    options.enable_cpu_mem_arena = bool(integer(context, "enable_mem_arena", 1))
-    options.enable_mem_pattern = bool(integer(context, "enable_mem_pattern", 1))
+    options.enable_cpu_mem_arena = bool(integer_parameter(context, "enable_mem_arena", 1))
+    options.enable_mem_pattern = bool(integer_parameter(context, "enable_mem_pattern", 1))
     for name, value in parameters.items():
         if name.startswith("session."):
             options.add_session_config_entry(name, value)

@@ -10,7 +10,7 @@ from tritonnb.core.errors import InvalidArgumentError
 D = TypeVar("D")
 
 
-def integer(context: ModelContext, name: str, default: D) -> int | D:
+def integer_parameter(context: ModelContext, name: str, default: D) -> int | D:
     """A whole number.
 
     Raises
@@ -29,7 +29,7 @@ def integer(context: ModelContext, name: str, default: D) -> int | D:
         ) from None
 
 
-def switch(context: ModelContext, name: str, default: bool) -> bool:
+def boolean_parameter(context: ModelContext, name: str, default: bool) -> bool:
     """``true`` or ``false``, in any case.
 
     Raises

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from tritonnb.backends.batching import as_text, gather, publish_states, scatter
+from tritonnb.backends.batching import decode_strings, gather, publish_states, scatter
 from tritonnb.backends.contract import (
     Backend,
     BackendModel,
@@ -27,7 +27,7 @@ from tritonnb.backends.contract import (
     ModelContext,
 )
 from tritonnb.backends.device_states import DTYPES, DeviceStates
-from tritonnb.backends.parameters import integer, switch
+from tritonnb.backends.parameters import boolean_parameter, integer_parameter
 from tritonnb.backends.pytorch_names import arguments_by_tensor, result_positions
 from tritonnb.backends.ragged import BatchTensors
 from tritonnb.core.datatypes import BY_NUMBER
@@ -48,7 +48,7 @@ class PyTorchBackend(Backend):
     """Runs *model.pt* files."""
 
     name = "pytorch"
-    takes_batch_tensors = True
+    supports_batch_tensors = True
 
     def __init__(self) -> None:
         self._threads_set = threading.Lock()
@@ -70,7 +70,7 @@ class PyTorchBackend(Backend):
         """Thread counts hold for the process: the first model that gives one wins, as on Triton."""
         with self._threads_set:
             for name, setter in _THREAD_SETTERS.items():
-                count = integer(context, name, None)
+                count = integer_parameter(context, name, None)
                 if count is None or count <= 0:
                     continue
                 if self._threads.setdefault(name, count) != count:
@@ -94,11 +94,11 @@ class TorchModel(BackendModel):
         self.path = context.version_directory / (context.config.default_model_filename or "model.pt")
         if not self.path.is_file():
             raise NotFoundError(f"unable to find '{self.path}' for model '{context.name}'")
-        self.inference_mode = switch(context, "INFERENCE_MODE", True)
-        self.optimized = not switch(context, "DISABLE_OPTIMIZED_EXECUTION", False)
-        self.clean_cache = switch(context, "ENABLE_CACHE_CLEANING", False)
-        self.share_weights = switch(context, "ENABLE_WEIGHT_SHARING", False)
-        cudnn = not switch(context, "DISABLE_CUDNN", False)
+        self.inference_mode = boolean_parameter(context, "INFERENCE_MODE", True)
+        self.optimized = not boolean_parameter(context, "DISABLE_OPTIMIZED_EXECUTION", False)
+        self.clean_cache = boolean_parameter(context, "ENABLE_CACHE_CLEANING", False)
+        self.share_weights = boolean_parameter(context, "ENABLE_WEIGHT_SHARING", False)
+        cudnn = not boolean_parameter(context, "DISABLE_CUDNN", False)
         if not cudnn:
             torch.backends.cudnn.enabled = False
         modes = {
@@ -112,7 +112,7 @@ class TorchModel(BackendModel):
             logger.info("%s is %s for model instance '%s'", mode, state, context.name)
         for name, setter in _JIT_SETTINGS.items():
             if name in context.parameters:
-                setter(switch(context, name, True))
+                setter(boolean_parameter(context, name, True))
         self.datatypes = _datatypes(context.config)
         self._shared: dict[str, Any] = {}
         self._sharing = threading.Lock()
@@ -177,7 +177,7 @@ class TorchInstance(BackendModelInstance):
         arrays = batch.inputs(execution)
         for name in self._inputs:
             if (array := gather(execution, name, name in batch.ragged)) is not None:
-                arrays[name] = as_text(execution, name, array) if array.dtype.kind == "O" else array
+                arrays[name] = decode_strings(execution, name, array) if array.dtype.kind == "O" else array
         with self._modes():
             tensors = {name: self._to_device(name, array) for name, array in arrays.items()}
             tensors |= self._states.gather(execution)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritonnb.backends.batching import input_of
+from tritonnb.backends.batching import find_input
 from tritonnb.backends.contract import Execution
 from tritonnb.core.datatypes import BY_NUMBER
 from tritonnb.core.protobuf import model_config_pb2 as pb
@@ -62,7 +62,7 @@ class BatchTensors:
 
 
 def _shapes(execution: Execution, source: str) -> Shapes:
-    arrays = (input_of(request, source) for request in execution.requests)
+    arrays = (find_input(request, source) for request in execution.requests)
     return [(0,) if each is None else each.shape for each in arrays]
 
 

@@ -25,12 +25,12 @@ from tritonnb.backends.contract import (
     ResponseSender,
 )
 from tritonnb.backends.python import module_import, pb_utils
-from tritonnb.backends.python.coroutines import Coroutines
-from tritonnb.backends.python.instance_binding import Host
+from tritonnb.backends.python.coroutines import CoroutineRunner
+from tritonnb.backends.python.instance_binding import InstanceBinding
 from tritonnb.backends.python.model_config import ModelConfig
 from tritonnb.backends.python.request import TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
-from tritonnb.backends.python.response import InferenceResponse, to_core
-from tritonnb.backends.python.single_response import OneResponseSender
+from tritonnb.backends.python.response import InferenceResponse, to_core_response
+from tritonnb.backends.python.single_response import SingleResponseSender
 from tritonnb.backends.python.tensor import to_core_tensor
 from tritonnb.core.errors import InternalError, InvalidArgumentError, UnsupportedError
 from tritonnb.core.failures import to_keep
@@ -54,7 +54,7 @@ class PythonBackend(Backend):
     """
 
     name = "python"
-    takes_batch_tensors = True  # Triton's reads them too, and passes nothing on to the model
+    supports_batch_tensors = True  # Triton's reads them too, and passes nothing on to the model
 
     def __init__(self, file: Path | None = None) -> None:
         self._file = file
@@ -63,9 +63,9 @@ class PythonBackend(Backend):
         """Ask the model's ``auto_complete_config``, if it has one."""
         _check_parameters(context)
         path = self._file or _model_path(context)
-        host = Host(context.version_directory)
-        host.enter()
-        module = module_import.import_model(path, pb_utils.bound_to(host))
+        binding = InstanceBinding(context.version_directory)
+        binding.enter()
+        module = module_import.import_model(path, pb_utils.utilities_for(binding))
         try:
             function = getattr(module_import.model_class(module, path), "auto_complete_config", None)
             if function is None:
@@ -115,19 +115,19 @@ class PythonInstance(BackendModelInstance):
         self._context = context
         self._spec = spec
         self._path = path
-        self._host = Host(context.version_directory, context.server, spec.name)
+        self._binding = InstanceBinding(context.version_directory, context.server, spec.name)
         model = ModelSpec.from_config(context.config)
         self._outputs = tuple(model.outputs)
         self._reshaped = {name: each for name, each in model.outputs.items() if each.reshape is not None}
         self._batching = model.max_batch_size > 0
         self._states = tuple(each.output_name for each in context.config.sequence_batching.state)
         self._decoupled = bool(context.config.model_transaction_policy.decoupled)
-        self._coroutines = Coroutines()
+        self._coroutines = CoroutineRunner()
 
     def initialize(self) -> None:
         """Import the file, make the object, and call its ``initialize``."""
-        self._host.enter()
-        utilities = pb_utils.bound_to(self._host)
+        self._binding.enter()
+        utilities = pb_utils.utilities_for(self._binding)
         self._received = utilities.InferenceRequest.received
         self._module = module_import.import_model(self._path, utilities)
         try:
@@ -141,7 +141,7 @@ class PythonInstance(BackendModelInstance):
             module_import.forget_model(self._module)
             raise InternalError(module_import.describe(error), model_error=to_keep(error)) from None
         self._model = model
-        self._host.executing = True
+        self._binding.executing = True
 
     def execute(self, execution: Execution) -> None:
         """Call the model's ``execute``."""
@@ -187,7 +187,7 @@ class PythonInstance(BackendModelInstance):
 
     def finalize(self) -> None:
         """Call the model's ``finalize``; what it raises is logged and ignored."""
-        self._host.executing = False
+        self._binding.executing = False
         if hasattr(self._model, "finalize"):
             try:
                 self._model.finalize()
@@ -215,7 +215,7 @@ class PythonInstance(BackendModelInstance):
             sender = execution.sender(index)
             return sender if not self._reshaped else _ConfiguredSender(sender, self._configure)
         if index not in made:
-            made[index] = OneResponseSender(execution, index, self._configure)
+            made[index] = SingleResponseSender(execution, index, self._configure)
         return made[index]
 
     def _close_senders(self, execution: Execution, made: _Senders) -> None:
@@ -258,10 +258,10 @@ class PythonInstance(BackendModelInstance):
             if self._states and not response.has_error():
                 self._publish_states(request, response)
             wanted = request.requested_outputs if request.requested_outputs is not None else self._outputs
-            execution.answer(index, self._configure(to_core(response, wanted)))
+            execution.answer(index, self._configure(to_core_response(response, wanted)))
 
     def _returned(self, sender: ResponseSender) -> None:
-        assert isinstance(sender, OneResponseSender)
+        assert isinstance(sender, SingleResponseSender)
         try:
             sender.returned(InferResponse())
         except InternalError as error:

@@ -7,16 +7,16 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from tritonnb.backends.python.instance_binding import Host
-from tritonnb.backends.python.parameters import unsendable
-from tritonnb.backends.python.response import InferenceResponse, from_core
+from tritonnb.backends.python.instance_binding import InstanceBinding
+from tritonnb.backends.python.parameters import find_parameter_error
+from tritonnb.backends.python.response import InferenceResponse, from_core_response
 from tritonnb.backends.python.tensor import Tensor, to_core_tensor
 from tritonnb.core.errors import InvalidArgumentError, TritonError, UnsupportedError
 from tritonnb.core.messages import LONGEST_CORRELATION_ID, InferRequest, InferResponse, discard_response
 from tritonnb.core.messages import Tensor as CoreTensor
 
 
-class GivenInputs(dict[str, CoreTensor]):
+class RequestInputs(dict[str, CoreTensor]):
     """The inputs of a request that a model makes; that two have one name is said when it is sent.
 
     Attributes
@@ -34,21 +34,23 @@ class GivenInputs(dict[str, CoreTensor]):
         self.twice = next((name for name, count in counts.items() if count > 1), None)
 
 
-class Call:
+class BlsCall:
     """One request under way; its responses are awaited on the model's threads.
 
     Parameters
     ----------
     request : InferRequest
         As the model made it; a copy is sent, so that it can be sent again.
-    host : Host
+    binding : InstanceBinding
     decoupled : bool
         Any number of responses is welcome.
     cause : InferRequest, optional
         The request in whose trace this one is to be.
     """
 
-    def __init__(self, request: InferRequest, host: Host, decoupled: bool, cause: InferRequest | None = None) -> None:
+    def __init__(
+        self, request: InferRequest, binding: InstanceBinding, decoupled: bool, cause: InferRequest | None = None
+    ) -> None:
         self.responses: list[InferenceResponse] = []
         self.over = False
         self._model_name = request.model_name
@@ -70,8 +72,8 @@ class Call:
         if error is not None:
             self._responded(self._request, InferResponse(error=error))
             return
-        assert host.server is not None
-        self._server = host.server
+        assert binding.server is not None
+        self._server = binding.server
         self._server.infer(self._request, decoupled=decoupled, cause=cause)
 
     def wait(self, index: int) -> InferenceResponse:
@@ -108,7 +110,7 @@ class Call:
 
     def _responded(self, request: InferRequest, response: InferResponse) -> None:
         """On the server's loop."""
-        found = from_core(response, self._message(request, response.error))
+        found = from_core_response(response, self._message(request, response.error))
         if response.final:
             request.respond = discard_response  # no circle keeps its tensors
         with self._changed:
@@ -131,10 +133,10 @@ def _fault(request: InferRequest) -> TritonError | None:
     correlation_id = request.correlation_id
     if isinstance(correlation_id, str) and len(correlation_id.encode()) > LONGEST_CORRELATION_ID:
         return UnsupportedError(f"string correlation ID cannot be longer than {LONGEST_CORRELATION_ID} characters")
-    twice = request.inputs.twice if isinstance(request.inputs, GivenInputs) else None
+    twice = request.inputs.twice if isinstance(request.inputs, RequestInputs) else None
     if twice is not None:
         return InvalidArgumentError(f"{request.id_prefix}input '{twice}' already exists in request")
-    return unsendable(request.parameters)
+    return find_parameter_error(request.parameters)
 
 
 class ResponseIterator:
@@ -143,7 +145,7 @@ class ResponseIterator:
     Iterating again goes on where it was left, and after the last response begins with the first.
     """
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: BlsCall) -> None:
         self._call = call
         self._next = 0
 

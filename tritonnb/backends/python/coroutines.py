@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Coroutines:
+class CoroutineRunner:
     """Runs the coroutines of one instance."""
 
     def __init__(self) -> None:

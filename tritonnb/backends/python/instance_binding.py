@@ -20,7 +20,7 @@ _current = threading.local()
 
 
 @dataclass(eq=False)
-class Host:
+class InstanceBinding:
     """A model instance and the server around it.
 
     Attributes
@@ -45,17 +45,17 @@ class Host:
 
     def enter(self) -> None:
         """From now on this thread works for this instance."""
-        _current.host = self
+        _current.binding = self
 
     @contextmanager
     def acting(self) -> Iterator[None]:
         """For a while this thread, whoever it works for, works for this instance."""
-        before = current_host()
-        _current.host = self
+        before = current_binding()
+        _current.binding = self
         try:
             yield
         finally:
-            _current.host = before
+            _current.binding = before
 
     @property
     def is_in_another_process(self) -> bool:
@@ -63,6 +63,6 @@ class Host:
         return os.getpid() != self.process
 
 
-def current_host() -> Host | None:
+def current_binding() -> InstanceBinding | None:
     """The instance that this thread works for."""
-    return getattr(_current, "host", None)
+    return getattr(_current, "binding", None)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from tritonnb.backends.python.error import TritonModelException
-from tritonnb.backends.python.instance_binding import Host, current_host
+from tritonnb.backends.python.instance_binding import InstanceBinding, current_binding
 from tritonnb.core.errors import TritonError
 from tritonnb.telemetry import custom_metrics
 from tritonnb.telemetry.custom_metrics import Kind
@@ -25,17 +25,17 @@ class MetricFamily:
 
     COUNTER, GAUGE, HISTOGRAM = Kind
 
-    _host: ClassVar[Host | None] = None
+    _binding: ClassVar[InstanceBinding | None] = None
 
     def __init__(self, name: str, description: str, kind: Kind) -> None:
-        host = self._host or current_host()
-        if host is None or host.server is None:
+        binding = self._binding or current_binding()
+        if binding is None or binding.server is None:
             raise TritonModelException("a MetricFamily can only be made by a model that is being served")
         try:
-            self._family = host.server.metrics.open(name, description, kind)
+            self._family = binding.server.metrics.open(name, description, kind)
         except TritonError as error:
             raise TritonModelException(f"Failed to create metric family: {error}") from error
-        weakref.finalize(self, host.server.metrics.close, self._family)
+        weakref.finalize(self, binding.server.metrics.close, self._family)
 
     def Metric(self, labels: Mapping[str, str] | None = None, buckets: Sequence[float] | None = None) -> Metric:  # noqa: N802
         """The metric with these labels; a histogram also needs the upper bounds of its buckets."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from tritonnb.backends.contract import ServerCalls
 from tritonnb.backends.python.error import TritonModelException
-from tritonnb.backends.python.instance_binding import current_host
-from tritonnb.backends.python.tensor import as_text
+from tritonnb.backends.python.instance_binding import current_binding
+from tritonnb.backends.python.tensor import decode_text
 from tritonnb.core.errors import TritonError
 
 
@@ -33,7 +33,7 @@ def load_model(model_name: str | bytes, config: str = "", files: Mapping[str, by
             raise TypeError(f"Object of type '{type(content).__name__}' is not an instance of 'bytes'")
         parameters[path] = content
     try:
-        _server().load_model(as_text(model_name), parameters)
+        _server().load_model(decode_text(model_name), parameters)
     except TritonError as error:
         raise _failed("load model", error.message) from error
 
@@ -47,7 +47,7 @@ def unload_model(model_name: str | bytes, unload_dependents: bool = False) -> No
         If the server runs in another mode.
     """
     try:
-        _server().unload_model(as_text(model_name), unload_dependents)
+        _server().unload_model(decode_text(model_name), unload_dependents)
     except TritonError as error:
         raise _failed("unload model", error.message) from error
 
@@ -60,7 +60,7 @@ def is_model_ready(model_name: str | bytes, model_version: str = "") -> bool:
     TritonModelException
         If the version is no number.
     """
-    text = as_text(model_version)
+    text = decode_text(model_version)
     server = _server()
     try:
         version = int(text) if text else -1
@@ -70,19 +70,19 @@ def is_model_ready(model_name: str | bytes, model_version: str = "") -> bool:
             f"failed to get model version from specified version string '{text}' (details: stol), version should be an "
             "integral value > 0",
         ) from None
-    return server.is_model_ready(as_text(model_name), version)
+    return server.is_model_ready(decode_text(model_name), version)
 
 
 def _server() -> ServerCalls:
-    host = current_host()
-    if host is None or host.server is None:
+    binding = current_binding()
+    if binding is None or binding.server is None:
         raise TritonModelException("only a model that is being served can ask for another one")
-    return host.server
+    return binding.server
 
 
 def _failed(what: str, message: str) -> TritonModelException:
-    host = current_host()
-    assert host is not None
+    binding = current_binding()
+    assert binding is not None
     return TritonModelException(
-        f"Failed to {what}: Failed to process the request for model '{host.name}', message: {message}"
+        f"Failed to {what}: Failed to process the request for model '{binding.name}', message: {message}"
     )

@@ -31,7 +31,7 @@ def check_types(parameters: object) -> None:
             raise TritonModelException(f"Expect parameters values to have type bool/int/str, found type {type(value)}")
 
 
-def unsendable(parameters: Mapping[str, ParameterValue] | None) -> InternalError | None:
+def find_parameter_error(parameters: Mapping[str, ParameterValue] | None) -> InternalError | None:
     """Why parameters cannot be sent; None if they can."""
     for value in (parameters or {}).values():
         if isinstance(value, int) and value not in _INTEGERS:

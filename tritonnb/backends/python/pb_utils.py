@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritonnb.backends.python.error import TritonError, TritonModelException
-from tritonnb.backends.python.instance_binding import Host, current_host
+from tritonnb.backends.python.instance_binding import InstanceBinding, current_binding
 from tritonnb.backends.python.logger import Logger
 from tritonnb.backends.python.metrics import MetricFamily
 from tritonnb.backends.python.model_config import ModelConfig
@@ -85,22 +85,22 @@ _NUMBER_TO_NUMPY = {each.number: each.numpy.type for each in datatypes.DATATYPES
 T = TypeVar("T")
 
 
-def bound_to(host: Host) -> ModuleType:
+def utilities_for(binding: InstanceBinding) -> ModuleType:
     """The utilities as one instance imports them: what they ask a server for, they ask that instance's."""
     module = ModuleType(NAME, __doc__)
     for name in __all__:
         setattr(module, name, globals()[name])
     for kind in (InferenceRequest, MetricFamily):
-        setattr(module, kind.__name__, type(kind.__name__, (kind,), {"__slots__": (), "_host": host}))
+        setattr(module, kind.__name__, type(kind.__name__, (kind,), {"__slots__": (), "_binding": binding}))
     for function in (get_model_dir, is_model_ready, load_model, unload_model):
-        setattr(module, function.__name__, _on_behalf_of(host, function))
+        setattr(module, function.__name__, _on_behalf_of(binding, function))
     return module
 
 
-def _on_behalf_of(host: Host, function: Callable[..., T]) -> Callable[..., T]:
+def _on_behalf_of(binding: InstanceBinding, function: Callable[..., T]) -> Callable[..., T]:
     @functools.wraps(function)
     def call(*args: Any, **options: Any) -> T:
-        with host.acting():
+        with binding.acting():
             return function(*args, **options)
 
     return call
@@ -164,5 +164,5 @@ def deserialize_bytes_tensor(encoded_tensor: bytes) -> npt.NDArray[Any]:
 
 def get_model_dir() -> str:
     """The version directory of the model that is being imported or called."""
-    host = current_host()
-    return "" if host is None else str(host.directory)
+    binding = current_binding()
+    return "" if binding is None else str(binding.directory)

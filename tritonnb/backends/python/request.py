@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar, Literal, SupportsIndex, overload
 
 from tritonnb.backends.contract import ResponseSender
-from tritonnb.backends.python.calls import Call, GivenInputs, ResponseIterator
+from tritonnb.backends.python.calls import BlsCall, RequestInputs, ResponseIterator
 from tritonnb.backends.python.error import TritonModelException
-from tritonnb.backends.python.instance_binding import Host, current_host
+from tritonnb.backends.python.instance_binding import InstanceBinding, current_binding
 from tritonnb.backends.python.parameters import check_types
 from tritonnb.backends.python.response import InferenceResponse, InferenceResponseSender
-from tritonnb.backends.python.tensor import Tensor, as_text
+from tritonnb.backends.python.tensor import Tensor, decode_text
 from tritonnb.core.messages import InferRequest, ParameterValue, discard_response
 
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1
@@ -79,7 +79,7 @@ class InferenceRequest:
         Strings, integers, booleans.
     """
 
-    _host: ClassVar[Host | None] = None
+    _binding: ClassVar[InstanceBinding | None] = None
 
     __slots__ = ("_cause", "_outputs", "_request", "_sender", "_tensors", "release_flags")
 
@@ -110,21 +110,21 @@ class InferenceRequest:
         _check_correlation_id(correlation_id)
         if any(each is None for each in inputs):
             raise TritonModelException(
-                f"Input tensor for request with id '{as_text(request_id)}' and model name '{as_text(model_name)}' "
-                "should not be empty."
+                f"Input tensor for request with id '{decode_text(request_id)}' and model name "
+                f"'{decode_text(model_name)}' should not be empty."
             )
-        self._outputs = tuple(sorted(set(map(as_text, requested_output_names))))
+        self._outputs = tuple(sorted(set(map(decode_text, requested_output_names))))
         if "" in self._outputs:
             raise TritonModelException(
-                f"Requested output name for request with id '{as_text(request_id)}' and model name "
-                f"'{as_text(model_name)}' should not be empty."
+                f"Requested output name for request with id '{decode_text(request_id)}' and model name "
+                f"'{decode_text(model_name)}' should not be empty."
             )
         self._request = InferRequest(
-            as_text(model_name),
-            GivenInputs(inputs),
+            decode_text(model_name),
+            RequestInputs(inputs),
             discard_response,
             model_version=_integer("model_version", model_version, range(-(2**63), 2**63)),
-            id=as_text(request_id),
+            id=decode_text(request_id),
             requested_outputs=self._outputs or None,
             parameters=dict(parameters or {}),
             timeout_us=_integer("timeout", timeout, range(2**64)),
@@ -174,22 +174,22 @@ class InferenceRequest:
         first = await call.arrival()
         return ResponseIterator(call) if decoupled else first
 
-    def _call(self, decoupled: bool) -> Call:
-        host = self._host or current_host()
-        if host is None:
+    def _call(self, decoupled: bool) -> BlsCall:
+        binding = self._binding or current_binding()
+        if binding is None:
             raise TritonModelException("only a model that is being served can ask another one")
-        if host.server is None or not host.executing:
+        if binding.server is None or not binding.executing:
             raise TritonModelException("BLS is only supported during the 'execute' function.")
-        if host.is_in_another_process:
+        if binding.is_in_another_process:
             raise TritonModelException("a process that a model forks cannot ask other models: the server is not in it")
-        return Call(self._request, host, decoupled, self._cause)
+        return BlsCall(self._request, binding, decoupled, self._cause)
 
     # --- what it carries ----------------------------------------------------------------------
 
     def inputs(self) -> list[Tensor]:
         """The inputs, controls and states of the sequence batcher included."""
         given = self._request.inputs
-        if isinstance(given, GivenInputs):
+        if isinstance(given, RequestInputs):
             return list(given.tensors)
         states = () if self._request.states is None else self._request.states.inputs
         found = [self.input(name) for name in (*given, *states)]

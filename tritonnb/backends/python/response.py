@@ -8,7 +8,7 @@ from typing import Any
 
 from tritonnb.backends.contract import ResponseSender
 from tritonnb.backends.python.error import TritonError, TritonModelException, from_core_error, to_core_error
-from tritonnb.backends.python.parameters import check_types, unsendable
+from tritonnb.backends.python.parameters import check_types, find_parameter_error
 from tritonnb.backends.python.tensor import Tensor, to_core_tensor
 from tritonnb.core.errors import InternalError
 from tritonnb.core.messages import InferRequest, InferResponse
@@ -93,7 +93,7 @@ class InferenceResponseSender:
             if response is None:
                 self._sender.send(InferResponse(empty=True))
             else:
-                self._sender.send(to_core(response, self._outputs, final))
+                self._sender.send(to_core_response(response, self._outputs, final))
         except InternalError as error:
             raise TritonModelException(error.message) from None
 
@@ -102,18 +102,18 @@ class InferenceResponseSender:
         return self._request.cancelled
 
 
-def to_core(response: InferenceResponse, wanted: Sequence[str], final: bool = True) -> InferResponse:
+def to_core_response(response: InferenceResponse, wanted: Sequence[str], final: bool = True) -> InferResponse:
     """A model's response as the server's; outputs that nobody wants are left out."""
     if response._error is not None:
         return InferResponse(error=to_core_error(response._error), final=final)
-    fault = unsendable(response._parameters)
+    fault = find_parameter_error(response._parameters)
     if fault is not None:
         return InferResponse(error=fault, final=final)
     outputs = [to_core_tensor(each) for each in response._tensors if each._name in wanted]
     return InferResponse(outputs, final=final, parameters=response._parameters)
 
 
-def from_core(response: InferResponse, message: str | None = None) -> InferenceResponse:
+def from_core_response(response: InferResponse, message: str | None = None) -> InferenceResponse:
     """The server's response as a model that asked for it sees it; an error may get another text."""
     if response.error is not None:
         return InferenceResponse(error=from_core_error(response.error, message))

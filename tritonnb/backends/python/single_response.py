@@ -15,7 +15,7 @@ from tritonnb.core.errors import InternalError
 from tritonnb.core.messages import InferResponse
 
 
-class OneResponseSender(ResponseSender):
+class SingleResponseSender(ResponseSender):
     """Sends the one response of a request; may be used from any thread.
 
     Parameters

@@ -19,7 +19,7 @@ from tritonnb.core.ownership import own
 _CARRIED = frozenset(each.numpy for each in datatypes.DATATYPES)
 
 
-def as_text(value: str | bytes) -> str:
+def decode_text(value: str | bytes) -> str:
     """A text that a model may also give as UTF-8 bytes, such as an element of a string tensor."""
     if not isinstance(value, (str, bytes)):
         raise TypeError(f"expected a string, got {type(value).__name__}")
@@ -49,7 +49,7 @@ class Tensor:
             )
         if array.dtype not in _CARRIED and array.dtype.kind not in "SO":
             raise TritonModelException("NumPy dtype is not supported.")
-        self._name = as_text(name)
+        self._name = decode_text(name)
         self._datatype = datatypes.datatype_of(array.dtype)
         self._array = array if array.flags.c_contiguous else np.ascontiguousarray(array)
         self._shared = False
