@@ -81,7 +81,7 @@ def test_too_few_rows_fail_those_who_lack_them():
 def test_a_request_is_answered_only_once():
     execution = execution_of(request(X=rows(1)))
     execution.respond(0, [])
-    with pytest.raises(InternalError, match="answered twice"):
+    with pytest.raises(InternalError, match="request 0 of the batch: expected one response, got a second one"):
         execution.respond(0, [])
 
 

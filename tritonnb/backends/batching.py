@@ -38,14 +38,9 @@ def find_input(request: InferRequest, name: str) -> Array | None:
 def gather(execution: Execution, name: str, ragged: bool = False, writeable: bool = False) -> Array | None:
     """Concatenate one input of all requests along the batch dimension.
 
-<<<<<<< HEAD
-    A request that lacks the input while others have it, or has it in another shape than the first, is answered
-    with an error, and its rows are zeros, so that the rows of the others stay where they are. The scheduler
-    compares the shapes of inputs, and not those of implicit states.
-=======
-    If a request lacks an input that others of the batch have, it gets an error response. Its rows are zeros, so that
-    the other requests keep their rows.
->>>>>>> d76585b (refactor: rename takes_batch_tensors to supports_batch_tensors, config_of to function_config; names of the backends' helpers)
+    If a request lacks an input that others of the batch have, or its shape differs from that of the first request, the
+    request gets an error response. Its rows are zeros, so that the other requests keep their rows. The scheduler compares
+    the shapes of inputs, but not those of implicit states.
 
     Parameters
     ----------
@@ -78,58 +73,47 @@ def gather(execution: Execution, name: str, ragged: bool = False, writeable: boo
         return None
     rows: list[Array] = []
     for index, part in enumerate(parts):
-<<<<<<< HEAD
         if part is None or part.shape[1:] != present.shape[1:]:
             fail_mismatch(execution, index, name, None if part is None else part.shape, present.shape)
-=======
-        if part is None:
-            request = requests[index]
-            if execution.responses[index] is None and not request.is_null:
-                message = f"input '{name}': expected a tensor, as in the other requests of the batch, got none"
-                execution.fail(index, InvalidArgumentError(message))
->>>>>>> d76585b (refactor: rename takes_batch_tensors to supports_batch_tensors, config_of to function_config; names of the backends' helpers)
             fill = b"" if present.dtype.kind == "O" else 0
             part = np.full((requests[index].batch_size, *present.shape[1:]), fill, present.dtype)
         rows.append(part)
     return np.concatenate(rows)
 
 
-<<<<<<< HEAD
 def fail_mismatch(
     execution: Execution, index: int, name: str, shape: Sequence[int] | None, expected: Sequence[int]
 ) -> None:
-    """Answer a request whose input cannot be joined with that of the others.
+    """Fail a request whose input cannot be concatenated with that of the first request of the batch.
+
+    Nothing is done if the request already has a response, or is a null request.
 
     Parameters
     ----------
     execution : Execution
     index : int
-        Of the request; one that has an answer, or is a null request, is left alone.
+        Index of the request in the batch.
     name : str
-        Of the input or state.
+        Name of the input or state.
     shape : sequence of int or None
-        What it has; None where it has no such input.
+        The shape in this request; None if it has no such input.
     expected : sequence of int
-        What the first request has, batch dimension included.
+        The shape in the first request, including the batch dimension.
     """
     if execution.responses[index] is not None or execution.requests[index].is_null:
         return
     if shape is None:
-        error = InvalidArgumentError(f"input '{name}' is missing, and other requests of the batch have it")
+        message = f"input '{name}': expected a tensor, as in the other requests of the batch, got none"
     else:
-        error = InvalidArgumentError(
+        message = (
             f"input '{name}' expected shape {shape_text((-1, *expected[1:]))}, as the first request of the batch has, "
             f"got {shape_text(shape)}; pad inputs and states to one shape, or set max_batch_size to 1"
         )
-    execution.fail(index, error)
+    execution.fail(index, InvalidArgumentError(message))
 
 
-def as_text(execution: Execution, name: str, array: Array) -> Array:
-    """The gathered strings of an input as ``str``, for runtimes whose Python interface takes no bytes.
-=======
 def decode_strings(execution: Execution, name: str, array: Array) -> Array:
     """Decode the gathered strings of an input, for runtimes whose Python interface takes ``str`` only.
->>>>>>> d76585b (refactor: rename takes_batch_tensors to supports_batch_tensors, config_of to function_config; names of the backends' helpers)
 
     A request with a string that is not UTF-8 gets an error response; the other requests are executed.
 
@@ -213,11 +197,7 @@ def output_tensor(spec: TensorSpec, array: Array, batching: bool) -> Tensor:
     ----------
     spec : TensorSpec
     array : numpy.ndarray
-<<<<<<< HEAD
-        What the model gave, batch dimension included.
-=======
-        The model's output, including the batch dimension; not reshaped if its shape does not fit ``spec``.
->>>>>>> d76585b (refactor: rename takes_batch_tensors to supports_batch_tensors, config_of to function_config; names of the backends' helpers)
+        The model's output, including the batch dimension.
     batching : bool
         Whether the model batches.
     """
@@ -225,14 +205,13 @@ def output_tensor(spec: TensorSpec, array: Array, batching: bool) -> Tensor:
 
 
 def undo_reshape(spec: TensorSpec, array: Array, batching: bool) -> Array:
-    """An output in the ``dims`` of the configuration, where it has a ``reshape`` (``InferenceResponse::Output``).
+    """An output in the ``dims`` of the configuration, if it has a ``reshape`` (``InferenceResponse::Output``).
 
     Parameters
     ----------
     spec : TensorSpec
     array : numpy.ndarray
-        What the model gave, batch dimension included. It is left as it is where it does not have as many
-        elements as the ``dims`` ask for.
+        The model's output, including the batch dimension; not reshaped if its size does not fit ``dims``.
     batching : bool
         Whether the model batches.
     """

@@ -27,11 +27,12 @@ from tritonnb.backends.contract import (
     ModelContext,
 )
 from tritonnb.backends.device_states import DTYPES, DeviceStates
+from tritonnb.backends.model_checks import find_model_file
 from tritonnb.backends.parameters import boolean_parameter, integer_parameter
 from tritonnb.backends.pytorch_names import arguments_by_tensor, result_positions
 from tritonnb.backends.ragged import BatchTensors
 from tritonnb.core.datatypes import BY_NUMBER
-from tritonnb.core.errors import InternalError, InvalidArgumentError, NotFoundError, TritonError
+from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError
 from tritonnb.model_config.schema import INVALID, ModelSpec
 
 logger = logging.getLogger(__name__)
@@ -91,9 +92,7 @@ class TorchModel(BackendModel):
         context = self.context
         self.spec = ModelSpec.from_config(context.config)
         self.batch = BatchTensors(context.config)
-        self.path = context.version_directory / (context.config.default_model_filename or "model.pt")
-        if not self.path.is_file():
-            raise NotFoundError(f"unable to find '{self.path}' for model '{context.name}'")
+        self.path = find_model_file(context, "model.pt")
         self.inference_mode = boolean_parameter(context, "INFERENCE_MODE", True)
         self.optimized = not boolean_parameter(context, "DISABLE_OPTIMIZED_EXECUTION", False)
         self.clean_cache = boolean_parameter(context, "ENABLE_CACHE_CLEANING", False)

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tritonnb.backends.model_checks import check_input_count
 from tritonnb.core.errors import InternalError, InvalidArgumentError
 
 
@@ -56,11 +57,8 @@ def arguments_by_tensor(config: Any, module: Any) -> dict[str, Argument] | None:
     states = [each.input_name for each in sequences.state]
     positions = {each.name: _control_index(each.name) for each in sequences.control_input}
     count = len(inputs) + len(positions) + len(states)
-    if not sum(each.required for each in arguments) <= count <= len(arguments):
-        raise InvalidArgumentError(
-            f"unable to load model '{config.name}', configuration expects {count} inputs, model provides "
-            f"{len(arguments)}"
-        )
+    required = sum(argument.required for argument in arguments)
+    check_input_count(config.name, count, len(arguments), required)
     _require_some("input", config.input)
     by_name = {each.name: position for position, each in enumerate(arguments)}
     if set(inputs) <= set(by_name):
