@@ -346,8 +346,8 @@ def _check_parameters(context: ModelContext) -> None:
         if not Path(path).exists():
             raise InternalError(f"Failed to get the canonical path for {path}.")
         raise UnsupportedError(
-            f"model '{context.name}': EXECUTION_ENV_PATH is not supported, models run in the environment of this process; "
-            "install what the model needs there, and remove the parameter"
+            f"model '{context.name}': EXECUTION_ENV_PATH is not supported, since every model runs in this process's "
+            "environment; install its packages there and remove the parameter"
         )
 
 

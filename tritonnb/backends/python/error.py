@@ -34,11 +34,9 @@ class TritonError:
 
     def __init__(self, message: str | bytes, code: ErrorCode = INTERNAL) -> None:
         if not isinstance(code, ErrorCode):
-            raise TypeError(
-                f"TritonError: expected code to be an error code such as TritonError.INTERNAL, got {code!r}"
-            )
+            raise TypeError(f"TritonError: expected an error code such as TritonError.INTERNAL, got {code!r}")
         if not isinstance(message, str | bytes):
-            raise TypeError(f"TritonError: expected message to be str or bytes, got {type(message).__name__}")
+            raise TypeError(f"TritonError: expected a message of type str or bytes, got {type(message).__name__}")
         self._message = message.decode() if isinstance(message, bytes) else message
         self._code = code
 
