@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import ViewportSize, sync_playwright
 
 from tests.notebook.browser import CHROMIUM, VIEWPORT, Lab, NotebookPage, write_notebook
 
@@ -41,7 +41,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory, sync_playwright() as playwright:
         lab = Lab(Path(directory))
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        browser_page = browser.new_context(viewport=VIEWPORT).new_page()
+        browser_page = browser.new_context(
+            viewport=ViewportSize(width=VIEWPORT["width"], height=VIEWPORT["height"])
+        ).new_page()
         received = ReceivedMessages(browser_page)
         page = NotebookPage(browser_page, lab, write_notebook(lab, "dashboard", SERVE, "server.dashboard('model')"))
         page.run_all()

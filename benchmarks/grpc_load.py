@@ -33,7 +33,7 @@ def encoded_request(model: str) -> bytes:
     tensor.shape.extend([1, 16])
     request.outputs.add(name="OUTPUT0")
     request.raw_input_contents.append(np.arange(16, dtype=np.float32).tobytes())
-    message = request.SerializeToString()
+    message: bytes = request.SerializeToString()
     return struct.pack(">BI", 0, len(message)) + message
 
 

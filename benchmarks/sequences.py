@@ -13,6 +13,7 @@ import numpy as np
 from tritonclient import http
 
 from benchmarks import servers
+from benchmarks.http import Start
 from benchmarks.load import Measured, wrk_sequences
 from tritonnb.model_zoo import silero_vad
 
@@ -29,7 +30,7 @@ def accumulator(scratch: Path, seconds: int, rounds: int) -> dict[str, Any]:
     shutil.copytree(REPOSITORY / "accumulator", repository / "accumulator")
     config = repository / "accumulator" / "config.pbtxt"
     config.write_text(config.read_text().replace("idle_microseconds: 5000000", "idle_microseconds: 1000000"))
-    starts = {
+    starts: dict[str, Start] = {
         "triton": lambda: servers.triton(repository, scratch, "accumulator"),
         "tritonnb": lambda: servers.tritonnb(repository, "accumulator"),
     }
@@ -91,10 +92,10 @@ def _totals(url: str) -> list[int]:
 
 
 def _sounds() -> list[np.ndarray[Any, Any]]:
-    """The frames of a recording for each client, or of noise where there are no recordings."""
-    found = [silero_vad.frames(path) for path in sorted(RECORDINGS.glob("*.wav"))]
-    if len(found) >= SEQUENCES:
-        return found[:SEQUENCES]
+    """The frames of a recording for each client, or of noise if there are too few recordings."""
+    recordings = [silero_vad.frames(path) for path in sorted(RECORDINGS.glob("*.wav"))]
+    if len(recordings) >= SEQUENCES:
+        return recordings[:SEQUENCES]
     random = np.random.default_rng(0)
     return [random.normal(0, 0.1, (40, silero_vad.FRAME)).astype(np.float32) for _ in range(SEQUENCES)]
 

@@ -30,8 +30,8 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=256)
     options = parser.parse_args()
     models = ["identity_fp32", "string_upper", "add_sub"]
-    explicit = {"model_control_mode": "explicit", "load_models": models}
-    with Server(ROOT / "model_repository", port=0, grpc_port=0, **explicit) as server:
+    repository = ROOT / "model_repository"
+    with Server(repository, port=0, grpc_port=0, model_control_mode="explicit", load_models=models) as server:
         counts = asyncio.run(_soak(server, options.requests, options.connections))
     print(dict(counts))
     if counts["wrong"] or counts["responses"] != options.requests:

@@ -59,7 +59,7 @@ def test_a_model_that_cannot_be_loaded_is_reported_as_triton_does(tmp_path: Path
     assert str(caught.value) == text.format(path=tmp_path / "1" / "model.py")
 
 
-def test_initialize_is_told_everything_as_strings(tmp_path: Path):
+def test_the_arguments_of_initialize_are_strings(tmp_path: Path):
     loaded = load(tmp_path, PYTHON + "    def initialize(self, args):\n        self.args = args\n")
     args = loaded.instance._model.args
     assert {key: args[key] for key in args if key != "model_config"} == {
@@ -163,7 +163,7 @@ def test_a_completion_is_read_like_any_configuration(tmp_path: Path):
         ("config.as_dict()['x'] = object()", "TypeError: Object of type object is not JSON serializable"),
     ],
 )
-def test_mistakes_of_a_completion_are_told_in_the_words_of_python(tmp_path: Path, body: str, complaint: str):
+def test_errors_in_auto_complete_config_have_the_text_of_python(tmp_path: Path, body: str, complaint: str):
     with pytest.raises(InternalError, match=complaint):
         completed(tmp_path, body)
 
@@ -200,7 +200,7 @@ def test_an_exception_fails_the_batch_with_tritons_text(tmp_path: Path):
     )
 
 
-def test_an_exception_without_words_is_told_by_its_type(tmp_path: Path):
+def test_an_exception_without_a_message_is_described_by_its_type(tmp_path: Path):
     body = HEAD.replace(
         "class Triton",
         """class Mute(Exception):
@@ -613,13 +613,13 @@ NEWER = (
     HEAD
     + """    def execute(self, requests):
         (request,) = requests
-        told = f"{request.model_name()} {request.priority()} {request.inputs()[0].triton_dtype()}"
+        summary = f"{request.model_name()} {request.priority()} {request.inputs()[0].triton_dtype()}"
         tensor = pb_utils.Tensor("OUT0", request.inputs()[0].as_numpy())
-        return [pb_utils.InferenceResponse([tensor], parameters={"told": told})]
+        return [pb_utils.InferenceResponse([tensor], parameters={"summary": summary})]
 """
 )
 
 
 def test_requests_and_responses_tell_what_they_tell_on_newer_servers(tmp_path: Path):
     (answer,) = load(tmp_path, NEWER).run(request(IN0=rows(1)))
-    assert answer.parameters == {"told": "m 0 11"}
+    assert answer.parameters == {"summary": "m 0 11"}
