@@ -39,8 +39,8 @@ def gather(execution: Execution, name: str, ragged: bool = False, writeable: boo
     """Concatenate one input of all requests along the batch dimension.
 
     If a request lacks an input that others of the batch have, or its shape differs from that of the first request, the
-    request gets an error response. Its rows are zeros, so that the other requests keep their rows. The scheduler compares
-    the shapes of inputs, but not those of implicit states.
+    request gets an error response. Its rows are zeros, so that the other requests keep their rows. The scheduler
+    compares the shapes of inputs, but not those of implicit states.
 
     Parameters
     ----------
