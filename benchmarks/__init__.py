@@ -1,1 +1,1 @@
-"""Speed, as ratios against a peer in the same run."""
+"""Benchmarks, as ratios to another server or baseline in the same run."""

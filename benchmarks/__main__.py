@@ -1,4 +1,4 @@
-"""``python -m benchmarks [WHAT …]``: measure, print ratios, keep the figures in ``benchmarks/results``."""
+"""``python -m benchmarks [NAME …]``: run benchmarks, print ratios, write the figures to ``benchmarks/results``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from benchmarks.sequences import accumulator, streams
 from benchmarks.watch import watch
 from tritonnb.cli.doctor import doctor
 
-WHAT = {
+BENCHMARKS = {
     "http": small,
     "image": image,
     "ensemble": ensemble,
@@ -38,12 +38,12 @@ WHAT = {
 
 
 def main() -> None:
-    """Run what was asked for, or everything."""
+    """Run the benchmarks that are named, or all of them."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", nargs="*", choices=[*WHAT, []], help="everything if left out")
-    parser.add_argument("--seconds", type=int, default=5, help="of each measurement")
-    parser.add_argument("--reference", help="the environment with the real Triton; made if it is not there")
-    parser.add_argument("--rounds", type=int, default=3, help="the servers take turns this often")
+    parser.add_argument("names", nargs="*", choices=[*BENCHMARKS, []], metavar="NAME", help="all if omitted")
+    parser.add_argument("--seconds", type=int, default=5, help="duration of each measurement")
+    parser.add_argument("--reference", help="virtual environment with the real Triton, created if it does not exist")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each server is measured, in turn")
     options = parser.parse_args()
     if options.reference:
         os.environ["TRITONNB_REFERENCE"] = options.reference
@@ -52,11 +52,11 @@ def main() -> None:
     print(doctor())
     results: dict[str, Any] = {"when": time.strftime("%Y-%m-%d %H:%M"), "cpus": os.cpu_count()}
     with tempfile.TemporaryDirectory() as scratch:
-        for name in options.what or WHAT:
-            print(f"\n{name}: {WHAT[name].__doc__}", flush=True)
-            results[name] = WHAT[name](Path(scratch), options.seconds, options.rounds)
-            target.write_text(json.dumps(results, indent=1))  # what follows may fail
-    print(f"\nkept in {target}")
+        for name in options.names or BENCHMARKS:
+            print(f"\n{name}: {BENCHMARKS[name].__doc__}", flush=True)
+            results[name] = BENCHMARKS[name](Path(scratch), options.seconds, options.rounds)
+            target.write_text(json.dumps(results, indent=1))  # the next benchmark may fail
+    print(f"\nwritten to {target}")
 
 
 if __name__ == "__main__":

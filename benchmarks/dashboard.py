@@ -1,8 +1,8 @@
-"""A live dashboard under traffic for a long time: what browser and kernel grow by, and what goes between them.
+"""A live dashboard under traffic for a long time: memory of browser and kernel, and the messages between them.
 
-``python -m benchmarks.dashboard --minutes 30`` opens a dashboard in Chromium under 200 requests a second and prints,
-every half a minute, the kernel's resident memory, the page's JavaScript heap after a collection, its DOM nodes, and the
-messages and bytes that reached the browser in between.
+``python -m benchmarks.dashboard --minutes 30`` opens a dashboard in Chromium at 200 requests per second. Every half
+minute it prints the kernel's resident memory, the page's JavaScript heap after a garbage collection, its number of DOM
+nodes, and the rate of messages and bytes that the browser received.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import ViewportSize, sync_playwright
 
 from tests.notebook.browser import CHROMIUM, VIEWPORT, Lab, NotebookPage, write_notebook
 
@@ -30,19 +30,21 @@ def model(X: tnb.FP32[16]) -> tnb.FP32[16]:
 traffic = tnb.load(server["model"], rate=200, arrivals="poisson", record=False)
 """
 MEMORY = 'print(open("/proc/self/statm").read().split()[1], server["model"].stats()["inference_count"])'
-EVERY_S = 30
+INTERVAL_S = 30
 
 
 def main() -> None:
-    """Run it and print a table."""
+    """Run the benchmark and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=30)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory, sync_playwright() as playwright:
         lab = Lab(Path(directory))
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        browser_page = browser.new_context(viewport=VIEWPORT).new_page()
-        received = Received(browser_page)
+        browser_page = browser.new_context(
+            viewport=ViewportSize(width=VIEWPORT["width"], height=VIEWPORT["height"])
+        ).new_page()
+        received = ReceivedMessages(browser_page)
         page = NotebookPage(browser_page, lab, write_notebook(lab, "dashboard", SERVE, "server.dashboard('model')"))
         page.run_all()
         page.output(1).locator(".tnb-dashboard").wait_for()
@@ -52,8 +54,8 @@ def main() -> None:
         lab.close()
 
 
-class Received:
-    """What came through the page's WebSockets."""
+class ReceivedMessages:
+    """Counts the messages from the page's WebSockets."""
 
     def __init__(self, page: Any) -> None:
         self.messages = self.bytes = 0
@@ -64,16 +66,16 @@ class Received:
         self.bytes += len(frame)
 
 
-def measure(page: NotebookPage, received: Received, minutes: float) -> None:
-    """Print a row every half a minute."""
+def measure(page: NotebookPage, received: ReceivedMessages, minutes: float) -> None:
+    """Print a row every half minute."""
     session = page.browser_page.context.new_cdp_session(page.browser_page)
     begin = last = time.monotonic()
     while time.monotonic() < begin + 60 * minutes:
         messages, size = received.messages, received.bytes
-        page.browser_page.wait_for_timeout(1000 * EVERY_S)
+        page.browser_page.wait_for_timeout(1000 * INTERVAL_S)
         now = time.monotonic()
         session.send("HeapProfiler.collectGarbage")
-        counts = {each["name"]: each["value"] for each in _metrics(session)}
+        counts = {metric["name"]: metric["value"] for metric in _metrics(session)}
         pages, requests = map(int, page.execute(MEMORY).split())
         row = [
             f"{(now - begin) / 60:6.1f}",
@@ -90,8 +92,8 @@ def measure(page: NotebookPage, received: Received, minutes: float) -> None:
 
 def _metrics(session: Any) -> list[dict[str, Any]]:
     session.send("Performance.enable")
-    found: list[dict[str, Any]] = session.send("Performance.getMetrics")["metrics"]
-    return found
+    metrics: list[dict[str, Any]] = session.send("Performance.getMetrics")["metrics"]
+    return metrics
 
 
 if __name__ == "__main__":

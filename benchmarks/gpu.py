@@ -1,4 +1,4 @@
-"""A TorchScript model with KIND_GPU at batch sizes 1 to 64: right against the CPU, and how fast."""
+"""A TorchScript model with KIND_GPU at batch sizes 1 to 64: difference from the CPU, and throughput."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ instance_group {{ kind: {kind} }}
 
 
 def gpu(scratch: Path, seconds: int, rounds: int) -> dict[str, Any]:
-    """Serve one network on the CPU and on the GPU."""
+    """One network on the CPU and on the GPU."""
     if not torch.cuda.is_available():
-        print("no GPU here: nothing was measured")
+        print("skipped: this machine has no GPU")
         return {}
     torch.manual_seed(0)
     layers = [nn.Conv2d(3, 64, 7, 4), nn.ReLU(), nn.Conv2d(64, 256, 3, 2), nn.ReLU(), nn.AdaptiveAvgPool2d(4)]
@@ -33,7 +33,7 @@ def gpu(scratch: Path, seconds: int, rounds: int) -> dict[str, Any]:
         (directory / "1").mkdir(parents=True, exist_ok=True)
         (directory / "config.pbtxt").write_text(CONFIG.format(kind=kind))
         torch.jit.script(network).save(str(directory / "1" / "model.pt"))  # type: ignore[no-untyped-call]
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     on_device = network.cuda()
     with Server(scratch / "gpu", port=0) as server:
         for size in (1, 2, 4, 8, 16, 32, 64):
@@ -41,10 +41,10 @@ def gpu(scratch: Path, seconds: int, rounds: int) -> dict[str, Any]:
             difference = float(np.abs(server["kind_gpu"](x=x)["y"] - server["kind_cpu"](x=x)["y"]).max())
             served = _rate(lambda x=x: server["kind_gpu"](x=x), size)
             raw = _rate(lambda x=x: _forward(on_device, x), size)
-            rates = f"{served:.0f} rows/s, bare loop {raw:.0f}: {served / raw:.0%}"
+            rates = f"{served:.0f} rows/s, model alone {raw:.0f}: {served / raw:.0%}"
             print(f"batch {size}: {rates}; differs by {difference:.1e}")
-            found[str(size)] = {"served": served, "raw": raw, "share": served / raw, "difference": difference}
-    return found
+            figures[str(size)] = {"served": served, "raw": raw, "share": served / raw, "difference": difference}
+    return figures
 
 
 def _forward(network: nn.Module, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -1,8 +1,8 @@
-"""Load over gRPC: one request, sent again and again over some connections, each waiting for its answer.
+"""Load over gRPC: one request, sent repeatedly over several connections, with one request in flight on each.
 
-A client of gRPC's own costs more than the servers that it measures, so this one speaks just enough HTTP/2
-to send a request that was encoded once and to see that it was answered well. It runs as a process of its
-own: ``python -m benchmarks.grpc_load HOST PORT MODEL CONNECTIONS SECONDS``.
+The client of grpcio takes more processor time than the servers that it measures. This client implements only as much of
+HTTP/2 as is needed to send an encoded request and to check the status of the response. It runs in its own process:
+``python -m benchmarks.grpc_load HOST PORT MODEL CONNECTIONS SECONDS``.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _BIG_WINDOW = 2**31 - 1
 
 
 def encoded_request(model: str) -> bytes:
-    """A message of gRPC: one FP32 tensor [1, 16]."""
+    """A gRPC message with one FP32 tensor of shape [1, 16]."""
     request = pb.ModelInferRequest(model_name=model)
-    given = request.inputs.add(name="INPUT0", datatype="FP32")
-    given.shape.extend([1, 16])
+    tensor = request.inputs.add(name="INPUT0", datatype="FP32")
+    tensor.shape.extend([1, 16])
     request.outputs.add(name="OUTPUT0")
     request.raw_input_contents.append(np.arange(16, dtype=np.float32).tobytes())
-    message = request.SerializeToString()
+    message: bytes = request.SerializeToString()
     return struct.pack(">BI", 0, len(message)) + message
 
 
@@ -57,7 +57,7 @@ class _Client(asyncio.Protocol):
         self._buffer = b""
         self._stream = -1
         self._received = 0
-        self._begun = 0.0
+        self._sent_s = 0.0
         self.failure = ""
 
     def connection_made(self, transport: Any) -> None:
@@ -71,29 +71,30 @@ class _Client(asyncio.Protocol):
 
     def _send(self) -> None:
         self._stream += 2
-        self._begun = time.perf_counter()
+        self._sent_s = time.perf_counter()
         head = _frame(_HEADERS, _END_HEADERS, self._stream, self._headers)
         self._transport.write(head + _frame(_DATA, _END_STREAM, self._stream, self._body))
 
     def data_received(self, data: bytes) -> None:
         buffer = self._buffer + data
-        at = 0
-        while len(buffer) - at >= 9:
-            length = int.from_bytes(buffer[at : at + 3], "big")
-            if len(buffer) - at < 9 + length:
+        position = 0
+        while len(buffer) - position >= 9:
+            length = int.from_bytes(buffer[position : position + 3], "big")
+            if len(buffer) - position < 9 + length:
                 break
-            self._frame(buffer[at + 3], buffer[at + 4], buffer[at + 9 : at + 9 + length])
-            at += 9 + length
-        self._buffer = buffer[at:]
+            kind, flags = buffer[position + 3], buffer[position + 4]
+            self._frame_received(kind, flags, buffer[position + 9 : position + 9 + length])
+            position += 9 + length
+        self._buffer = buffer[position:]
 
-    def _frame(self, kind: int, flags: int, payload: bytes) -> None:
+    def _frame_received(self, kind: int, flags: int, payload: bytes) -> None:
         if kind == _DATA:
             self._received += len(payload)
             if self._received > 2**30:
                 self._transport.write(_frame(_WINDOW, 0, 0, struct.pack(">I", self._received)))
                 self._received = 0
         elif kind == _HEADERS and flags & _END_STREAM:
-            self._latencies.append(time.perf_counter() - self._begun)
+            self._latencies.append(time.perf_counter() - self._sent_s)
             if b"grpc-status\x010" not in payload:
                 self.failure = repr(payload)
             self._send()
@@ -110,31 +111,31 @@ def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 
 def _literal(name: str, value: str) -> bytes:
-    """A header field that no table remembers (RFC 7541, 6.2.2)."""
+    """A header field that is not added to the dynamic table (RFC 7541, 6.2.2)."""
     return b"\x00" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
 
 
 async def _run(host: str, port: int, body: bytes, connections: int, seconds: float) -> dict[str, float]:
     loop = asyncio.get_running_loop()
     latencies: list[float] = []
-    opened = [
+    connections_and_clients = [
         await loop.create_connection(lambda: _Client(f"{host}:{port}", body, latencies), host, port)
         for _ in range(connections)
     ]
     latencies.clear()
     start = time.perf_counter()
     await asyncio.sleep(seconds)
-    took, count = time.perf_counter() - start, len(latencies)
-    for transport, client in opened:
+    elapsed, count = time.perf_counter() - start, len(latencies)
+    for transport, client in connections_and_clients:
         transport.abort()
         if client.failure:
             raise RuntimeError(f"requests failed: {client.failure}")
     cuts = statistics.quantiles(latencies, n=100)
-    return {"rate": count / took, "p50": cuts[49] * 1e3, "p99": cuts[98] * 1e3}
+    return {"rate": count / elapsed, "p50": cuts[49] * 1e3, "p99": cuts[98] * 1e3}
 
 
 def grpc_load(host: str, port: int, model: str, connections: int, seconds: float) -> Measured:
-    """Send the request over some connections for some seconds, from another process."""
+    """Run this module in another process."""
     command = [sys.executable, "-m", "benchmarks.grpc_load", host, str(port), model, str(connections), str(seconds)]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return Measured(**json.loads(printed))
@@ -145,5 +146,5 @@ if __name__ == "__main__":
 
     arguments = sys.argv[1:]
     request = encoded_request(arguments[2])
-    found = uvloop.run(_run(arguments[0], int(arguments[1]), request, int(arguments[3]), float(arguments[4])))
-    print(json.dumps(found))
+    figures = uvloop.run(_run(arguments[0], int(arguments[1]), request, int(arguments[3]), float(arguments[4])))
+    print(json.dumps(figures))

@@ -1,7 +1,7 @@
 """HTTP against a real Triton's Python backend and PyTriton, one identity model, one load generator.
 
-The servers run one after the other, in several rounds, so that a drift of the machine's speed hits all
-of them; the figures are medians of the rounds.
+The servers run one after the other in several rounds, so that changes in the speed of the machine affect all of them.
+The figures are medians of the rounds.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ ensemble_scheduling {
 
 
 def _both(scratch: Path, width: int) -> dict[str, Start]:
-    """The identity model, its dims fixed, on a real Triton and on ours."""
+    """Start the identity model, with fixed dims, on a real Triton and on this server."""
     repository = scratch / f"identity-{width}"
     model = repository / "identity_fp32"
     if not repository.exists():
@@ -103,7 +103,7 @@ def _compare(
     for number in range(rounds):
         for name, start in starts.items():
             with start() as url:
-                assert request.answer(url) == array.tobytes(), f"{name} answers wrongly"
+                assert request.send(url) == array.tobytes(), f"{name}: expected the input as the output"
                 wrk(url, request, 8, 2, scratch)  # warm up
                 for count in connections:
                     measured = wrk(url, request, count, seconds, scratch)
@@ -115,16 +115,15 @@ def _compare(
 def report(
     title: str, names: list[str], connections: tuple[int, ...], runs: dict[tuple[str, int], list[Measured]]
 ) -> dict[str, Any]:
-    """Print the medians, and how many times as fast ours is; the same as data."""
-    print(f"\n{title}\n{'connections':>12} {'server':>10} {'requests/s':>11} {'p50 ms':>8} {'p99 ms':>8}  ours is")
-    found: dict[str, Any] = {}
+    """Print and return the medians, and the ratio of this server's rate to each."""
+    print(f"\n{title}\n{'connections':>12} {'server':>10} {'requests/s':>11} {'p50 ms':>8} {'p99 ms':>8}  ratio")
+    figures: dict[str, Any] = {}
     for count in connections:
-        ours = statistics.median(each.rate for each in runs["tritonnb", count])
+        ours = statistics.median(run.rate for run in runs["tritonnb", count])
         for name in names:
-            several = runs[name, count]
-            columns = zip(*((each.rate, each.p50, each.p99) for each in several), strict=True)
+            columns = zip(*((run.rate, run.p50, run.p99) for run in runs[name, count]), strict=True)
             rate, p50, p99 = map(statistics.median, columns)
             ratio = "" if name == "tritonnb" else f"{ours / rate:.2f}x"
             print(f"{count:>12} {name:>10} {rate:>11.0f} {p50:>8.2f} {p99:>8.2f}  {ratio}")
-            found[f"{name} at {count}"] = {"rate": rate, "p50_ms": p50, "p99_ms": p99, "ratio": ours / rate}
-    return found
+            figures[f"{name} at {count}"] = {"rate": rate, "p50_ms": p50, "p99_ms": p99, "ratio": ours / rate}
+    return figures

@@ -1,8 +1,7 @@
-"""A busy cell: a client in another process asks a server inside a Jupyter kernel while Python keeps the kernel busy.
+"""A busy cell: a client in another process sends requests to a server in a Jupyter kernel that runs a Python loop.
 
-The interpreter lock is what the cell, the server's loop and the instances share; a thread that wants it waits
-for the switch interval, which `tnb.serve` shortens while a cell runs. "plain" is Python's own interval, 5 ms.
-Nothing may fail.
+The cell, the server's loop and the instances share the interpreter lock. A thread that needs it waits for the switch
+interval, which `tnb.serve` shortens while a cell runs. "plain" is Python's default interval, 5 ms. No request may fail.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ import tritonnb as tnb
 server = tnb.serve({str(ROOT / "model_repository")!r}, port=0, model_control_mode="explicit", load_models={MODELS!r})
 print(server.url, end="")
 """
-#: Until it is interrupted.
+#: Runs until it is interrupted.
 BUSY = """
 import sys
 if {plain}:
@@ -39,13 +38,13 @@ import json, sys
 import tritonnb as tnb
 url, rate, seconds = sys.argv[1], float(sys.argv[2]), float(sys.argv[3])
 tnb.load(url, clients=1, requests=50).wait()
-found = tnb.load(url, rate=rate, arrivals="poisson", duration=seconds, seed=1).wait()
-print(json.dumps({**found.summary(), "errors": found.errors}))
+result = tnb.load(url, rate=rate, arrivals="poisson", duration=seconds, seed=1).wait()
+print(json.dumps({**result.summary(), "errors": result.errors}))
 """
 
 
 def kernel(scratch: Path, seconds: int, rounds: int) -> dict[str, Any]:
-    """100 requests a second for 10 s, the kernel idle and then busy in a `while` loop; target: none fails."""
+    """100 requests per second for 10 s, with an idle kernel and then a busy one; target: none fails."""
     seconds = max(10, seconds)
     manager = KernelManager(kernel_name="python3")
     manager.start_kernel(cwd=str(ROOT))
@@ -61,28 +60,28 @@ def kernel(scratch: Path, seconds: int, rounds: int) -> dict[str, Any]:
 
 
 def _measure(manager: KernelManager, client: Any, url: str, model: str, seconds: int) -> dict[str, Any]:
-    found = {"idle": _ask(url, seconds)}
+    summaries = {"idle": _run_client(url, seconds)}
     for state in ("busy", "busy, plain"):
         cell = client.execute(BUSY.format(plain="plain" in state))
         _wait_for(client, cell, "stream")
-        found[state] = _ask(url, seconds)
+        summaries[state] = _run_client(url, seconds)
         manager.interrupt_kernel()
         _wait_for(client, cell, "status", execution_state="idle")
-    for state, summary in found.items():
+    for state, summary in summaries.items():
         print(
             f"{model}, kernel {state}: {summary['requests']} requests, {summary['failed']} failed, "
             f"p50 {summary['latency_p50_ms']:.2f} ms, p99 {summary['latency_p99_ms']:.2f} ms, "
             f"max {summary['latency_max_ms']:.2f} ms",
             flush=True,
         )
-    return found
+    return summaries
 
 
-def _ask(url: str, seconds: int) -> dict[str, Any]:
+def _run_client(url: str, seconds: int) -> dict[str, Any]:
     command = [sys.executable, "-c", CLIENT, url, str(RATE), str(seconds)]
     printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    found: dict[str, Any] = json.loads(printed)
-    return found
+    summary: dict[str, Any] = json.loads(printed)
+    return summary
 
 
 def _printed(client: Any, code: str) -> str:
@@ -97,11 +96,11 @@ def _printed(client: Any, code: str) -> str:
     return "".join(printed)
 
 
-def _wait_for(client: Any, request: str, kind: str, **wanted: str) -> None:
+def _wait_for(client: Any, request: str, kind: str, **fields: str) -> None:
     """Wait for a message about a cell."""
     while True:
         message = client.get_iopub_msg(timeout=120)
         content = message["content"]
         about = message["parent_header"].get("msg_id") == request and message["msg_type"] == kind
-        if about and all(content[name] == value for name, value in wanted.items()):
+        if about and all(content[name] == value for name, value in fields.items()):
             return

@@ -1,4 +1,4 @@
-"""Load over HTTP: one binary request, sent again and again by ``wrk`` over some connections."""
+"""Load over HTTP: one binary request, sent repeatedly by ``wrk`` over several connections."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A binary inference request of one input and one output.
+    """A binary inference request with one input and one output.
 
     Attributes
     ----------
@@ -24,7 +24,7 @@ class Request:
     head : str
         The JSON part.
     body : bytes
-        Head and tensor.
+        JSON part and tensor.
     """
 
     path: str
@@ -33,29 +33,29 @@ class Request:
 
     @classmethod
     def of(cls, model: str, name: str, array: npt.NDArray[np.generic], output: str, datatype: str = "FP32") -> Request:
-        """A request of one array."""
-        given = {
+        """A request with one array."""
+        input_json = {
             "name": name,
             "datatype": datatype,
             "shape": list(array.shape),
             "parameters": {"binary_data_size": array.nbytes},
         }
-        wanted = {"name": output, "parameters": {"binary_data": True}}
-        head = json.dumps({"inputs": [given], "outputs": [wanted]}, separators=(",", ":"))
+        output_json = {"name": output, "parameters": {"binary_data": True}}
+        head = json.dumps({"inputs": [input_json], "outputs": [output_json]}, separators=(",", ":"))
         return cls(f"/v2/models/{model}/infer", head, head.encode() + array.tobytes())
 
-    def answer(self, url: str) -> bytes:
-        """The output's bytes of one answer."""
+    def send(self, url: str) -> bytes:
+        """Send the request once; returns the bytes of the output."""
         headers = {"Inference-Header-Content-Length": str(len(self.head))}
         request = urllib.request.Request(url + self.path, self.body, headers)
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            body: bytes = answer.read()
-            return body[int(answer.headers["Inference-Header-Content-Length"]) :]
+        with urllib.request.urlopen(request, timeout=60) as response:
+            body: bytes = response.read()
+            return body[int(response.headers["Inference-Header-Content-Length"]) :]
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a run of wrk gave: requests a second, and latencies in ms."""
+    """The result of a run: requests per second, and latencies in ms."""
 
     rate: float
     p50: float
@@ -63,12 +63,12 @@ class Measured:
 
 
 def wrk(url: str, request: Request, connections: int, seconds: int, scratch: Path) -> Measured:
-    """Send a request over some connections for some seconds.
+    """Send a request repeatedly with wrk.
 
     Raises
     ------
     RuntimeError
-        If wrk is missing, or an answer was no success.
+        If wrk is not installed, or a request failed.
     """
     body, script = scratch / "body.bin", scratch / "request.lua"
     body.write_bytes(request.body)
@@ -81,15 +81,15 @@ def wrk(url: str, request: Request, connections: int, seconds: int, scratch: Pat
 
 
 def wrk_sequences(url: str, model: str, sequences: int, length: int, seconds: int, scratch: Path) -> Measured:
-    """Send ones to a model that adds up, over a connection for each sequence that is open at a time.
+    """Send sequences to an accumulator model with wrk, over one connection for each concurrent sequence.
 
-    A sequence has ``length`` requests, one after the other's answer; the next one of its connection has
-    another id. Each connection has a thread of its own, since scripts of wrk cannot tell connections apart.
+    A sequence has ``length`` requests, each sent after the response to the previous one. The next sequence of the same
+    connection has another ID. Each connection has its own thread, since scripts of wrk cannot distinguish connections.
 
     Raises
     ------
     RuntimeError
-        If wrk is missing, or an answer was no success.
+        If wrk is not installed, or a request failed.
     """
     script = scratch / "sequences.lua"
     script.write_text(_SEQUENCES % {"model": model, "sequences": sequences, "length": length})
@@ -127,7 +127,7 @@ function request()
   return formatted.last
 end
 
--- Not in request(), which is asked again where a socket did not take what it gave.
+-- Not in request(), which is called again if a write to the socket was incomplete.
 function response()
   step = (step + 1) %% (%(length)d + 1)
 end
@@ -136,7 +136,7 @@ end
 
 def _run(arguments: list[str]) -> Measured:
     if shutil.which("wrk") is None:
-        raise RuntimeError("the load generator `wrk` is missing: it is Debian's package of that name")
+        raise RuntimeError("the load generator `wrk` is not installed: apt install wrk")
     command = ["wrk", "--latency", *arguments]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     if "Non-2xx" in printed or "Socket errors" in printed:
@@ -146,6 +146,6 @@ def _run(arguments: list[str]) -> Measured:
 
 
 def _latency(printed: str, percentile: int) -> float:
-    found = re.search(rf"{percentile}%\s+([\d.]+)(us|ms|s)\b", printed)
-    assert found is not None
-    return float(found.group(1)) * {"us": 1e-3, "ms": 1.0, "s": 1e3}[found.group(2)]
+    match = re.search(rf"{percentile}%\s+([\d.]+)(us|ms|s)\b", printed)
+    assert match is not None
+    return float(match.group(1)) * {"us": 1e-3, "ms": 1.0, "s": 1e3}[match.group(2)]

@@ -1,4 +1,4 @@
-"""Memory: the resident set over 200,000 requests; flat means within 5 % after warm-up."""
+"""Memory: the resident set over 200,000 requests; target: it grows by at most 5 % after warm-up."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ REQUESTS = 200_000
 
 
 def memory(scratch: Path, seconds: int, rounds: int) -> dict[str, Any]:
-    """Send the requests in portions and look at the resident set between them."""
+    """Send the requests in portions and measure the resident set between them."""
     request = Request.of("identity_fp32", "INPUT0", np.zeros((1, 16), np.float32), "OUTPUT0")
     repository = ROOT / "model_repository"
     with Server(repository, port=0, model_control_mode="explicit", load_models=["identity_fp32"]) as server:
-        # Warm is when the ring of recent events, three a request, has been filled.
+        # After the warm-up the buffer of recent events is full: there are three events per request.
         while server.stats("identity_fp32")["model_stats"][0]["inference_count"] < 40_000:
             wrk(server.url, request, 8, 2, scratch)
         start = server.stats("identity_fp32")["model_stats"][0]["inference_count"]
@@ -34,6 +34,6 @@ def memory(scratch: Path, seconds: int, rounds: int) -> dict[str, Any]:
 
 
 def resident_mb() -> float:
-    """The memory of this process."""
+    """The resident set of this process in MB."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6

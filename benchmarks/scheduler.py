@@ -1,8 +1,8 @@
-"""What a scheduler alone costs, in microseconds a request: no threads, no models, virtual time.
+"""Processor time of a scheduler in microseconds per request: no threads, no models, virtual time.
 
-Run ``python benchmarks/scheduler.py``. Single requests are fed to a dynamic batcher whose only instance is
-always busy until just before the next batch; one figure includes everything between ``enqueue``
-and ``released``. The best of several rounds is printed.
+Run ``python benchmarks/scheduler.py``. Single requests are enqueued in a dynamic batcher whose only instance is busy
+until just before the next batch. A figure includes everything between ``enqueue`` and ``released``. The minimum of
+several rounds is printed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _batcher(max_batch_size: int, delay_ns: int = 0, queue: QueueSettings | None
 
 
 def saturated(scheduler: Scheduler, depth: int, count: int) -> float:
-    """µs a request with ``depth`` requests always waiting: arrivals replace what each batch takes."""
+    """µs per request with ``depth`` requests always waiting: arrivals replace what each batch takes."""
     requests = [InferRequest("m", {}, _ignore, priority=index % 3) for index in range(count)]
     start = time.perf_counter()
     running: list[Execute] = list(scheduler.instance_idle(0, 0))  # type: ignore[arg-type]
@@ -51,7 +51,7 @@ def saturated(scheduler: Scheduler, depth: int, count: int) -> float:
 
 
 def unloaded(scheduler: Scheduler, count: int) -> float:
-    """µs a request when the instance is idle at every arrival."""
+    """µs per request when the instance is idle at every arrival."""
     requests = [InferRequest("m", {}, _ignore) for _ in range(count)]
     start = time.perf_counter()
     scheduler.instance_idle(0, 0)
@@ -64,7 +64,7 @@ def unloaded(scheduler: Scheduler, count: int) -> float:
 
 
 def virtual(scheduler: Scheduler, count: int) -> float:
-    """µs a request through the virtual-time loop, arrivals every 10 µs, executions of 300 µs."""
+    """µs per request through the virtual-time loop, arrivals every 10 µs, executions of 300 µs."""
     start = time.perf_counter()
     run = VirtualTime(scheduler, lambda decision: 300_000)
     for index in range(count):
@@ -75,7 +75,7 @@ def virtual(scheduler: Scheduler, count: int) -> float:
 
 
 def sequences(strategy: DirectSettings | OldestSettings, count: int) -> float:
-    """µs a request through the virtual-time loop: 32 clients, sequences of 10, 10 µs between arrivals."""
+    """µs per request through the virtual-time loop: 32 clients, sequences of 10, 10 µs between arrivals."""
     start = time.perf_counter()
     settings = SequenceBatcherSettings("m", strategy)
     run = VirtualTime(SequenceBatcher(settings, 2), lambda decision: 30_000, 2)
@@ -90,7 +90,7 @@ def sequences(strategy: DirectSettings | OldestSettings, count: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=50_000, help="requests a round")
+    parser.add_argument("--count", type=int, default=50_000, help="requests per round")
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
     count = arguments.count
@@ -111,7 +111,7 @@ def main() -> None:
         ),
     }
     for name, case in cases.items():
-        print(f"{min(case() for _ in range(arguments.rounds)):6.2f} µs a request   {name}")
+        print(f"{min(case() for _ in range(arguments.rounds)):6.2f} µs per request   {name}")
 
 
 if __name__ == "__main__":

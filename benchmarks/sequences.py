@@ -1,4 +1,4 @@
-"""Stateful models: the accumulator against a real Triton's Python backend, and live streams of sound."""
+"""Stateful models: the accumulator against a real Triton's Python backend, and live audio streams."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import numpy as np
 from tritonclient import http
 
 from benchmarks import servers
+from benchmarks.http import Start
 from benchmarks.load import Measured, wrk_sequences
 from tritonnb.model_zoo import silero_vad
 
@@ -29,7 +30,7 @@ def accumulator(scratch: Path, seconds: int, rounds: int) -> dict[str, Any]:
     shutil.copytree(REPOSITORY / "accumulator", repository / "accumulator")
     config = repository / "accumulator" / "config.pbtxt"
     config.write_text(config.read_text().replace("idle_microseconds: 5000000", "idle_microseconds: 1000000"))
-    starts = {
+    starts: dict[str, Start] = {
         "triton": lambda: servers.triton(repository, scratch, "accumulator"),
         "tritonnb": lambda: servers.tritonnb(repository, "accumulator"),
     }
@@ -37,23 +38,23 @@ def accumulator(scratch: Path, seconds: int, rounds: int) -> dict[str, Any]:
     for number in range(rounds):
         for name, start in starts.items():
             with start() as url:
-                assert _totals(url) == [1, 3, 6], f"{name} answers wrongly"
+                assert _totals(url) == [1, 3, 6], f"{name}: expected running totals"
                 wrk_sequences(url, "accumulator", SEQUENCES, LENGTH, 2, scratch)  # warm up
-                time.sleep(1.5)  # the sequences that were cut off give their slots back
+                time.sleep(1.5)  # until the interrupted sequences have released their slots
                 measured = wrk_sequences(url, "accumulator", SEQUENCES, LENGTH, seconds, scratch)
                 runs[name].append(measured)
                 print(f"  round {number + 1}: {name}: {measured.rate:.0f}/s", flush=True)
-    rates = {name: statistics.median(each.rate for each in several) for name, several in runs.items()}
-    latencies = {name: statistics.median(each.p99 for each in several) for name, several in runs.items()}
+    rates = {name: statistics.median(run.rate for run in measured_runs) for name, measured_runs in runs.items()}
+    latencies = {name: statistics.median(run.p99 for run in measured_runs) for name, measured_runs in runs.items()}
     ratio = rates["tritonnb"] / rates["triton"]
     for name in starts:
         print(f"{name:>10} {rates[name]:>8.0f} requests/s, p99 {latencies[name]:.2f} ms")
-    print(f"ours is {ratio:.2f}x")
+    print(f"ratio {ratio:.2f}x")
     return {"rate": rates, "p99_ms": latencies, "ratio": ratio}
 
 
 def streams(scratch: Path, seconds: int, rounds: int) -> dict[str, Any]:
-    """Eight clients that send a frame of sound every 32 ms to silero_vad: is each answered before the next?"""
+    """Eight clients that send an audio frame to silero_vad every 32 ms; target: each response before the next frame."""
     with servers.tritonnb(REPOSITORY, "silero_vad") as url:
         sounds = _sounds()
         delays: list[list[float]] = [[] for _ in range(SEQUENCES)]
@@ -61,7 +62,7 @@ def streams(scratch: Path, seconds: int, rounds: int) -> dict[str, Any]:
         clients = [
             threading.Thread(
                 target=_speak,
-                # Clients do not begin at the same moment: their frames are spread over 32 ms.
+                # The frames of the clients are spread over 32 ms.
                 args=(url, number, sounds[number], begin + number * FRAME_SECONDS / SEQUENCES, seconds, delays[number]),
             )
             for number in range(SEQUENCES)
@@ -70,31 +71,31 @@ def streams(scratch: Path, seconds: int, rounds: int) -> dict[str, Any]:
             client.start()
         for client in clients:
             client.join()
-    together = np.sort(np.concatenate(delays)) * 1e3
-    p50, p99 = np.percentile(together, (50, 99))
-    late = int((together > FRAME_SECONDS * 1e3).sum())
+    all_delays = np.sort(np.concatenate(delays)) * 1e3
+    p50, p99 = np.percentile(all_delays, (50, 99))
+    late = int((all_delays > FRAME_SECONDS * 1e3).sum())
     print(
-        f"{len(together)} frames of {SEQUENCES} clients, from the moment each was due: p50 {p50:.2f} ms, "
-        f"p99 {p99:.2f} ms, worst {together[-1]:.2f} ms; {late} took longer than 32 ms"
+        f"{len(all_delays)} frames of {SEQUENCES} clients, from the moment each was due: p50 {p50:.2f} ms, "
+        f"p99 {p99:.2f} ms, worst {all_delays[-1]:.2f} ms; {late} took longer than 32 ms"
     )
-    return {"frames": len(together), "p50_ms": p50, "p99_ms": p99, "worst_ms": together[-1], "late": late}
+    return {"frames": len(all_delays), "p50_ms": p50, "p99_ms": p99, "worst_ms": all_delays[-1], "late": late}
 
 
 def _totals(url: str) -> list[int]:
     client = http.InferenceServerClient(url.removeprefix("http://"))
     totals = []
     for value in (1, 2, 3):
-        given = http.InferInput("INPUT", [1, 1], "INT32").set_data_from_numpy(np.array([[value]], np.int32))
+        audio = http.InferInput("INPUT", [1, 1], "INT32").set_data_from_numpy(np.array([[value]], np.int32))
         flags = {"sequence_start": value == 1, "sequence_end": value == 3}
-        totals.append(client.infer("accumulator", [given], sequence_id=10**6, **flags).as_numpy("OUTPUT").item())
+        totals.append(client.infer("accumulator", [audio], sequence_id=10**6, **flags).as_numpy("OUTPUT").item())
     return totals
 
 
 def _sounds() -> list[np.ndarray[Any, Any]]:
-    """The frames of a recording for each client, or of noise where there are no recordings."""
-    found = [silero_vad.frames(path) for path in sorted(RECORDINGS.glob("*.wav"))]
-    if len(found) >= SEQUENCES:
-        return found[:SEQUENCES]
+    """The frames of a recording for each client, or of noise if there are too few recordings."""
+    recordings = [silero_vad.frames(path) for path in sorted(RECORDINGS.glob("*.wav"))]
+    if len(recordings) >= SEQUENCES:
+        return recordings[:SEQUENCES]
     random = np.random.default_rng(0)
     return [random.normal(0, 0.1, (40, silero_vad.FRAME)).astype(np.float32) for _ in range(SEQUENCES)]
 
@@ -107,8 +108,8 @@ def _speak(
     for step in range(count):
         due = begin + step * FRAME_SECONDS
         time.sleep(max(0.0, due - time.perf_counter()))
-        given = http.InferInput("AUDIO", [1, silero_vad.FRAME], "FP32")
-        given.set_data_from_numpy(frames[step % len(frames)][np.newaxis])
+        audio = http.InferInput("AUDIO", [1, silero_vad.FRAME], "FP32")
+        audio.set_data_from_numpy(frames[step % len(frames)][np.newaxis])
         flags = {"sequence_start": step == 0, "sequence_end": step == count - 1}
-        client.infer("silero_vad", [given], sequence_id=number + 1, **flags)
+        client.infer("silero_vad", [audio], sequence_id=number + 1, **flags)
         delays.append(time.perf_counter() - due)

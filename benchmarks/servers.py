@@ -1,8 +1,8 @@
-"""The servers that are compared, each in a process of its own: a real Triton, PyTriton, and ours.
+"""The servers that are compared, each in its own process: a real Triton, PyTriton, and this server.
 
-The real Triton is the binary inside the package ``nvidia-pytriton``, in an environment of its own
-that is made on first use: ``~/.cache/tritonnb/pytriton-0.7.0``, or where ``TRITONNB_REFERENCE`` points.
-It needs numpy < 2 first on ``PATH``, libpython on ``LD_LIBRARY_PATH``, and the stub beside its backend.
+The real Triton is the binary in the package ``nvidia-pytriton``. It is installed on first use in a virtual environment,
+``~/.cache/tritonnb/pytriton-0.7.0`` or the path in the environment variable ``TRITONNB_REFERENCE``. It needs a Python
+with numpy < 2 first on ``PATH``, libpython on ``LD_LIBRARY_PATH``, and the stub in the directory of its backend.
 """
 
 from __future__ import annotations
@@ -52,17 +52,17 @@ with Triton(config=config) as triton:
 
 
 def reference_environment() -> Path:
-    """The environment with the real Triton, made if need be."""
+    """The virtual environment with the real Triton, created if it does not exist."""
     directory = Path(os.environ.get("TRITONNB_REFERENCE", Path.home() / ".cache/tritonnb/pytriton-0.7.0"))
     if not (directory / "bin" / "python").exists():
-        print(f"making {directory} with {PACKAGE} …", flush=True)
+        print(f"creating {directory} with {PACKAGE} …", flush=True)
         venv.create(directory, with_pip=True)
         subprocess.run([directory / "bin" / "pip", "install", "--quiet", PACKAGE, "numpy<2"], check=True)
     return directory
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """A port that is not in use."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -70,20 +70,20 @@ def free_port() -> int:
 
 @contextmanager
 def triton(repository: Path, scratch: Path, model: str = "identity_fp32", grpc: int = 0) -> Iterator[str]:
-    """A real Triton serving a repository, gRPC on a port of choice; its URL."""
+    """Run a real Triton with a repository, and optionally a gRPC port; yields its URL."""
     environment = reference_environment()
-    (found,) = environment.glob("lib/python3*/site-packages/pytriton/tritonserver")
+    (installation,) = environment.glob("lib/python3*/site-packages/pytriton/tritonserver")
     backends = scratch / "backends"
     if not backends.exists():
-        shutil.copytree(found / "backends", backends)
-        stub = found / "python_backend_stubs" / f"3.{sys.version_info.minor}" / "triton_python_backend_stub"
+        shutil.copytree(installation / "backends", backends)
+        stub = installation / "python_backend_stubs" / f"3.{sys.version_info.minor}" / "triton_python_backend_stub"
         shutil.copy(stub, backends / "python")
     http = free_port()
     command = [
-        str(found / "bin" / "tritonserver"),
+        str(installation / "bin" / "tritonserver"),
         f"--model-repository={repository}",
         f"--backend-directory={backends}",
-        f"--cache-directory={found / 'caches'}",
+        f"--cache-directory={installation / 'caches'}",
         f"--http-port={http}",
         f"--grpc-port={grpc or free_port()}",
         f"--metrics-port={free_port()}",
@@ -94,7 +94,7 @@ def triton(repository: Path, scratch: Path, model: str = "identity_fp32", grpc: 
 
 @contextmanager
 def pytriton(scratch: Path) -> Iterator[str]:
-    """PyTriton serving the same function, with batching; its URL."""
+    """Run PyTriton with the same function and batching; yields its URL."""
     environment = reference_environment()
     script = scratch / "pytriton_identity.py"
     script.write_text(PYTRITON)
@@ -106,7 +106,7 @@ def pytriton(scratch: Path) -> Iterator[str]:
 
 @contextmanager
 def tritonnb(repository: Path, *models: str, grpc: int = 0) -> Iterator[str]:
-    """Ours, serving some models of a repository, gRPC on a port of choice; its URL."""
+    """Run this server with models of a repository, and optionally a gRPC port; yields its URL."""
     http = free_port()
     command = [sys.executable, "-m", "tritonnb", "serve", f"--model-repository={repository}", f"--http-port={http}"]
     command += [f"--grpc-port={grpc or free_port()}", f"--metrics-port={free_port()}"]
@@ -118,9 +118,9 @@ def tritonnb(repository: Path, *models: str, grpc: int = 0) -> Iterator[str]:
 def _reference_variables(environment: Path) -> dict[str, str]:
     libraries = [sysconfig.get_config_var("LIBDIR"), *map(str, environment.glob("lib/python3*/site-packages/*.libs"))]
     path = f"{environment / 'bin'}:{os.environ['PATH']}"
-    ours = {"PYTHONPATH", "PYTHONSAFEPATH"}
-    theirs = {name: value for name, value in os.environ.items() if name not in ours}
-    return {**theirs, "PATH": path, "LD_LIBRARY_PATH": ":".join(libraries)}
+    removed = {"PYTHONPATH", "PYTHONSAFEPATH"}
+    variables = {name: value for name, value in os.environ.items() if name not in removed}
+    return {**variables, "PATH": path, "LD_LIBRARY_PATH": ":".join(libraries)}
 
 
 @contextmanager
@@ -137,7 +137,7 @@ def _process(command: list[str], url: str, variables: dict[str, str], model: str
 
 
 def _end_children(group: int) -> None:
-    """End what a server left running: PyTriton's own Triton outlives it, and would slow down the next."""
+    """End child processes that a server left running, such as PyTriton's Triton: they would slow down the next one."""
     try:
         while True:
             os.killpg(group, signal.SIGKILL)
@@ -152,8 +152,8 @@ def _wait_until_ready(process: subprocess.Popen[bytes], url: str, model: str, lo
         if process.poll() is not None:
             raise RuntimeError(f"{process.args!r} ended with {process.returncode}:\n{Path(log).read_text()[-2000:]}")
         try:
-            with urllib.request.urlopen(f"{url}/v2/models/{model}/ready", timeout=2) as answer:
-                if answer.status == 200:
+            with urllib.request.urlopen(f"{url}/v2/models/{model}/ready", timeout=2) as response:
+                if response.status == 200:
                     return
         except OSError:
             time.sleep(0.1)

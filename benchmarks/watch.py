@@ -1,8 +1,8 @@
-"""What watching costs: the same server in a Jupyter kernel, with a batch view that is open and without one.
+"""The overhead of a batch view: the same server in a Jupyter kernel, with an open batch view and without one.
 
-The view's messages are read as a front end would read them. At 1,000 requests a second the server is slower when
-answers come later, or when it takes more processor time for each; at saturation, when it answers fewer. Watched and
-unwatched rounds take turns; the figures are medians of the rounds.
+The view's messages are read as by a front end. At 1,000 requests per second the overhead shows in the latency and in
+the processor time per request, at saturation in the request rate. Rounds with and without the view alternate; the
+figures are medians of the rounds.
 """
 
 from __future__ import annotations
@@ -43,26 +43,26 @@ SHOW = {"unwatched": "view.close()", "watched": f"view = server[{MODEL!r}].watch
 
 
 def watch(scratch: Path, seconds: int, rounds: int) -> dict[str, Any]:
-    """A watched server against an unwatched one at 1,000 requests a second and at saturation; target: within 5 %."""
-    found: dict[str, list[dict[str, float]]] = {state: [] for state in STATES}
+    """With and without a batch view at 1,000 requests per second and at saturation; target: within 5 %."""
+    rounds_by_state: dict[str, list[dict[str, float]]] = {state: [] for state in STATES}
     with _kernel() as (front_end, pid):
         front_end.run(SERVE)
         url = front_end.run("print(server.url, end='')")
         for _ in range(rounds):
             front_end.run(SHOW["watched"])
-            found["watched"].append(_measure(url, pid, seconds, scratch, front_end))
+            rounds_by_state["watched"].append(_measure(url, pid, seconds, scratch, front_end))
             front_end.run(SHOW["unwatched"])
-            found["unwatched"].append(_measure(url, pid, seconds, scratch, front_end))
+            rounds_by_state["unwatched"].append(_measure(url, pid, seconds, scratch, front_end))
     figures = {
-        state: {name: statistics.median(each[name] for each in measured) for name in measured[0]}
-        for state, measured in found.items()
+        state: {name: statistics.median(values[name] for values in measured) for name in measured[0]}
+        for state, measured in rounds_by_state.items()
     }
     for state in STATES:
-        each = figures[state]
+        values = figures[state]
         print(
-            f"{state}: at {RATE}/s p50 {each['p50_ms']:.2f} ms, p99 {each['p99_ms']:.2f} ms, processor "
-            f"{each['cpu_us']:.0f} us a request; at saturation {each['rate']:.0f}/s; "
-            f"{each['messages']:.1f} messages a second, {each['kB']:.0f} kB/s",
+            f"{state}: at {RATE}/s p50 {values['p50_ms']:.2f} ms, p99 {values['p99_ms']:.2f} ms, processor "
+            f"{values['cpu_us']:.0f} us per request; at saturation {values['rate']:.0f}/s; "
+            f"{values['messages']:.1f} messages per second, {values['kB']:.0f} kB/s",
             flush=True,
         )
     ratios = {name: figures["watched"][name] / figures["unwatched"][name] for name in ("p50_ms", "cpu_us", "rate")}
@@ -70,7 +70,7 @@ def watch(scratch: Path, seconds: int, rounds: int) -> dict[str, Any]:
         f"watched against unwatched: p50 {ratios['p50_ms']:.3f}x, processor {ratios['cpu_us']:.3f}x, "
         f"saturated rate {ratios['rate']:.3f}x"
     )
-    return {**figures, "ratios": ratios, "rounds": found}
+    return {**figures, "ratios": ratios, "rounds": rounds_by_state}
 
 
 def _measure(url: str, pid: int, seconds: int, scratch: Path, front_end: _FrontEnd) -> dict[str, float]:
@@ -92,13 +92,13 @@ def _measure(url: str, pid: int, seconds: int, scratch: Path, front_end: _FrontE
 
 
 def _cpu_s(pid: int) -> float:
-    """Processor time that a process has taken."""
+    """Processor time of a process in seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class _FrontEnd:
-    """Runs cells, and reads whatever the kernel publishes meanwhile and afterwards."""
+    """Runs cells, and reads everything that the kernel publishes."""
 
     def __init__(self, client: Any) -> None:
         self.messages = self.bytes = 0
@@ -110,14 +110,14 @@ class _FrontEnd:
         self._thread.start()
 
     def run(self, code: str) -> str:
-        """Run a cell; what it printed."""
+        """Run a cell and return its output."""
         number = self._client.execute(code)
         reply = self._client.get_shell_msg(timeout=120)
         while reply["parent_header"].get("msg_id") != number:
             reply = self._client.get_shell_msg(timeout=120)
         if reply["content"]["status"] != "ok":
             raise RuntimeError("\n".join(reply["content"]["traceback"]))
-        while self._idle.get(timeout=120) != number:  # what it printed has been read before that
+        while self._idle.get(timeout=120) != number:  # its output has been read before that
             pass
         return self._printed.pop(number, "")
 
@@ -143,7 +143,7 @@ class _FrontEnd:
 
 @contextmanager
 def _kernel() -> Iterator[tuple[_FrontEnd, int]]:
-    """A kernel, read by a front end, and its process."""
+    """Start a kernel; yields its front end and its process ID."""
     manager = KernelManager(kernel_name="python3")
     manager.start_kernel(cwd=str(ROOT))
     client = manager.client()

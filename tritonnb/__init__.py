@@ -7,7 +7,7 @@
 
 from typing import Any
 
-from tritonnb import compiled  # noqa: F401 -- before everything that may be compiled
+from tritonnb import compiled, errors  # noqa: F401 -- `compiled` before everything that may be compiled
 from tritonnb.backends.annotations import (
     BF16,
     BOOL,
@@ -41,6 +41,7 @@ from tritonnb.recording.compare import compare
 from tritonnb.recording.comparison import Comparison
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.simulate import simulate
+from tritonnb.scheduling.rate_limiter import Resource
 from tritonnb.server.nested_loop import allow_nested
 from tritonnb.server.serve import serve
 from tritonnb.server.server import Server
@@ -60,6 +61,7 @@ from tritonnb.simulation import (
 )
 from tritonnb.teaching.drawn_worksheets import worksheet
 from tritonnb.teaching.worksheet import Worksheet
+from tritonnb.telemetry.log_settings import LogSettings
 from tritonnb.telemetry.trace_settings import TraceOptions
 
 
@@ -92,8 +94,10 @@ __all__ = [
     "HttpOptions",
     "Load",
     "LoadResult",
+    "LogSettings",
     "MetricsOptions",
     "Recording",
+    "Resource",
     "Server",
     "Sweep",
     "SweepResult",
@@ -107,6 +111,7 @@ __all__ = [
     "compare",
     "constant",
     "doctor",
+    "errors",
     "fixed",
     "jittered",
     "linear",

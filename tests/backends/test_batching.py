@@ -26,7 +26,7 @@ def test_a_single_request_is_not_copied():
     assert gather(execution_of(request(X=array)), "X") is array
 
 
-def test_an_input_that_nobody_has_is_none():
+def test_an_input_that_no_request_has_is_none():
     assert gather(execution_of(request(X=rows(1)), request(X=rows(2))), "Y") is None
 
 
@@ -81,7 +81,7 @@ def test_too_few_rows_fail_those_who_lack_them():
 def test_a_request_is_answered_only_once():
     execution = execution_of(request(X=rows(1)))
     execution.respond(0, [])
-    with pytest.raises(InternalError, match="answered twice"):
+    with pytest.raises(InternalError, match="request 0 of the batch: expected one response, got a second one"):
         execution.respond(0, [])
 
 

@@ -42,7 +42,7 @@ def test_a_readonly_input_does_no_harm(identity: Loaded):
     assert answer.outputs[0].array.tolist() == [[1, 1]]
 
 
-def test_a_null_request_takes_its_rows_and_disturbs_nobody(identity: Loaded):
+def test_a_null_request_takes_its_rows_and_does_not_affect_others(identity: Loaded):
     null: InferRequest = request(IN0=rows(0))
     null.is_null = True
     answers = identity.run(null, request(IN0=rows(7)))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tritonnb.backends import memory
-from tritonnb.backends.memory import taken
+from tritonnb.backends.memory import memory_in_use
 
 
 class NoDriver(Exception):
@@ -16,9 +16,9 @@ class NoDriver(Exception):
 
 
 def test_the_process_grows_by_what_it_takes():
-    (before,) = taken([("CPU", 0)]).values()
+    (before,) = memory_in_use([("CPU", 0)]).values()
     array = np.ones(4_000_000)
-    (after,) = taken([("CPU", 0)]).values()
+    (after,) = memory_in_use([("CPU", 0)]).values()
     assert after - before >= array.nbytes // 2
 
 
@@ -30,10 +30,10 @@ def test_a_gpu_is_asked_through_its_driver(monkeypatch: pytest.MonkeyPatch):
         nvmlDeviceGetMemoryInfo=lambda handle: SimpleNamespace(used=1000 + handle),
     )
     monkeypatch.setattr(memory, "pynvml", driver)
-    assert taken([("GPU", 3)]) == {("GPU", 3): 1003}
+    assert memory_in_use([("GPU", 3)]) == {("GPU", 3): 1003}
 
     def refuse() -> None:
         raise NoDriver
 
     monkeypatch.setattr(driver, "nvmlInit", refuse)
-    assert taken([("GPU", 3)]) == {("GPU", 3): 0}
+    assert memory_in_use([("GPU", 3)]) == {("GPU", 3): 0}

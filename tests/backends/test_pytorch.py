@@ -106,7 +106,9 @@ def test_parameters_are_booleans(tmp_path: Path, name: str):
             == 3
         )
     extra = f'parameters {{ key: "{name}" value {{ string_value: "maybe" }} }}'
-    with pytest.raises(InvalidArgumentError, match=f"'{name}' of model 'm' must be 'true' or 'false', got 'maybe'"):
+    with pytest.raises(
+        InvalidArgumentError, match=f"model 'm': parameter '{name}' expected 'true' or 'false', got 'maybe'"
+    ):
         Loaded(config_of("pytorch", extra=extra), tmp_path)
 
 
@@ -139,7 +141,7 @@ def test_an_absent_input_leaves_its_neighbours_where_they_are(tmp_path: Path):
 
 def test_an_absent_input_that_has_only_a_position_is_missed(tmp_path: Path):
     loaded = load(Subtract(), tmp_path, ["x", "y"], ["d", "n"])
-    with pytest.raises(InvalidArgumentError, match="input 'x' of model 'm' is missing"):
+    with pytest.raises(InvalidArgumentError, match="model 'm': expected input 'x', got none"):
         loaded.run(request(y=rows(1)))
 
 

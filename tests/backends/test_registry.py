@@ -22,7 +22,7 @@ def test_a_folder_with_a_model_file_is_a_backend_of_its_name(tmp_path: Path):
         registry.get("other")
 
 
-def test_a_backend_is_made_once_and_told_its_settings():
+def test_a_backend_is_created_once_and_gets_its_settings():
     asked: list[str] = []
     registry = BackendRegistry(lambda name: asked.append(name) or {})
     assert registry.get("minimal") is registry.get("minimal")

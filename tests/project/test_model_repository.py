@@ -25,22 +25,22 @@ EXAMPLES = Path(__file__).parents[2] / "model_repository"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    left_out = {line.partition("/")[0] for line in materialize(EXAMPLES).lines if "left out" in line}
+    skipped = {line.partition("/")[0] for line in materialize(EXAMPLES).lines if "skipped" in line}
     with Server(EXAMPLES, port=0) as server:
-        assert set(server.load_errors) <= left_out
+        assert set(server.load_errors) <= skipped
         yield server
 
 
 def test_materializing_again_leaves_everything_as_it_is():
-    left_out = [line for line in materialize(EXAMPLES).lines if "left out" in line]
-    assert [line for line in materialize(EXAMPLES).lines if not line.endswith(": there")] == left_out
+    skipped = [line for line in materialize(EXAMPLES).lines if "skipped" in line]
+    assert [line for line in materialize(EXAMPLES).lines if not line.endswith(": already there")] == skipped
 
 
-def test_a_damaged_file_is_made_anew(tmp_path: Path):
+def test_a_damaged_file_is_created_again(tmp_path: Path):
     shutil.copytree(EXAMPLES / "magika", tmp_path / "magika")
     (tmp_path / "magika" / "1" / "model.onnx").write_bytes(b"damaged")
     report = materialize(tmp_path)
-    assert "magika/1/model.onnx: made, 3.2 MB" in report.lines
+    assert "magika/1/model.onnx: created, 3.2 MB" in report.lines
 
 
 def test_digits_is_right_on_images_it_has_not_seen(server: Server):

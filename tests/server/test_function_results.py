@@ -70,11 +70,11 @@ TWO = {"a": tnb.FP32[3], "b": tnb.FP32[3]}
         (tnb.FP32[3], lambda x: np.ones(2, np.float32), "output 'OUTPUT' expected shape [3], got [2]"),
         (tnb.FP32[3, -1], lambda x: np.ones((2, 2)), "output 'OUTPUT' expected shape [3, -1], got [2, 2]"),
         (tnb.FP32[1], lambda x: 1.0, "output 'OUTPUT' expected shape [1], got []"),
-        (TWO, lambda x: ([1.0] * 3, [2.0] * 3), "must return a dict of its outputs 'a', 'b', got tuple"),
-        (TWO, lambda x: {"a": [1.0] * 3}, "must return the outputs 'a', 'b', got 'a'"),
+        (TWO, lambda x: ([1.0] * 3, [2.0] * 3), "expected a dict of the outputs 'a', 'b', got tuple"),
+        (TWO, lambda x: {"a": [1.0] * 3}, "expected the outputs 'a', 'b', got 'a'"),
         (TWO, lambda x: {"a": [1.0] * 3, "b": [1.0] * 3, "c": 1},
-         "must return the outputs 'a', 'b', got 'a', 'b', 'c'"),
-        (TWO, lambda x: {}, "must return the outputs 'a', 'b', got none"),
+         "expected the outputs 'a', 'b', got 'a', 'b', 'c'"),
+        (TWO, lambda x: {}, "expected the outputs 'a', 'b', got none"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_an_error(server: Server, result: Any, function: Callable[..., Any], words: str):
@@ -185,8 +185,8 @@ def no_result(x: tnb.FP32[1]):
 
 EXPECTED = "expected a tensor type with dims, such as FP32[1], or FP32[-1] for a variable dim"
 YIELDS = (
-    "a function that yields cannot be served: return the outputs (several responses for a request need a model.py with "
-    "a decoupled transaction policy)"
+    "expected a function that returns its outputs, got a generator; for several responses to a request write a "
+    "model.py with a decoupled transaction policy"
 )
 
 
@@ -195,9 +195,9 @@ YIELDS = (
     [
         (values_one_by_one, YIELDS),
         (values_later, YIELDS),
-        (all_of_them, "the parameter 'x' cannot be passed by name, as inputs are"),
-        (unknown_name, "the annotations cannot be read: name 'Tensor' is not defined"),
-        (named_dim, "a dim of FP32[...] must be a whole number from 1 on, or -1 for a variable one, got 'n'"),
+        (all_of_them, "expected parameters that can be passed by name, as inputs are, got 'x'"),
+        (unknown_name, "the annotations cannot be evaluated: name 'Tensor' is not defined"),
+        (named_dim, "FP32[...]: expected dims that are integers >= 1, or -1 for a variable dim, got 'n'"),
         (no_dims, f"the parameter 'x' is annotated with FP32, without dims: {EXPECTED}"),
         (other_annotation, f"the parameter 'x' is annotated with <class 'float'>: {EXPECTED}"),
         (no_result, f"the return value has no annotation: {EXPECTED}"),
@@ -212,5 +212,5 @@ def test_a_function_that_cannot_be_a_model(server: Server, function: Callable[..
 
 @pytest.mark.parametrize("dim", [0, -2, 1.5, "n", None])
 def test_a_dim_that_cannot_be(dim: Any):
-    with pytest.raises(InvalidArgumentError, match=r"a dim of FP32\[\.\.\.\] must be a whole number from 1 on, or -1"):
+    with pytest.raises(InvalidArgumentError, match=r"FP32\[\.\.\.\]: expected dims that are integers >= 1, or -1"):
         tnb.FP32[3, dim]

@@ -228,7 +228,7 @@ def test_a_field_of_a_functions_configuration(server: Server, fields: dict[str, 
     def m(X: tnb.FP32[1]) -> tnb.FP32[1]:
         return X
 
-    assert told(lambda: server.model("m")) == "a function is served as a model, not 'm'"
+    assert told(lambda: server.model("m")) == "expected a function to serve as a model, got 'm'"
     assert told(lambda: server.model(m, **fields)) == f"model 'm': {words}"
 
 

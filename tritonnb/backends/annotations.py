@@ -1,7 +1,7 @@
-"""Annotations that make a Python function a model: ``def double(X: FP32[1]) -> FP32[1]``.
+"""Annotations that turn a Python function into a model: ``def double(X: FP32[1]) -> FP32[1]``.
 
-``FP32[3, -1]`` is a tensor of that datatype and those dims, without the batch dimension, -1 for a
-variable one: what *config.pbtxt* calls ``data_type`` and ``dims``. Dims have no names.
+``FP32[3, -1]`` is a tensor of that datatype and those dims: ``data_type`` and ``dims`` in *config.pbtxt*. Dims do not
+include the batch dimension; -1 is a variable dim. Dims have no names.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tritonnb.core.errors import InvalidArgumentError
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """A datatype with dims, or without any yet.
+    """A datatype with or without dims.
 
     Examples
     --------
@@ -29,18 +29,18 @@ class TensorType:
     dims: tuple[int, ...] = ()
 
     def __getitem__(self, dims: int | tuple[int, ...]) -> TensorType:
-        """The type with dims.
+        """The tensor type with these dims.
 
         Raises
         ------
         InvalidArgumentError
-            If a dim is not a whole number from 1 on, or -1.
+            If a dim is not an integer >= 1, or -1.
         """
         checked = dims if isinstance(dims, tuple) else (dims,)
         for dim in checked:
             if not (isinstance(dim, (int, np.integer)) and (dim == -1 or dim > 0)):
                 raise InvalidArgumentError(
-                    f"a dim of {self.datatype.name}[...] must be a whole number from 1 on, or -1 for a variable one, "
+                    f"{self.datatype.name}[...]: expected dims that are integers >= 1, or -1 for a variable dim, "
                     f"got {dim!r}"
                 )
         return TensorType(self.datatype, tuple(map(int, checked)))

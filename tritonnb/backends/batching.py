@@ -1,8 +1,8 @@
-"""Gathering the inputs of a batch into one array, and scattering the outputs over its requests.
+"""Gather the inputs of a batch into one array, and scatter its outputs over the requests.
 
-The helpers that Triton gives its C++ backends (*backend_input_collector.h*,
-*backend_output_responder.h*), on NumPy arrays. A batch of one request is copied only for a model that
-writes to its inputs, and every request is answered with a copy of its rows of the batch's output (`Execution.respond`).
+The counterpart of the helpers that Triton has for C++ backends (*backend_input_collector.h*,
+*backend_output_responder.h*), for NumPy arrays. The input of a batch of one request is copied only for a model that
+writes to its inputs. Each response gets a copy of its request's rows of the output (`Execution.respond`).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from tritonnb.model_config.schema import TensorSpec, resolve_reshape
 
 Array = npt.NDArray[Any]
 
-#: Every output has one row for each row of the batch.
+#: No output is divided by shapes: every output has one row for each row of the batch.
 NO_PARTS: Mapping[str, Sequence[tuple[int, ...]]] = MappingProxyType({})
 
 
-def input_of(request: InferRequest, name: str) -> Array | None:
-    """An input of a request, or the implicit state of that name; None where it has neither."""
+def find_input(request: InferRequest, name: str) -> Array | None:
+    """The array of a request's input, or of its implicit state of that name; None if the request has neither."""
     tensor = request.inputs.get(name)
     if tensor is None and request.states is not None:
         tensor = request.states.inputs.get(name)
@@ -36,95 +36,112 @@ def input_of(request: InferRequest, name: str) -> Array | None:
 
 
 def gather(execution: Execution, name: str, ragged: bool = False, writeable: bool = False) -> Array | None:
-    """One input of all requests, one below the other; if it is ragged, one long vector of all elements.
+    """Concatenate one input of all requests along the batch dimension.
 
-    A request that lacks the input while others have it, or has it in another shape than the first, is answered
-    with an error, and its rows are zeros, so that the rows of the others stay where they are. The scheduler
-    compares the shapes of inputs, and not those of implicit states.
+    If a request lacks an input that others of the batch have, or its shape differs from that of the first request, the
+    request gets an error response. Its rows are zeros, so that the other requests keep their rows. The scheduler
+    compares the shapes of inputs, but not those of implicit states.
 
     Parameters
     ----------
     execution : Execution
     name : str
+        Name of the input.
     ragged : bool, optional
+        Flatten the input of each request and concatenate the vectors instead.
     writeable : bool, optional
-        Whether the model may write to the array. What the request shares is copied then, unless its
-        caller asked for read-only inputs.
+        Whether the model may write to the array. An array that is shared is then copied, unless the caller of the
+        request asked for read-only inputs (``copy=False``).
 
     Returns
     -------
     numpy.ndarray or None
-        None if no request has the input.
+        Shape ``[rows, dims...]``, or ``[elements]`` if ragged; None if no request has the input.
     """
     requests = execution.requests
     if ragged:
-        vectors = [array.ravel() for each in requests if (array := input_of(each, name)) is not None]
+        vectors = [array.ravel() for request in requests if (array := find_input(request, name)) is not None]
         return np.concatenate(vectors) if vectors else None
     if len(requests) == 1:
-        array = input_of(requests[0], name)
+        array = find_input(requests[0], name)
         if array is None or not writeable or requests[0].read_only_inputs:
             return array
         return own(array)
-    parts = [input_of(request, name) for request in requests]
-    present = next((each for each in parts if each is not None), None)
+    parts = [find_input(request, name) for request in requests]
+    present = next((part for part in parts if part is not None), None)
     if present is None:
         return None
     rows: list[Array] = []
     for index, part in enumerate(parts):
         if part is None or part.shape[1:] != present.shape[1:]:
-            fail_unlike(execution, index, name, None if part is None else part.shape, present.shape)
+            fail_mismatch(execution, index, name, None if part is None else part.shape, present.shape)
             fill = b"" if present.dtype.kind == "O" else 0
             part = np.full((requests[index].batch_size, *present.shape[1:]), fill, present.dtype)
         rows.append(part)
     return np.concatenate(rows)
 
 
-def fail_unlike(
+def fail_mismatch(
     execution: Execution, index: int, name: str, shape: Sequence[int] | None, expected: Sequence[int]
 ) -> None:
-    """Answer a request whose input cannot be joined with that of the others.
+    """Fail a request whose input cannot be concatenated with that of the first request of the batch.
+
+    Nothing is done if the request already has a response, or is a null request.
 
     Parameters
     ----------
     execution : Execution
     index : int
-        Of the request; one that has an answer, or is a null request, is left alone.
+        Index of the request in the batch.
     name : str
-        Of the input or state.
+        Name of the input or state.
     shape : sequence of int or None
-        What it has; None where it has no such input.
+        The shape in this request; None if it has no such input.
     expected : sequence of int
-        What the first request has, batch dimension included.
+        The shape in the first request, including the batch dimension.
     """
     if execution.responses[index] is not None or execution.requests[index].is_null:
         return
     if shape is None:
-        error = InvalidArgumentError(f"input '{name}' is missing, and other requests of the batch have it")
+        message = f"input '{name}': expected a tensor, as in the other requests of the batch, got none"
     else:
-        error = InvalidArgumentError(
+        message = (
             f"input '{name}' expected shape {shape_text((-1, *expected[1:]))}, as the first request of the batch has, "
             f"got {shape_text(shape)}; pad inputs and states to one shape, or set max_batch_size to 1"
         )
-    execution.fail(index, error)
+    execution.fail(index, InvalidArgumentError(message))
 
 
-def as_text(execution: Execution, name: str, array: Array) -> Array:
-    """The gathered strings of an input as ``str``, for runtimes whose Python interface takes no bytes.
+def decode_strings(execution: Execution, name: str, array: Array) -> Array:
+    """Decode the gathered strings of an input, for runtimes whose Python interface takes ``str`` only.
 
-    A request with a string that is not UTF-8 is answered with an error, and its neighbours run.
+    A request with a string that is not UTF-8 gets an error response; the other requests are executed.
+
+    Parameters
+    ----------
+    execution : Execution
+    name : str
+        Name of the input.
+    array : numpy.ndarray
+        What `gather` returned: objects of type ``bytes``.
+
+    Returns
+    -------
+    numpy.ndarray
+        Objects of type ``str``, in the same shape.
     """
     try:
-        text = [each.decode() for each in array.ravel()]
+        strings = [string.decode() for string in array.ravel()]
     except UnicodeDecodeError:
         for index, request in enumerate(execution.requests):
-            part = input_of(request, name)
+            part = find_input(request, name)
             if part is not None and execution.responses[index] is None and not all(map(_is_utf8, part.ravel())):
                 execution.fail(
                     index,
                     InvalidArgumentError(f"{request.id_prefix}input '{name}' has a string that is not UTF-8"),
                 )
-        text = [each.decode(errors="replace") for each in array.ravel()]
-    return np.array(text, dtype=object).reshape(array.shape)
+        strings = [string.decode(errors="replace") for string in array.ravel()]
+    return np.array(strings, dtype=object).reshape(array.shape)
 
 
 def _is_utf8(string: bytes) -> bool:
@@ -141,17 +158,17 @@ def scatter(
     batching: bool,
     parts: Mapping[str, Sequence[tuple[int, ...]]] = NO_PARTS,
 ) -> None:
-    """Answer every request that has no answer yet with its rows of the batch's outputs.
+    """Respond to every request that has no response yet with its rows of the batch's outputs.
 
     Parameters
     ----------
     execution : Execution
     outputs : mapping of str to (TensorSpec, array)
-        The outputs of the whole batch, batch dimension first where the model batches.
+        The outputs of the whole batch, with the batch dimension first if the model batches.
     batching : bool
-        False where the model does not batch: the one request gets everything.
-    parts : mapping of str to sequence of shapes
-        Outputs that are vectors over all requests, and the shape of each request's part of them.
+        Whether the model batches (``max_batch_size > 0``). If not, the one request gets the whole arrays.
+    parts : mapping of str to sequence of shapes, optional
+        For outputs that are one vector over all requests (``batch_output``): the shape of each request's part.
     """
     divided = {name: _divide(name, outputs[name][1], shapes) for name, shapes in parts.items() if name in outputs}
     row = 0
@@ -174,27 +191,27 @@ def scatter(
 
 
 def output_tensor(spec: TensorSpec, array: Array, batching: bool) -> Tensor:
-    """An output as clients see it: a ``reshape`` of the configuration is undone.
+    """Convert a model's output to the tensor that clients receive: undo the ``reshape`` of the configuration.
 
     Parameters
     ----------
     spec : TensorSpec
     array : numpy.ndarray
-        What the model gave, batch dimension included.
+        The model's output, including the batch dimension.
     batching : bool
+        Whether the model batches.
     """
     return Tensor(spec.name, spec.datatype, undo_reshape(spec, array, batching))
 
 
 def undo_reshape(spec: TensorSpec, array: Array, batching: bool) -> Array:
-    """An output in the ``dims`` of the configuration, where it has a ``reshape`` (``InferenceResponse::Output``).
+    """An output in the ``dims`` of the configuration, if it has a ``reshape`` (``InferenceResponse::Output``).
 
     Parameters
     ----------
     spec : TensorSpec
     array : numpy.ndarray
-        What the model gave, batch dimension included. It is left as it is where it does not have as many
-        elements as the ``dims`` ask for.
+        The model's output, including the batch dimension; not reshaped if its size does not fit ``dims``.
     batching : bool
         Whether the model batches.
     """
@@ -220,18 +237,18 @@ def publish_states(
         State outputs of the whole batch by ``output_name``.
     batching : bool
     copy : callable
-        Copies an array of their kind.
+        Copies an array.
     """
     if not states:
         return
     row = 0
     for index, request in enumerate(execution.requests):
         rows = request.batch_size
-        answered_with_error = execution.responses[index] is not None
-        if request.states is not None and not answered_with_error:
+        has_failed = execution.responses[index] is not None
+        if request.states is not None and not has_failed:
             for name, array in states.items():
-                # A view would keep the whole batch's output alive for as long as the sequence lives, and
-                # what a model gives may be its own memory or its input's.
+                # A view would keep the whole batch's output in memory until the sequence ends, and a model's output
+                # may be memory of the model or of its input.
                 part = _rows(name, array, row, rows) if batching else array
                 request.states.update(name, copy(part))
         row += rows

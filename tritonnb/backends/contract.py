@@ -1,6 +1,6 @@
-"""The backend contract: Backend, BackendModel, BackendModelInstance, and the Execution they answer.
+"""The backend contract: `Backend`, `BackendModel`, `BackendModelInstance`, and the `Execution` of a batch.
 
-The objects and their order are those of Triton's backend API (*tritonbackend.h*)::
+The objects and the order of the calls are those of Triton's backend API (*tritonbackend.h*)::
 
     Backend.initialize
       Backend.create_model -> BackendModel.initialize            once a model version
@@ -12,15 +12,16 @@ The objects and their order are those of Triton's backend API (*tritonbackend.h*
 
 Rules:
 
-* Every instance has a thread of its own: ``initialize``, ``execute`` and ``finalize`` of one
-  instance run on it, so an instance is never called twice at once; different instances are.
-* ``execute`` answers every request of the batch exactly once, in any order. An error answer to one
-  request leaves its neighbours alone.
-* An exception out of ``execute`` becomes the answer to every request not answered yet.
-* Decoupled models answer through a `ResponseSender`, zero or more times, also after ``execute``.
-* Inputs that are writeable belong to the request, which nobody else sees; others may not be written to
+* Every instance has its own thread, which runs its ``initialize``, ``execute`` and ``finalize``. An instance is
+  never called concurrently; different instances of a model are.
+* ``execute`` responds to every request of the batch exactly once, in any order. An error response to one
+  request does not affect the other requests of the batch.
+* If ``execute`` raises an exception, every request without a response gets that error.
+* Decoupled models respond through a `ResponseSender`, zero or more times, also after ``execute`` has returned.
+* A writeable input array belongs to its request alone; a read-only array is shared and must not be written to
   (`tritonnb.core.ownership`). The list of requests is valid only during ``execute``.
-* A response is copied when it is given: its arrays may be views of inputs, or memory that the model uses again.
+* The contents of a response are copied when it is set or sent: its arrays may be views of inputs, or memory that the
+  model uses again.
 """
 
 from __future__ import annotations
@@ -39,54 +40,54 @@ from tritonnb.telemetry.custom_metrics import CustomMetrics
 
 
 class ServerCalls(Protocol):
-    """What a model may ask of the server that runs it, from any thread but the server's loop."""
+    """Calls from a model to the server that runs it; allowed from any thread except the server's event loop."""
 
     @property
     def metrics(self) -> CustomMetrics:
-        """The metrics that models define."""
+        """Custom metrics that models define."""
 
     def infer(self, request: InferRequest, *, decoupled: bool, cause: InferRequest | None = None) -> None:
-        """Have a request run; errors, too, come through ``request.respond``, on the server's loop.
+        """Run a request; responses and errors are passed to ``request.respond`` on the server's event loop.
 
-        On an instance's own thread the instance waits: a request that only it could answer fails.
+        If an instance makes the call on its own thread, a request that only this instance could execute fails.
 
         Parameters
         ----------
         request : InferRequest
         decoupled : bool
-            Any number of responses is welcome.
+            Whether the caller accepts any number of responses.
         cause : InferRequest, optional
-            The request in whose trace this one belongs.
+            The request whose trace includes this one.
         """
 
     def cancel(self, request: InferRequest) -> None:
-        """Nobody waits for the request any more."""
+        """Cancel a request: its responses are not needed any more."""
 
     def load_model(self, name: str, parameters: Mapping[str, str | bytes]) -> None:
-        """Load a model, as the load API does; raises `TritonError`."""
+        """Load a model, as the load API does; raises `TritonError` if that fails."""
 
     def unload_model(self, name: str, unload_dependents: bool) -> None:
-        """Unload a model, as the unload API does; raises `TritonError`."""
+        """Unload a model, as the unload API does; raises `TritonError` if that fails."""
 
     def is_model_ready(self, name: str, version: int) -> bool:
-        """Whether a model is ready; version -1 is the newest."""
+        """Whether a model version is ready; -1 is the newest version."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelContext:
-    """What a backend is told of a model version.
+    """The model version that a backend is to run.
 
     Attributes
     ----------
     name, version : str, int
     config : inference.ModelConfig
-        Normalised; completed by the backend itself where it offers that.
+        Normalised, and completed by `Backend.auto_complete` where the backend implements it.
     directory : pathlib.Path
         The model's directory, ``REPOSITORY/NAME``.
     settings : mapping of str to str
         The backend's command-line settings (``--backend-config``), global ones included.
     server : ServerCalls or None
-        The server that runs it.
+        The server that runs the model; None outside a server.
     """
 
     name: str
@@ -116,15 +117,15 @@ class InstanceSpec:
     name : str
         ``<group name>_<index>``, as Triton names it in logs and errors.
     index : int
-        Number of the instance in its model, over all groups.
+        Number of the instance in its model, counted over all instance groups.
     kind : str
         ``KIND_CPU``, ``KIND_GPU`` or ``KIND_MODEL``.
     device_id : int
         CUDA device of a ``KIND_GPU`` instance, else 0.
     resources, priority : tuple of Resource, int
-        What the ``rate_limiter`` of its group says.
+        From the ``rate_limiter`` of its instance group.
     passive : bool
-        Whether it is initialised and never runs anything.
+        Whether the instance is initialised but never executes a batch.
     """
 
     name: str
@@ -136,19 +137,19 @@ class InstanceSpec:
     passive: bool = False
 
 
-#: Where memory is: ``CPU``, ``CPU_PINNED`` or ``GPU``, and the number of the device.
+#: Memory type (``CPU``, ``CPU_PINNED`` or ``GPU``) and number of the device.
 MemoryPlace = tuple[str, int]
 
 Deliver = Callable[[InferRequest, InferResponse], None]
 
 
 class ResponseSender:
-    """Sends the responses of one request, any number of them if the model is decoupled; may be used from any thread.
+    """Sends the responses of one request, any number if the model is decoupled; can be used from any thread.
 
     Attributes
     ----------
     closed : bool
-        The final response was sent.
+        Whether the final response was sent.
     """
 
     __slots__ = ("_deliver", "_request", "closed")
@@ -164,7 +165,7 @@ class ResponseSender:
         Raises
         ------
         InternalError
-            If the final response was sent before.
+            If the final response was already sent.
         """
         if self.closed:
             raise InternalError("Unable to send response. Response sender has been closed.")
@@ -176,25 +177,25 @@ class ResponseSender:
 
 
 class Execution:
-    """A batch on its way through one instance.
+    """The execution of one batch on one instance.
 
     Attributes
     ----------
     requests : list of InferRequest
-        Null requests (`InferRequest.is_null`) included; their answers are thrown away.
+        The requests of the batch, including null requests (`InferRequest.is_null`), whose responses are discarded.
     size : int
-        Rows of all requests together.
+        Number of rows of all requests together.
     number : int
-        The batch's number in the server's event stream.
+        Number of the batch in the server's event stream.
     responses : list of InferResponse or None
-        Filled by `respond` and `fail`, one for each request.
+        One for each request, set by `respond`, `fail` and `answer`.
     rescheduled : set of int
-        Filled by `reschedule`: the numbers of requests that run again instead.
+        Indices of the requests that `reschedule` was called for: they are executed again instead of answered.
     senders : dict of int to ResponseSender
-        Those that were asked for, by the number of the request.
+        The response senders that `sender` has created, by index of the request.
     exec_start_ns, compute_start_ns, compute_end_ns, exec_end_ns : int
-        Monotonic stamps. compute_input lies between the first two, compute_infer between the
-        middle two, compute_output between the last two (statistics extension).
+        Timestamps of the monotonic clock in ns. In the statistics extension, ``compute_input`` is the time between
+        the first two, ``compute_infer`` between the middle two, ``compute_output`` between the last two.
     """
 
     __slots__ = (
@@ -222,128 +223,150 @@ class Execution:
         self._deliver = deliver
 
     def compute_started(self) -> None:
-        """The inputs are gathered; the model begins to run."""
+        """Record the time: the inputs are gathered, and the model begins to run."""
         self.compute_start_ns = time.monotonic_ns()
 
     def compute_ended(self) -> None:
-        """The model has run; the outputs are about to be scattered."""
+        """Record the time: the model has run, and the outputs are about to be scattered."""
         self.compute_end_ns = time.monotonic_ns()
 
     def respond(self, index: int, outputs: list[Tensor], parameters: dict[str, ParameterValue] | None = None) -> None:
-        """Answer request number ``index`` of the batch.
+        """Set the response to a request of the batch.
 
-        Outputs that the request did not ask for are left out.
+        Parameters
+        ----------
+        index : int
+            Index of the request in `requests`.
+        outputs : list of Tensor
+            Copied. Outputs that the request did not ask for are left out.
+        parameters : dict, optional
+            Response parameters.
+
+        Raises
+        ------
+        InternalError
+            If the request already has a response.
         """
         requested = self.requests[index].requested_outputs
         if requested is not None:
-            outputs = [each for each in outputs if each.name in requested]
+            outputs = [output for output in outputs if output.name in requested]
         self.answer(index, InferResponse(outputs, parameters=parameters))
 
     def fail(self, index: int, error: TritonError) -> None:
-        """Answer request number ``index`` of the batch with an error."""
+        """Set an error as the response to request ``index`` of the batch."""
         self.answer(index, InferResponse(error=error))
 
     def reschedule(self, index: int) -> None:
-        """Have request number ``index`` executed again instead of answered (iterative sequences).
+        """Execute request ``index`` again instead of responding to it (iterative sequences).
 
         ``TRITONSERVER_REQUEST_RELEASE_RESCHEDULE`` of the backend API.
         """
         self.rescheduled.add(index)
 
     def sender(self, index: int) -> ResponseSender:
-        """The response sender of request number ``index``, whose responses are then not waited for by ``execute``."""
+        """The response sender of request ``index``, which may send responses after ``execute`` has returned."""
         if index not in self.senders:
             self.senders[index] = ResponseSender(self.requests[index], self._deliver)
         return self.senders[index]
 
     def answer(self, index: int, response: InferResponse) -> None:
-        """Answer request number ``index`` of the batch with a response, whose contents are copied.
+        """Set the response to request ``index`` of the batch; its contents are copied.
 
-        No other request may be given the same object.
+        The object belongs to the request from now on: no other request may get the same one.
+
+        Raises
+        ------
+        InternalError
+            If the request already has a response.
         """
         if self.responses[index] is not None:
-            raise InternalError(f"request {index} of the batch was answered twice")
+            raise InternalError(f"request {index} of the batch: expected one response, got a second one")
         response.copy_contents()
         self.responses[index] = response
 
 
 class BackendModelInstance(ABC):
-    """One copy of a model, with a thread of its own."""
+    """One instance of a model, with its own thread."""
 
-    #: Whether an error answer to a request counts as a failure in the statistics. Triton's Python
+    #: Whether an error response to a request counts as a failure in the statistics. Triton's Python
     #: backend reports such a request as a success; the others report a failure.
     error_responses_fail: ClassVar[bool] = True
 
     def initialize(self) -> None:
-        """Prepare to run; an exception here fails the load."""
+        """Prepare to run; if this raises an exception, the model fails to load."""
 
     @abstractmethod
     def execute(self, execution: Execution) -> None:
-        """Run the batch and answer each of its requests exactly once."""
+        """Run the batch and respond to each of its requests exactly once."""
 
     def memory_usage(self) -> Mapping[MemoryPlace, int]:
-        """Bytes that the instance took when it was initialised, as far as the backend can tell."""
+        """Bytes that the instance allocated when it was initialised, by memory type and device, as far as known."""
         return {}
 
     def finalize(self) -> None:
-        """Free what `initialize` took; join threads that the instance started."""
+        """Free what `initialize` allocated; join threads that the instance started."""
 
 
 class BackendModel(ABC):
-    """One loaded version of a model."""
+    """One loaded version of a model.
 
-    #: Whether its instances may be initialised at the same time.
+    Parameters
+    ----------
+    context : ModelContext
+    """
+
+    #: Whether its instances may be initialised concurrently.
     parallel_instances: ClassVar[bool] = False
 
     def __init__(self, context: ModelContext) -> None:
         self.context = context
 
     def initialize(self) -> None:
-        """Load what the instances share; an exception here fails the load."""
+        """Load what the instances share; if this raises an exception, the model fails to load."""
 
     @abstractmethod
     def create_instance(self, spec: InstanceSpec) -> BackendModelInstance:
-        """A new instance; its ``initialize`` runs later, on its own thread."""
+        """Create an instance; its ``initialize`` is called later, on its own thread."""
 
     def finalize(self) -> None:
-        """Free what `initialize` took."""
+        """Free what `initialize` allocated."""
 
 
 class Backend(ABC):
-    """A way of running models, such as ``onnxruntime``; one object for the whole server."""
+    """Runs models of one kind, such as ``onnxruntime``; one object for the whole server."""
 
     #: Name in ``backend:`` of *config.pbtxt* and in the entry point group ``tritonnb.backends``.
     name: ClassVar[str]
 
-    #: Whether it makes sense of ``batch_input`` and ``batch_output``.
-    takes_batch_tensors: ClassVar[bool] = False
+    #: Whether the backend implements ``batch_input`` and ``batch_output``.
+    supports_batch_tensors: ClassVar[bool] = False
 
     def initialize(self, settings: Mapping[str, str]) -> None:
         """Called once, before the first model, with the ``--backend-config`` settings."""
 
     def default_instance_count(self, kind: str) -> int:
-        """Instances of a group that does not say how many."""
+        """Number of instances of an instance group without ``count``."""
         return 1
 
     def auto_complete(self, context: ModelContext) -> Any:
-        """The configuration with what the model itself tells filled in.
+        """Complete the configuration from the model itself.
 
         Returns
         -------
         inference.ModelConfig or None
-            A completed copy of ``context.config``; None if the backend cannot tell, as by default: then
-            the model must have been given a configuration.
+            A completed copy of ``context.config``. None, the default, if the backend cannot complete configurations:
+            the model then needs a complete *config.pbtxt*.
 
         Raises
         ------
         TritonError
-            If configuration and model contradict each other; fails the load.
+            If the configuration does not fit the model, which then fails to load.
         """
         return None
 
     @abstractmethod
     def create_model(self, context: ModelContext) -> BackendModel:
-        """A new model; its ``initialize`` runs next."""
+        """Create a model; its ``initialize`` is called next."""
 
     def finalize(self) -> None:
-        """Called once, after the last model is gone."""
+        """Called once, after the last model was finalized."""

@@ -1,7 +1,7 @@
-"""Implicit state that stays on the device of its instance, from one request of a sequence to the next.
+"""Implicit state that stays in the memory of a device, from one request of a sequence to the next.
 
-A new sequence begins with NumPy arrays. What its model answers with are tensors of the device, which are
-gathered and divided there. States of strings go through the CPU, as inputs do.
+A new sequence begins with NumPy arrays. The state outputs of the model are tensors on the device, where they are
+gathered and divided. States of strings pass through the CPU, as inputs do.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from torch.utils.dlpack import from_dlpack
 
-from tritonnb.backends.batching import fail_unlike, publish_states
+from tritonnb.backends.batching import fail_mismatch, publish_states
 from tritonnb.backends.contract import Execution
 from tritonnb.core.datatypes import BY_NUMBER, DataType
 from tritonnb.model_config.schema import INVALID
 
-#: What PyTorch can gather on every device.
+#: The datatypes that PyTorch can concatenate on every device.
 DTYPES = {
     "TYPE_BOOL": torch.bool,
     "TYPE_UINT8": torch.uint8,
@@ -33,7 +33,7 @@ DTYPES = {
 
 
 class DeviceStates:
-    """The states of the sequences of one instance that stay on its device; used on the instance's thread.
+    """The states of an instance that stay on its device; used on the instance's thread only.
 
     Parameters
     ----------
@@ -41,43 +41,43 @@ class DeviceStates:
     device : str
         ``"cuda"`` or ``"cpu"``.
     device_id : int
-        The number of the GPU.
+        Number of the GPU.
 
     Attributes
     ----------
     inputs : dict of str to DataType
-        The state inputs.
+        The datatypes of the state inputs by name.
     by_output : dict of str to str
-        The input's name for each state output.
+        The name of the state input for each state output.
     """
 
     def __init__(self, config: Any, device: str, device_id: int = 0) -> None:
         states = [
-            (each, datatype)
-            for each in config.sequence_batching.state
-            if (datatype := BY_NUMBER.get(each.data_type, INVALID)).config_name in DTYPES
+            (state, datatype)
+            for state in config.sequence_batching.state
+            if (datatype := BY_NUMBER.get(state.data_type, INVALID)).config_name in DTYPES
         ]
-        self.inputs: dict[str, DataType] = {each.input_name: datatype for each, datatype in states}
-        self.by_output: dict[str, str] = {each.output_name: each.input_name for each, _ in states}
+        self.inputs: dict[str, DataType] = {state.input_name: datatype for state, datatype in states}
+        self.by_output: dict[str, str] = {state.output_name: state.input_name for state, _ in states}
         self._batching = config.max_batch_size > 0
         self._device = torch.device(device, device_id)
 
     def gather(self, execution: Execution) -> dict[str, torch.Tensor]:
         """The state inputs of a batch.
 
-        They are copies, even of a single request's: a model that writes them and then fails must leave the states
-        as they were. A request whose state has another shape than the first one's is answered with an error.
+        They are copies, even for a single request: if a model writes to them and then fails, the states must not
+        change. A request whose state has another shape than that of the first request gets an error response.
         """
         gathered: dict[str, torch.Tensor] = {}
         for name in self.inputs:
-            rows = [self._here(request.states.inputs[name].array) for request in execution.requests]
+            rows = [self._on_device(request.states.inputs[name].array) for request in execution.requests]
             for index, row in enumerate(rows):
                 if row.shape[1:] != rows[0].shape[1:]:
-                    fail_unlike(execution, index, name, row.shape, rows[0].shape)
+                    fail_mismatch(execution, index, name, row.shape, rows[0].shape)
                     rows[index] = torch.zeros_like(rows[0])
             gathered[name] = torch.cat(rows)
         if gathered and self._device.type == "cuda":
-            # Whoever reads them may do so on another stream.
+            # They may be read on another stream.
             torch.cuda.current_stream(self._device).synchronize()
         return gathered
 
@@ -86,12 +86,12 @@ class DeviceStates:
         states = {name: produced[name].detach() for name in self.by_output}
         publish_states(execution, states, self._batching, torch.clone)
 
-    def adopt(self, value: Any) -> torch.Tensor:
-        """An ONNX Runtime value of the device as a tensor that shares its memory."""
+    def from_ort_value(self, value: Any) -> torch.Tensor:
+        """A tensor that shares the memory of an ONNX Runtime value on the device."""
         tensor = from_dlpack(value)
         return tensor.view(torch.bool) if value.data_type() == "tensor(bool)" else tensor
 
-    def _here(self, state: torch.Tensor | np.ndarray[Any, Any]) -> torch.Tensor:
+    def _on_device(self, state: torch.Tensor | np.ndarray[Any, Any]) -> torch.Tensor:
         if isinstance(state, torch.Tensor):
             return state
         return torch.from_numpy(np.require(state, requirements="W")).to(self._device)

@@ -1,4 +1,4 @@
-"""What a function model returns, checked against the outputs that it declares: nothing is cut off or left out."""
+"""Check what a function model returns against its declared outputs; values are never cut off or omitted."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def read_outputs(spec: ModelSpec, returned: Any, rows: int) -> dict[str, npt.NDA
     ----------
     spec : ModelSpec
     returned : mapping of str to array_like, or array_like
-        What the function returned; for a single output the value alone will do.
+        What the function returned; for a single output also the value alone.
     rows : int
-        Rows of the batch; of no meaning where the model does not batch.
+        Number of rows of the batch; ignored if the model does not batch.
 
     Returns
     -------
@@ -31,18 +31,18 @@ def read_outputs(spec: ModelSpec, returned: Any, rows: int) -> dict[str, npt.NDA
     Raises
     ------
     InternalError
-        If an output is missing, is not declared, or has values, dims or a number of rows other than declared.
+        If an output is missing or not declared, or its values, dims or number of rows differ from the declaration.
     """
     if not isinstance(returned, Mapping):
         if len(spec.outputs) > 1:
             raise InternalError(
-                f"model '{spec.name}' must return a dict of its outputs {_names(spec.outputs)}, got "
+                f"model '{spec.name}': expected a dict of the outputs {_names(spec.outputs)}, got "
                 f"{type(returned).__name__}"
             )
         returned = dict.fromkeys(spec.outputs, returned)
     if returned.keys() != spec.outputs.keys():
         raise InternalError(
-            f"model '{spec.name}' must return the outputs {_names(spec.outputs)}, got {_names(returned) or 'none'}"
+            f"model '{spec.name}': expected the outputs {_names(spec.outputs)}, got {_names(returned) or 'none'}"
         )
     return {name: _read_output(spec, output, returned[name], rows) for name, output in spec.outputs.items()}
 
@@ -57,12 +57,12 @@ def _read_output(spec: ModelSpec, output: TensorSpec, value: Any, rows: int) -> 
         raise InternalError(f"{where} expected {output.datatype.name} values, got None: does the function return them?")
     try:
         array = convert(value, output.datatype)
-    except Exception as error:  # arrays of other libraries raise what they like
+    except Exception as error:  # arrays of other libraries raise exceptions of any type
         raise InternalError(f"{where} {error}") from None
     batch = (rows,) if spec.max_batch_size > 0 else ()
     expected = (*batch, *(output.dims if output.reshape is None else output.reshape))
     if len(array.shape) != len(expected) or any(
-        wanted not in (-1, size) for size, wanted in zip(array.shape, expected, strict=True)
+        dim not in (-1, size) for size, dim in zip(array.shape, expected, strict=True)
     ):
         remedy = f", one row for each of the {rows} in the batch" if batch and array.shape[:1] != batch else ""
         raise InternalError(f"{where} expected shape {list(expected)}{remedy}, got {list(array.shape)}")

@@ -1,9 +1,9 @@
-"""Python functions as models: the machinery behind ``@server.model``.
+"""Python functions as models: the implementation of ``@server.model``.
 
-A function is called with whole batches: an array ``[rows, dims...]`` for each input, and returns an array
-of as many rows for each output. Without batching (``max_batch_size=0``) there is no row dimension. BF16, which NumPy
-does not have, is ``float32`` in both directions. An ``async def`` function is awaited on the instance's thread, one
-batch at a time.
+A function is called with a whole batch: an array of shape ``[rows, dims...]`` for each input. It returns an array with
+the same number of rows for each output. Without batching (``max_batch_size=0``) there is no row dimension. BF16, which
+NumPy does not have, is ``float32`` in inputs and outputs. An ``async def`` function is awaited on the instance's
+thread, one batch at a time.
 """
 
 from __future__ import annotations
@@ -23,44 +23,45 @@ from tritonnb.backends.contract import (
     ModelContext,
 )
 from tritonnb.backends.function_outputs import read_outputs
-from tritonnb.backends.python.coroutines import Coroutines
+from tritonnb.backends.python.coroutines import CoroutineRunner
 from tritonnb.core.datatypes import BF16, bf16_to_float32
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.json_config import set_fields
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
 
-#: The name of a function's only output.
+#: Name of the output of a function with a single one.
 OUTPUT = "OUTPUT"
 
 Function = Callable[..., Any]
 
 
-def config_of(function: Function, fields: Mapping[str, Any]) -> pb.ModelConfig:
-    """The configuration of a function as a model.
+def function_config(function: Function, fields: Mapping[str, Any]) -> pb.ModelConfig:
+    """The model configuration of a function.
 
     Parameters
     ----------
     function : callable
-        Every parameter annotated with a tensor type is an input of its name. The return annotation
-        is a tensor type (the output ``OUTPUT``) or a dict of output names to tensor types. It may be ``async def``.
+        Every parameter with a tensor type as its annotation is an input. The return annotation is a tensor type (the
+        output ``OUTPUT``) or a dict of output names to tensor types. The function may be ``async def``.
     fields : mapping
-        Other fields of ``inference.ModelConfig``, as JSON would have them.
+        Other fields of ``inference.ModelConfig``, in their JSON form.
 
     Raises
     ------
     InvalidArgumentError
-        If it cannot be called by parameter names or yields, an annotation is missing, or a field unknown.
+        If a parameter is positional-only or variadic, the function is a generator, an annotation is missing, or a
+        field is unknown.
     """
     if not callable(function):
-        raise InvalidArgumentError(f"a function is served as a model, not {function!r}")
+        raise InvalidArgumentError(f"expected a function to serve as a model, got {function!r}")
     name = fields.get("name", getattr(function, "__name__", "function"))
     signature = _signature(function, name)
     config = pb.ModelConfig(name=name, backend=FunctionBackend.name)
     for parameter in signature.parameters.values():
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise InvalidArgumentError(
-                f"model '{name}': the parameter '{parameter.name}' cannot be passed by name, as inputs are"
+                f"model '{name}': expected parameters that can be passed by name, as inputs are, got '{parameter.name}'"
             )
         if parameter.annotation is inspect.Parameter.empty and parameter.default is not inspect.Parameter.empty:
             continue  # not an input: its default is used
@@ -81,15 +82,15 @@ def config_of(function: Function, fields: Mapping[str, Any]) -> pb.ModelConfig:
 def _signature(function: Function, name: str) -> inspect.Signature:
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise InvalidArgumentError(
-            f"model '{name}': a function that yields cannot be served: return the outputs (several responses for a "
-            "request need a model.py with a decoupled transaction policy)"
+            f"model '{name}': expected a function that returns its outputs, got a generator; for several responses to "
+            "a request write a model.py with a decoupled transaction policy"
         )
     try:
         return inspect.signature(function, eval_str=True)
     except InvalidArgumentError as error:  # from a `TensorType`
         raise InvalidArgumentError(f"model '{name}': {error}") from None
-    except Exception as error:  # whatever an annotation raises that is evaluated only now
-        raise InvalidArgumentError(f"model '{name}': the annotations cannot be read: {error}") from None
+    except Exception as error:  # annotations are evaluated here and can raise any exception
+        raise InvalidArgumentError(f"model '{name}': the annotations cannot be evaluated: {error}") from None
 
 
 def _tensor_type(annotation: Any, what: str, name: str) -> TensorType:
@@ -113,7 +114,7 @@ class FunctionBackend(Backend):
     Parameters
     ----------
     function : callable
-        May be called by several threads at once if the model has several instances.
+        Called by several threads concurrently if the model has several instances.
     """
 
     name = "function"
@@ -122,47 +123,47 @@ class FunctionBackend(Backend):
         self._function = function
 
     def create_model(self, context: ModelContext) -> BackendModel:
-        """The function's model."""
+        """Create the model of the function."""
         return FunctionModel(context, self._function)
 
 
 class FunctionModel(BackendModel):
-    """A function and its tensors."""
+    """A function as a model."""
 
     def __init__(self, context: ModelContext, function: Function) -> None:
         super().__init__(context)
         self._function = function
 
     def create_instance(self, spec: InstanceSpec) -> BackendModelInstance:
-        """A thread that calls the function."""
+        """Create an instance, which calls the function on its thread."""
         return FunctionInstance(ModelSpec.from_config(self.context.config), self._function)
 
 
 class FunctionInstance(BackendModelInstance):
-    """Calls the function."""
+    """Calls the function with batches."""
 
     def __init__(self, spec: ModelSpec, function: Function) -> None:
         self._spec = spec
         self._function = function
-        self._coroutines = Coroutines()
+        self._coroutines = CoroutineRunner()
 
     def execute(self, execution: Execution) -> None:
-        """Gather the batch, call the function, scatter what it returns."""
-        arrays = {name: self._gathered(execution, each) for name, each in self._spec.inputs.items()}
+        """Gather the batch, call the function, and scatter what it returns."""
+        arrays = {name: self._gather(execution, tensor) for name, tensor in self._spec.inputs.items()}
         execution.compute_started()
         returned = self._function(**{name: array for name, array in arrays.items() if array is not None})
         if inspect.iscoroutine(returned):
             returned = self._coroutines.run(returned)
         execution.compute_ended()
-        rows = sum(each.batch_size for each in execution.requests)
+        rows = sum(request.batch_size for request in execution.requests)
         arrays = read_outputs(self._spec, returned, rows)
         outputs = {name: (spec, arrays[name]) for name, spec in self._spec.outputs.items()}
         scatter(execution, outputs, self._spec.max_batch_size > 0)
 
     def finalize(self) -> None:
-        """End the event loop of an ``async def`` function."""
+        """Close the event loop of an ``async def`` function."""
         self._coroutines.close()
 
-    def _gathered(self, execution: Execution, spec: TensorSpec) -> Any:
+    def _gather(self, execution: Execution, spec: TensorSpec) -> Any:
         array = gather(execution, spec.name, spec.ragged, writeable=True)
         return bf16_to_float32(array) if spec.datatype is BF16 and array is not None else array

@@ -1,4 +1,4 @@
-"""How much memory is taken, to be asked before and after a model is loaded."""
+"""How much memory is memory_in_use, to be asked before and after a model is loaded."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ except ImportError:  # the extra "gpu" is not installed
 _PAGES = Path("/proc/self/statm")
 
 
-def taken(places: Iterable[MemoryPlace]) -> dict[MemoryPlace, int]:
-    """Bytes in use of each place: those of this process on the CPU, anybody's on a GPU.
+def memory_in_use(places: Iterable[MemoryPlace]) -> dict[MemoryPlace, int]:
+    """Bytes in use: on the CPU by this process, on a GPU by all processes.
 
     Parameters
     ----------
     places : iterable of (str, int)
-        ``("CPU", 0)``, or ``"GPU"`` and its number.
+        ``("CPU", 0)``, or ``("GPU", device)``.
 
     Returns
     -------
     dict
-        0 where the system does not tell.
+        Bytes by place; 0 if they cannot be measured.
     """
-    return {(kind, number): _of_gpu(number) if kind == "GPU" else _of_process() for kind, number in places}
+    return {(kind, number): _gpu_memory(number) if kind == "GPU" else _process_memory() for kind, number in places}
 
 
-def _of_process() -> int:
+def _process_memory() -> int:
     try:
         return int(_PAGES.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, AttributeError):
         return 0
 
 
-def _of_gpu(number: int) -> int:
+def _gpu_memory(number: int) -> int:
     if pynvml is None:
         return 0
     try:

@@ -1,33 +1,33 @@
-"""A backend in as few lines as possible: the tutorial for writing one.
+"""The tutorial backend: a complete backend in as few lines as possible.
 
-It does what NVIDIA's *minimal* backend does: the input ``IN0`` comes back as the output ``OUT0``.
-To write your own,
+Like NVIDIA's *minimal* backend it returns the input ``IN0`` as the output ``OUT0``. To write your own backend,
 
-1. subclass `BackendModelInstance` and answer every request of the batch in ``execute``;
-2. subclass `BackendModel` and create such instances: what they share (weights, say) belongs here;
+1. subclass `BackendModelInstance`, and respond to every request of the batch in ``execute``;
+2. subclass `BackendModel`, and create such instances; what they share, such as weights, belongs to the model;
 3. subclass `Backend`, give it a name, and create such models;
 4. register it in your package's *pyproject.toml*::
 
        [project.entry-points."tritonnb.backends"]
        minimal = "your_package.your_module:MinimalBackend"
 
-A model uses it by ``backend: "minimal"`` in its *config.pbtxt*. Nothing here needs locks: each
-instance has its own thread, and ``execute`` is never called twice at once for one instance.
+A model selects it with ``backend: "minimal"`` in its *config.pbtxt*. No locks are needed: each instance has its own
+thread, and ``execute`` of an instance is never called concurrently.
 """
 
 from __future__ import annotations
 
-from tritonnb.backends.batching import gather, scatter
-from tritonnb.backends.contract import (
+from tritonnb.backend import (
     Backend,
     BackendModel,
     BackendModelInstance,
     Execution,
     InstanceSpec,
     ModelContext,
+    ModelSpec,
+    gather,
+    scatter,
 )
-from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.model_config.schema import ModelSpec
+from tritonnb.errors import InvalidArgumentError
 
 
 class MinimalInstance(BackendModelInstance):
@@ -48,16 +48,19 @@ class MinimalInstance(BackendModelInstance):
 
 
 class MinimalModel(BackendModel):
-    """One loaded version; an error raised in ``initialize`` fails the load."""
+    """One loaded model version; an exception in ``initialize`` fails the load."""
 
     def initialize(self) -> None:
         """Check that the model has the two tensors."""
         self._spec = ModelSpec.from_config(self.context.config)
         if set(self._spec.inputs) != {"IN0"} or set(self._spec.outputs) != {"OUT0"}:
-            raise InvalidArgumentError(f"model '{self.context.name}' must have the input IN0 and the output OUT0")
+            raise InvalidArgumentError(
+                f"model '{self.context.name}': expected the input IN0 and the output OUT0, "
+                f"got {[*self._spec.inputs]} and {[*self._spec.outputs]}"
+            )
 
     def create_instance(self, spec: InstanceSpec) -> BackendModelInstance:
-        """One of ``instance_group.count``."""
+        """Create one of ``instance_group.count`` instances."""
         return MinimalInstance(self._spec)
 
 
@@ -67,5 +70,5 @@ class MinimalBackend(Backend):
     name = "minimal"
 
     def create_model(self, context: ModelContext) -> BackendModel:
-        """A model version is being loaded."""
+        """Create the model of a version that is being loaded."""
         return MinimalModel(context)

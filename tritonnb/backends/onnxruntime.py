@@ -1,22 +1,20 @@
 """The ONNX Runtime backend: ``backend: "onnxruntime"``.
 
 Session options, execution accelerators and auto-completion follow Triton's ONNX Runtime backend.
-Each instance has a session of its own. On CUDA its tensors are bound to the device (`BoundSession`) unless
-some are strings; on the CPU arrays go in and out as they are.
+Each instance has its own session. On CUDA, tensors are bound to the device (`BoundSession`) unless one of them has
+strings; on the CPU, the session takes and returns NumPy arrays.
 """
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
 import onnxruntime as ort
 
-from tritonnb.backends.batching import as_text, gather, publish_states, scatter
+from tritonnb.backends.batching import decode_strings, gather, publish_states, scatter
 from tritonnb.backends.contract import (
     Backend,
     BackendModel,
@@ -26,18 +24,27 @@ from tritonnb.backends.contract import (
     MemoryPlace,
     ModelContext,
 )
-from tritonnb.backends.memory import taken
+from tritonnb.backends.memory import memory_in_use
+from tritonnb.backends.model_checks import (
+    ModelTensor,
+    check_input_count,
+    check_tensor,
+    complete_config,
+    find_model_file,
+    find_tensor,
+)
 from tritonnb.backends.onnxruntime_binding import BoundSession
 from tritonnb.backends.onnxruntime_options import check_settings, providers, run_options, session_options
 from tritonnb.backends.ragged import BatchTensors
 from tritonnb.core.datatypes import BY_NUMBER, BYTES, DataType, as_bytes_array
-from tritonnb.core.errors import InternalError, InvalidArgumentError, NotFoundError, TritonError, UnsupportedError
+from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnsupportedError
 from tritonnb.core.messages import shape_text
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.model_config.schema import ModelSpec, TensorSpec
+from tritonnb.model_config.schema import ModelSpec
 
+MODEL_FILE = "model.onnx"
 DEFAULT_MAX_BATCH_SIZE = 4
-#: Sessions are made one after the other, so that what the process grows by is the session's.
+#: Sessions are created one at a time, so that the growth of the process's memory is that of one session.
 _measuring = threading.Lock()
 
 _TYPES = {
@@ -62,43 +69,37 @@ class OnnxRuntimeBackend(Backend):
     """Runs *model.onnx* files."""
 
     name = "onnxruntime"
-    takes_batch_tensors = True
+    supports_batch_tensors = True
 
     def initialize(self, settings: Mapping[str, str]) -> None:
         """Check the settings."""
         check_settings(settings)
 
     def default_instance_count(self, kind: str) -> int:
-        """Two on the CPU, as Triton's."""
+        """Two on the CPU, as on Triton; otherwise one."""
         return 2 if kind == "KIND_CPU" else 1
 
     def auto_complete(self, context: ModelContext) -> Any:
-        """Fill in the tensors, and batching if every tensor has a variable first dimension."""
+        """Add the tensors, and batching if the first dimension of every tensor is variable."""
         config = pb.ModelConfig()
         config.CopyFrom(context.config)
         if config.input and config.output:
             return config
-        session = ort.InferenceSession(str(_model_path(context)), providers=["CPUExecutionProvider"])
-        tensors = (*session.get_inputs(), *session.get_outputs())
-        batching = all(each.shape and not isinstance(each.shape[0], int) for each in tensors)
-        if config.max_batch_size > 0 and not batching:
-            raise InvalidArgumentError(
-                f"autofill failed for model '{config.name}': model does not support batching while non-zero "
-                "max_batch_size is specified"
-            )
-        if batching and not config.max_batch_size:
-            default = int(context.settings.get("default-max-batch-size", DEFAULT_MAX_BATCH_SIZE))
-            config.max_batch_size = max(default, 0)
-            if config.max_batch_size > 1 and config.WhichOneof("scheduling_choice") is None:
-                config.dynamic_batching.SetInParent()
-        if not config.input:
-            _complete(config.input, session.get_inputs(), config.max_batch_size > 0)
-        if not config.output:
-            _complete(config.output, session.get_outputs(), config.max_batch_size > 0)
+        path = find_model_file(context, MODEL_FILE, in_directory=True)
+        session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        inputs, outputs = session.get_inputs(), session.get_outputs()
+        # Only tensors that are missing are converted: the others may have types that Triton does not have.
+        complete_config(
+            config,
+            [] if config.input else [_model_tensor(tensor) for tensor in inputs],
+            [] if config.output else [_model_tensor(tensor) for tensor in outputs],
+            batching=all(tensor.shape and not isinstance(tensor.shape[0], int) for tensor in (*inputs, *outputs)),
+            default_max_batch_size=int(context.settings.get("default-max-batch-size", DEFAULT_MAX_BATCH_SIZE)),
+        )
         return config
 
     def create_model(self, context: ModelContext) -> BackendModel:
-        """A model."""
+        """Create a model."""
         return OnnxModel(context)
 
 
@@ -108,15 +109,15 @@ class OnnxModel(BackendModel):
     parallel_instances = True
 
     def initialize(self) -> None:
-        """Read the options, so that a mistake fails the load before any session is made."""
-        self.path = _model_path(self.context)
+        """Read the options, so that a wrong one fails the load before a session is created."""
+        self.path = find_model_file(self.context, MODEL_FILE, in_directory=True)
         self.spec = ModelSpec.from_config(self.context.config)
         self.batch = BatchTensors(self.context.config)
         self.options = session_options(self.context)
         self.run_options = run_options(self.context)
 
     def create_instance(self, spec: InstanceSpec) -> BackendModelInstance:
-        """An instance with a session of its own."""
+        """Create an instance with its own session."""
         return OnnxInstance(self, spec)
 
 
@@ -133,40 +134,39 @@ class OnnxInstance(BackendModelInstance):
             self._places.append(("GPU", spec.device_id))
 
     def initialize(self) -> None:
-        """Create the session and check that the configuration fits it."""
+        """Create the session and check the configuration against it."""
         model, spec = self._model, self._spec
-        chosen = providers(model.context, spec)
+        provider_list = providers(model.context, spec)
         with _measuring:
-            before = taken(self._places)
+            before = memory_in_use(self._places)
             try:
-                self._session = ort.InferenceSession(str(model.path), model.options, providers=chosen)
+                self._session = ort.InferenceSession(str(model.path), model.options, providers=provider_list)
             except Exception as error:
                 raise InternalError(f"onnx runtime error: {error}") from error
-            after = taken(self._places)
-            self._taken = {place: max(0, after[place] - before[place]) for place in self._places}
-        _check_against(model, self._session, self._batching)
+            after = memory_in_use(self._places)
+            self._memory = {place: max(0, after[place] - before[place]) for place in self._places}
+        _check_config(model, self._session)
         tensors = (*self._session.get_inputs(), *self._session.get_outputs())
-        if spec.kind == "KIND_GPU" and all(each.type != "tensor(string)" for each in tensors):
+        if spec.kind == "KIND_GPU" and all(tensor.type != "tensor(string)" for tensor in tensors):
             self.bind("cuda", spec.device_id)
         else:
             self._list_tensors({})
 
     def bind(self, device: str, device_id: int) -> None:
-        """Run on this device from now on, where states stay."""
+        """Run on a device from now on; states stay in its memory."""
         config = self._model.context.config
         self._bound = BoundSession(self._session, self._model.run_options, config, device, device_id)
         self._list_tensors(self._bound.states)
 
     def _list_tensors(self, bound_states: Mapping[str, str]) -> None:
-        """What goes in and out by way of the CPU: all but these states."""
-        inputs = {each.name: each for each in self._session.get_inputs()}
-        self._inputs = [name for name in inputs if name not in bound_states.values()]
-        self._dtypes = {name: _datatype(each) for name, each in inputs.items()}
-        produced = [each.name for each in self._session.get_outputs()]
+        """List the tensors that pass through the CPU: all except the bound states."""
+        self._datatypes = {tensor.name: _datatype(tensor) for tensor in self._session.get_inputs()}
+        self._inputs = [name for name in self._datatypes if name not in bound_states.values()]
+        produced = [tensor.name for tensor in self._session.get_outputs()]
         self._outputs = {name: spec for name, spec in self._model.spec.outputs.items() if name in produced}
-        states = (each.output_name for each in self._model.context.config.sequence_batching.state)
+        states = (state.output_name for state in self._model.context.config.sequence_batching.state)
         self._states = [name for name in states if name not in bound_states]
-        self._fetched = list(dict.fromkeys((*self._outputs, *self._states)))
+        self._fetched_names = list(dict.fromkeys((*self._outputs, *self._states)))
 
     def execute(self, execution: Execution) -> None:
         """Gather, run, scatter."""
@@ -176,140 +176,86 @@ class OnnxInstance(BackendModelInstance):
             if name not in feeds and (array := gather(execution, name, name in batch.ragged)) is not None:
                 feeds[name] = array
         for name, array in feeds.items():
-            if self._dtypes[name] is BYTES:
-                feeds[name] = as_text(execution, name, array)
+            if self._datatypes[name] is BYTES:
+                feeds[name] = decode_strings(execution, name, array)
         execution.compute_started()
         try:
             results = (
-                self._session.run(self._fetched, feeds, self._model.run_options)
+                self._session.run(self._fetched_names, feeds, self._model.run_options)
                 if self._bound is None
-                else self._bound.run(execution, feeds, self._fetched)
+                else self._bound.run(execution, feeds, self._fetched_names)
             )
         except TritonError:
             raise
         except Exception as error:
             raise InternalError(f"onnx runtime error: {error}") from error
         execution.compute_ended()
-        by_name = dict(zip(self._fetched, results, strict=True))
+        results_by_name = dict(zip(self._fetched_names, results, strict=True))
         if self._states:
-            states = {name: _as_bytes(by_name[name]) for name in self._states}
+            states = {name: _as_bytes(results_by_name[name]) for name in self._states}
             publish_states(execution, states, self._batching)
-        outputs = {name: (spec, _as_bytes(by_name[name])) for name, spec in self._outputs.items()}
+        outputs = {name: (spec, _as_bytes(results_by_name[name])) for name, spec in self._outputs.items()}
         scatter(execution, outputs, self._batching, batch.parts(execution))
 
     def memory_usage(self) -> Mapping[MemoryPlace, int]:
-        """What the process, and the GPU's use, grew by when the session was made."""
-        return self._taken
+        """Growth of the process's memory, and of the GPU memory in use, when the session was created."""
+        return self._memory
 
     def finalize(self) -> None:
-        """Free the session."""
+        """Release the session."""
         self._bound = None
         del self._session
 
 
-def _model_path(context: ModelContext) -> Path:
-    path = context.version_directory / (context.config.default_model_filename or "model.onnx")
-    if path.is_dir():
-        path = path / "model.onnx"
-    if not path.is_file():
-        raise NotFoundError(f"unable to find '{path}' for model '{context.name}'")
-    return path
-
-
-def _complete(target: Any, tensors: list[Any], batching: bool) -> None:
-    for each in tensors:
-        shape = _shape(each)
-        tensor = target.add(name=each.name, data_type=pb.DataType.Value(_type_name(each)))
-        dims = shape[1:] if batching else shape
-        tensor.dims.extend(dims or [1])
-        if not dims and batching:
-            tensor.reshape.SetInParent()
-
-
-def _type_name(tensor: Any) -> str:
-    name = _TYPES.get(tensor.type)
-    if name is None:
-        raise UnsupportedError(f"tensor '{tensor.name}' has the type {tensor.type}, which no Triton datatype carries")
-    return name
+def _model_tensor(tensor: Any) -> ModelTensor:
+    """A tensor as ONNX Runtime describes it (``NodeArg``)."""
+    return ModelTensor(tensor.name, _datatype(tensor), _shape(tensor))
 
 
 def _datatype(tensor: Any) -> DataType:
-    return BY_NUMBER[pb.DataType.Value(_type_name(tensor))]
+    name = _TYPES.get(tensor.type)
+    if name is None:
+        raise UnsupportedError(f"tensor '{tensor.name}': expected a type that Triton has, got {tensor.type}")
+    return BY_NUMBER[pb.DataType.Value(name)]
 
 
-def _shape(tensor: Any) -> list[int]:
-    """The shape that a model gives its tensor; what it leaves open, or has a name for, is -1."""
-    return [dim if isinstance(dim, int) else -1 for dim in tensor.shape]
+def _shape(tensor: Any) -> tuple[int, ...]:
+    """The declared shape; dimensions that are unknown or only have a name are -1."""
+    return tuple(dim if isinstance(dim, int) else -1 for dim in tensor.shape)
 
 
-# --- checks -------------------------------------------------------------------------------------
-
-
-def _check_against(model: OnnxModel, session: ort.InferenceSession, batching: bool) -> None:
-    """The configured tensors must be the model's, with types and dims that fit."""
-    config = model.context.config
-    states = config.sequence_batching.state
-    controls = [each.name for each in config.sequence_batching.control_input]
-    inputs = {each.name: each for each in session.get_inputs()}
-    outputs = {each.name: each for each in session.get_outputs()}
-    configured = {*model.spec.inputs, *model.batch.input_names, *controls, *(each.input_name for each in states)}
-    if len(configured) != len(inputs):
-        raise InvalidArgumentError(
-            f"unable to load model '{config.name}', configuration expects {len(configured)} inputs, model "
-            f"provides {len(inputs)}"
-        )
+def _check_config(model: OnnxModel, session: ort.InferenceSession) -> None:
+    """Check that the configured tensors are those of the model, with datatypes and dims that fit."""
+    config, spec = model.context.config, model.spec
+    sequences = config.sequence_batching
+    inputs = {tensor.name: tensor for tensor in session.get_inputs()}
+    outputs = {tensor.name: tensor for tensor in session.get_outputs()}
+    controls = [control.name for control in sequences.control_input]
+    configured = {*spec.inputs, *model.batch.input_names, *controls, *(state.input_name for state in sequences.state)}
+    check_input_count(config.name, len(configured), len(inputs))
     for name in configured:
-        _find(name, inputs, "input")
-    for name in (*model.spec.outputs, *(each.output_name for each in states)):
-        _find(name, outputs, "output")
-    for name, spec in model.spec.inputs.items():
+        find_tensor(name, inputs, "input")
+    for name in (*spec.outputs, *(state.output_name for state in sequences.state)):
+        find_tensor(name, outputs, "output")
+    for name, tensor in spec.inputs.items():
         if name in model.batch.ragged:
-            _check_ragged(name, inputs[name], config)
+            _check_ragged(config, inputs[name])
         else:
-            _check_tensor(spec, inputs[name], "input", config, batching)
-    for name, spec in model.spec.outputs.items():
+            check_tensor(config, tensor, _model_tensor(inputs[name]), "input")
+    for name, tensor in spec.outputs.items():
         if name not in model.batch.shaped_like:
-            _check_tensor(spec, outputs[name], "output", config, batching)
+            check_tensor(config, tensor, _model_tensor(outputs[name]), "output")
 
 
-def _check_ragged(name: str, tensor: Any, config: Any) -> None:
+def _check_ragged(config: pb.ModelConfig, tensor: Any) -> None:
     shape = _shape(tensor)
-    if shape != [-1]:
+    if shape != (-1,):
         raise InvalidArgumentError(
             f"unable to load model '{config.name}', configuration expects model provides input with shape [-1] for "
-            f"ragged input '{name}', model provides {shape_text(shape)}"
-        )
-
-
-def _find(name: str, tensors: Mapping[str, Any], kind: str) -> None:
-    if name not in tensors:
-        allowed = ", ".join(sorted(tensors))
-        raise InvalidArgumentError(f"unexpected inference {kind} '{name}', allowed {kind}s are: {allowed}")
-
-
-def _check_tensor(spec: TensorSpec, tensor: Any, kind: str, config: Any, batching: bool) -> None:
-    datatype = _datatype(tensor)
-    if datatype is not spec.datatype:
-        raise InvalidArgumentError(
-            f"unable to load model '{config.name}', configuration expects datatype {spec.datatype.config_name} for "
-            f"{kind} '{spec.name}', model provides {datatype.config_name}"
-        )
-    shape = _shape(tensor)
-    dims = list(spec.backend_dims)
-    expected = [-1, *dims] if batching else dims
-    fits = len(shape) == len(expected) and all(
-        theirs in (-1, mine) for mine, theirs in zip(expected, shape, strict=True)
-    )
-    is_scalar = not batching and not shape and math.prod(dims) == 1
-    if not (fits or is_scalar):
-        batch = "an initial batch dimension because max_batch_size > 0 followed by the explicit tensor shape, making "
-        raise InvalidArgumentError(
-            f"model '{config.name}', tensor '{spec.name}': the model expects {len(shape)} dimensions (shape "
-            f"{shape_text(shape)}) but the model configuration specifies {len(expected)} dimensions "
-            f"({f'{batch}complete ' if batching else ''}shape {shape_text(expected)})"
+            f"ragged input '{tensor.name}', model provides {shape_text(shape)}"
         )
 
 
 def _as_bytes(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Other arrays than those of strings are left alone."""
+    """An output whose strings, if it has any, are ``bytes``."""
     return as_bytes_array(array) if array.dtype.kind == "O" else array

@@ -1,7 +1,7 @@
 """An ONNX Runtime session whose tensors are bound to a device.
 
-Inputs are copied to the device and outputs back, once each. Implicit states stay there: PyTorch gathers and
-divides them, and the session reads them where they lie. Strings cannot be bound.
+Inputs are copied to the device and outputs back, once each. Implicit states stay on the device: PyTorch gathers and
+divides them, and the session reads them without a copy. Strings cannot be bound.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class BoundSession:
     config : inference.ModelConfig
         Its states stay on the device.
     device : str
-        ``"cuda"``; anything that both ONNX Runtime and PyTorch call so.
+        ``"cuda"``, or another device type that has the same name in ONNX Runtime and PyTorch.
     device_id : int
 
     Raises
     ------
     UnsupportedError
-        If the model has states and PyTorch is missing.
+        If the model has states and PyTorch is not installed.
     """
 
     def __init__(self, session: Any, run_options: Any, config: Any, device: str, device_id: int) -> None:
@@ -45,21 +45,21 @@ class BoundSession:
 
     @property
     def states(self) -> Mapping[str, str]:
-        """The states that stay on the device: the input's name for each output's."""
+        """The states that stay on the device: the name of the state input for each state output."""
         return {} if self._states is None else self._states.by_output
 
     def run(
         self, execution: Execution, feeds: Mapping[str, npt.NDArray[Any]], outputs: Sequence[str]
     ) -> list[npt.NDArray[Any]]:
-        """Run a batch and keep its states.
+        """Run a batch and store its states.
 
         Parameters
         ----------
         execution : Execution
         feeds : mapping of str to array
-            The inputs, but for the states that stay on the device.
+            The inputs, except the states that stay on the device.
         outputs : sequence of str
-            What is wanted on the CPU.
+            The outputs to copy to the CPU.
 
         Returns
         -------
@@ -70,8 +70,8 @@ class BoundSession:
         for name, array in feeds.items():
             value = ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array), self._device, self._device_id)
             binding.bind_ortvalue_input(name, value)
-        kept = states.gather(execution) if states is not None else {}
-        for name, tensor in kept.items():
+        state_inputs = states.gather(execution) if states is not None else {}
+        for name, tensor in state_inputs.items():
             dtype = states.inputs[name].numpy
             binding.bind_input(name, self._device, self._device_id, dtype, tuple(tensor.shape), tensor.data_ptr())
         names = list(dict.fromkeys((*outputs, *self.states)))
@@ -80,7 +80,7 @@ class BoundSession:
         self._session.run_with_iobinding(binding, self._run_options)
         values = dict(zip(names, binding.get_outputs(), strict=True))
         if states is not None:
-            states.publish(execution, {name: states.adopt(values[name]) for name in states.by_output})
+            states.publish(execution, {name: states.from_ort_value(values[name]) for name in states.by_output})
         return [values[name].numpy() for name in outputs]
 
 
@@ -89,7 +89,7 @@ def _device_states(config: Any, device: str, device_id: int) -> Any:
         from tritonnb.backends.device_states import DeviceStates
     except ImportError as error:
         raise UnsupportedError(
-            f"model '{config.name}' keeps its states on the GPU with PyTorch, which is missing: "
+            f"model '{config.name}': implicit state on the GPU requires PyTorch, which is not installed: "
             'pip install "tritonnb[gpu]"'
         ) from error
     return DeviceStates(config, device, device_id)

@@ -1,7 +1,7 @@
-"""What a configuration says to ONNX Runtime: session, run and execution provider options.
+"""Options of a model configuration for ONNX Runtime: session, run and execution provider options.
 
-Names and values are those of Triton's ONNX Runtime backend. What it knows is passed on; what cannot be
-honoured here, or is misspelt in an accelerator, is refused by name.
+Names and values are those of Triton's ONNX Runtime backend, and are passed on. Options that cannot be implemented here
+and unknown options of an accelerator are errors.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 import onnxruntime as ort
 
 from tritonnb.backends.contract import InstanceSpec, ModelContext
-from tritonnb.backends.parameters import integer
+from tritonnb.backends.parameters import integer_parameter
 from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
 
-#: ``optimization.graph.level`` to ONNX Runtime's levels; everything is on by default.
+#: ONNX Runtime's levels by ``optimization.graph.level``; by default all optimizations are enabled.
 _GRAPH_LEVELS = {
     -1: ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
     1: ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
@@ -24,7 +24,7 @@ _GRAPH_LEVELS = {
 _CUDA, _TENSORRT, _OPENVINO = "CUDAExecutionProvider", "TensorrtExecutionProvider", "OpenVINOExecutionProvider"
 _ACCELERATORS = {"gpu": {"cuda": _CUDA, "tensorrt": _TENSORRT}, "cpu": {"openvino": _OPENVINO}}
 
-#: Parameters of the model that Triton passes to CUDA; numbers stand for words of ONNX Runtime.
+#: Model parameters that Triton passes to the CUDA provider; ONNX Runtime takes names instead of the numbers.
 _CUDA_PARAMETERS: Mapping[str, Mapping[str, str]] = {
     "gpu_mem_limit": {},
     "arena_extend_strategy": {"0": "kNextPowerOfTwo", "1": "kSameAsRequested"},
@@ -45,17 +45,17 @@ _PRECISIONS: Mapping[str, Mapping[str, str]] = {
 
 
 def check_settings(settings: Mapping[str, str]) -> None:
-    """Refuse ``--backend-config=onnxruntime,…`` settings that cannot be honoured.
+    """Check the ``--backend-config=onnxruntime,…`` settings.
 
     Raises
     ------
     UnsupportedError
-        If one of them is set.
+        If one of them is not supported here.
     """
     if settings.get("enable-global-threadpool", "0") not in ("0", "false"):
         raise UnsupportedError(
-            "enable-global-threadpool would bind every session of this process, also those that do not belong to the "
-            "server; give intra_op_thread_count and inter_op_thread_count to the models instead"
+            "enable-global-threadpool is not supported, since it would affect all sessions of this process, including "
+            "those outside the server; set intra_op_thread_count and inter_op_thread_count of the models instead"
         )
 
 
@@ -65,19 +65,19 @@ def session_options(context: ModelContext) -> ort.SessionOptions:
     Raises
     ------
     InvalidArgumentError
-        If an option has a value that it cannot have.
+        If an option has an invalid value.
     """
     options = ort.SessionOptions()
     options.log_severity_level = 3
     level = context.config.optimization.graph.level
     options.graph_optimization_level = _GRAPH_LEVELS.get(level, ort.GraphOptimizationLevel.ORT_ENABLE_ALL)
     parameters = context.parameters
-    options.intra_op_num_threads = integer(context, "intra_op_thread_count", 0)
-    options.inter_op_num_threads = integer(context, "inter_op_thread_count", 0)
-    if integer(context, "execution_mode", 0):
+    options.intra_op_num_threads = integer_parameter(context, "intra_op_thread_count", 0)
+    options.inter_op_num_threads = integer_parameter(context, "inter_op_thread_count", 0)
+    if integer_parameter(context, "execution_mode", 0):
         options.execution_mode = ort.ExecutionMode.ORT_PARALLEL
-    options.enable_cpu_mem_arena = bool(integer(context, "enable_mem_arena", 1))
-    options.enable_mem_pattern = bool(integer(context, "enable_mem_pattern", 1))
+    options.enable_cpu_mem_arena = bool(integer_parameter(context, "enable_mem_arena", 1))
+    options.enable_mem_pattern = bool(integer_parameter(context, "enable_mem_pattern", 1))
     for name, value in parameters.items():
         if name.startswith("session."):
             options.add_session_config_entry(name, value)
@@ -85,7 +85,7 @@ def session_options(context: ModelContext) -> ort.SessionOptions:
 
 
 def run_options(context: ModelContext) -> ort.RunOptions:
-    """The options of each run."""
+    """The options of every run of a model's sessions."""
     options = ort.RunOptions()
     shrinkage = context.parameters.get("memory.enable_memory_arena_shrinkage")
     if shrinkage is not None:
@@ -94,49 +94,50 @@ def run_options(context: ModelContext) -> ort.RunOptions:
 
 
 def providers(context: ModelContext, spec: InstanceSpec) -> list[Any]:
-    """The execution providers of an instance with their options, first choice first.
+    """The execution providers of an instance with their options, in order of preference.
 
     Raises
     ------
     InvalidArgumentError
-        If an accelerator or a parameter of one is unknown.
+        If an accelerator, or one of its parameters, is unknown.
     UnsupportedError
-        If this ONNX Runtime does not have it.
+        If the installed ONNX Runtime does not have the provider.
     """
     config, on_gpu = context.config, spec.kind == "KIND_GPU"
     accelerators = config.optimization.execution_accelerators
-    chosen: list[tuple[str, dict[str, str]]] = []
-    for each in accelerators.gpu_execution_accelerator if on_gpu else accelerators.cpu_execution_accelerator:
-        provider = _ACCELERATORS["gpu" if on_gpu else "cpu"].get(each.name)
+    providers_with_options: list[tuple[str, dict[str, str]]] = []
+    requested = accelerators.gpu_execution_accelerator if on_gpu else accelerators.cpu_execution_accelerator
+    for accelerator in requested:
+        provider = _ACCELERATORS["gpu" if on_gpu else "cpu"].get(accelerator.name)
         if provider is None:
-            raise InvalidArgumentError(f"unknown Execution Accelerator '{each.name}' is requested")
-        chosen.append((provider, _options(provider, dict(each.parameters))))
-    if on_gpu and _CUDA not in [name for name, _ in chosen]:
-        given = {name: value for name, value in context.parameters.items() if name in _CUDA_PARAMETERS}
-        chosen.append((_CUDA, _options(_CUDA, given)))
+            raise InvalidArgumentError(f"unknown Execution Accelerator '{accelerator.name}' is requested")
+        providers_with_options.append((provider, _options(provider, dict(accelerator.parameters))))
+    if on_gpu and _CUDA not in [name for name, _ in providers_with_options]:
+        parameters = {name: value for name, value in context.parameters.items() if name in _CUDA_PARAMETERS}
+        providers_with_options.append((_CUDA, _options(_CUDA, parameters)))
     available = ort.get_available_providers()
-    for name, options in chosen:
+    for name, options in providers_with_options:
         if name not in available:
             raise UnsupportedError(
-                f"model '{config.name}' asks for {name}, which this onnxruntime does not have: "
+                f"model '{config.name}': expected an onnxruntime with {name}, got {', '.join(available)}: "
                 'pip install "tritonnb[gpu]"'
             )
         if on_gpu:
             options["device_id"] = str(spec.device_id)
-    return [*chosen, "CPUExecutionProvider"]
+    return [*providers_with_options, "CPUExecutionProvider"]
 
 
-def _options(provider: str, given: Mapping[str, str]) -> dict[str, str]:
+def _options(provider: str, parameters: Mapping[str, str]) -> dict[str, str]:
     if provider == _CUDA:
-        return {name: _CUDA_PARAMETERS.get(name, {}).get(value, value) for name, value in given.items()}
+        return {name: _CUDA_PARAMETERS.get(name, {}).get(value, value) for name, value in parameters.items()}
     if provider == _TENSORRT:
-        return _tensorrt_options(given)
-    return dict(given)
+        return _tensorrt_options(parameters)
+    return dict(parameters)
 
 
-def _tensorrt_options(given: Mapping[str, str]) -> dict[str, str]:
+def _tensorrt_options(parameters: Mapping[str, str]) -> dict[str, str]:
     options: dict[str, str] = {}
-    for name, value in given.items():
+    for name, value in parameters.items():
         if name == "precision_mode":
             if value not in _PRECISIONS:
                 raise InvalidArgumentError(f"unsupported precision mode '{value}' is requested")

@@ -1,4 +1,4 @@
-"""Parameters of a model's configuration that a backend reads: texts that stand for numbers and switches."""
+"""Read ``parameters`` of a model configuration, which are strings, as integers and booleans."""
 
 from __future__ import annotations
 
@@ -10,38 +10,52 @@ from tritonnb.core.errors import InvalidArgumentError
 D = TypeVar("D")
 
 
-def integer(context: ModelContext, name: str, default: D) -> int | D:
-    """A whole number.
+def integer_parameter(context: ModelContext, name: str, default: D) -> int | D:
+    """Read a parameter as an integer.
+
+    Parameters
+    ----------
+    context : ModelContext
+    name : str
+    default : object
+        Returned if the configuration does not have the parameter.
 
     Raises
     ------
     InvalidArgumentError
-        If the parameter is not one.
+        If the parameter is not an integer.
     """
-    text = context.parameters.get(name)
-    if text is None:
+    value = context.parameters.get(name)
+    if value is None:
         return default
     try:
-        return int(text)
+        return int(value)
     except ValueError:
         raise InvalidArgumentError(
-            f"parameter '{name}' of model '{context.name}' must be an integer, got '{text}'"
+            f"model '{context.name}': parameter '{name}' expected an integer, got '{value}'"
         ) from None
 
 
-def switch(context: ModelContext, name: str, default: bool) -> bool:
-    """``true`` or ``false``, in any case.
+def boolean_parameter(context: ModelContext, name: str, default: bool) -> bool:
+    """Read a parameter as a boolean: ``true`` or ``false``, in upper or lower case.
+
+    Parameters
+    ----------
+    context : ModelContext
+    name : str
+    default : bool
+        Returned if the configuration does not have the parameter.
 
     Raises
     ------
     InvalidArgumentError
-        If the parameter is neither.
+        If the parameter is neither ``true`` nor ``false``.
     """
-    text = context.parameters.get(name)
-    if text is None:
+    value = context.parameters.get(name)
+    if value is None:
         return default
-    if text.lower() not in ("true", "false"):
+    if value.lower() not in ("true", "false"):
         raise InvalidArgumentError(
-            f"parameter '{name}' of model '{context.name}' must be 'true' or 'false', got '{text}'"
+            f"model '{context.name}': parameter '{name}' expected 'true' or 'false', got '{value}'"
         )
-    return text.lower() == "true"
+    return value.lower() == "true"

@@ -1,7 +1,7 @@
 """The PyTorch backend: TorchScript files, ``backend: "pytorch"``.
 
-Naming conventions and parameters are those of Triton's PyTorch backend. On CUDA every instance has
-a stream of its own; inputs travel through pinned staging buffers, and copies do not block.
+Naming conventions and parameters are those of Triton's PyTorch backend. On CUDA, every instance has its own stream;
+inputs are copied through pinned staging buffers without blocking.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from tritonnb.backends.batching import as_text, gather, publish_states, scatter
+from tritonnb.backends.batching import decode_strings, gather, publish_states, scatter
 from tritonnb.backends.contract import (
     Backend,
     BackendModel,
@@ -27,16 +27,18 @@ from tritonnb.backends.contract import (
     ModelContext,
 )
 from tritonnb.backends.device_states import DTYPES, DeviceStates
-from tritonnb.backends.parameters import integer, switch
+from tritonnb.backends.model_checks import find_model_file
+from tritonnb.backends.parameters import boolean_parameter, integer_parameter
 from tritonnb.backends.pytorch_names import arguments_by_tensor, result_positions
 from tritonnb.backends.ragged import BatchTensors
 from tritonnb.core.datatypes import BY_NUMBER
-from tritonnb.core.errors import InternalError, InvalidArgumentError, NotFoundError, TritonError
+from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.schema import INVALID, ModelSpec
 
 logger = logging.getLogger(__name__)
 
-#: What a module's tensors may be; a list of strings is TYPE_STRING.
+#: The datatypes of a module's tensors; a list of strings is TYPE_STRING.
 _DATATYPES = {dtype: name for name, dtype in DTYPES.items()}
 _STRINGS = "TYPE_STRING"
 
@@ -48,34 +50,34 @@ class PyTorchBackend(Backend):
     """Runs *model.pt* files."""
 
     name = "pytorch"
-    takes_batch_tensors = True
+    supports_batch_tensors = True
 
     def __init__(self) -> None:
         self._threads_set = threading.Lock()
         self._threads: dict[str, int] = {}
 
     def auto_complete(self, context: ModelContext) -> Any:
-        """Complete nothing: TorchScript does not tell its tensors, as on Triton."""
+        """Return None, as on Triton: a TorchScript file does not describe its tensors."""
         logger.info(
             "skipping model configuration auto-complete for '%s': not supported for pytorch backend", context.name
         )
         return None
 
     def create_model(self, context: ModelContext) -> BackendModel:
-        """A model."""
+        """Create a model."""
         self._set_threads(context)
         return TorchModel(context)
 
     def _set_threads(self, context: ModelContext) -> None:
-        """Thread counts hold for the process: the first model that gives one wins, as on Triton."""
+        """Set thread counts, which apply to the process: as on Triton, those of the first model are used."""
         with self._threads_set:
             for name, setter in _THREAD_SETTERS.items():
-                count = integer(context, name, None)
+                count = integer_parameter(context, name, None)
                 if count is None or count <= 0:
                     continue
                 if self._threads.setdefault(name, count) != count:
-                    taken = self._threads[name]
-                    logger.warning("%s of model '%s' ignored: it is %d already", name, context.name, taken)
+                    current = self._threads[name]
+                    logger.warning("%s of model '%s' ignored: it is already %d", name, context.name, current)
                     continue
                 try:
                     setter(count)
@@ -91,14 +93,12 @@ class TorchModel(BackendModel):
         context = self.context
         self.spec = ModelSpec.from_config(context.config)
         self.batch = BatchTensors(context.config)
-        self.path = context.version_directory / (context.config.default_model_filename or "model.pt")
-        if not self.path.is_file():
-            raise NotFoundError(f"unable to find '{self.path}' for model '{context.name}'")
-        self.inference_mode = switch(context, "INFERENCE_MODE", True)
-        self.optimized = not switch(context, "DISABLE_OPTIMIZED_EXECUTION", False)
-        self.clean_cache = switch(context, "ENABLE_CACHE_CLEANING", False)
-        self.share_weights = switch(context, "ENABLE_WEIGHT_SHARING", False)
-        cudnn = not switch(context, "DISABLE_CUDNN", False)
+        self.path = find_model_file(context, "model.pt")
+        self.inference_mode = boolean_parameter(context, "INFERENCE_MODE", True)
+        self.optimized = not boolean_parameter(context, "DISABLE_OPTIMIZED_EXECUTION", False)
+        self.clean_cache = boolean_parameter(context, "ENABLE_CACHE_CLEANING", False)
+        self.share_weights = boolean_parameter(context, "ENABLE_WEIGHT_SHARING", False)
+        cudnn = not boolean_parameter(context, "DISABLE_CUDNN", False)
         if not cudnn:
             torch.backends.cudnn.enabled = False
         modes = {
@@ -112,14 +112,14 @@ class TorchModel(BackendModel):
             logger.info("%s is %s for model instance '%s'", mode, state, context.name)
         for name, setter in _JIT_SETTINGS.items():
             if name in context.parameters:
-                setter(switch(context, name, True))
-        self.datatypes = _datatypes(context.config)
+                setter(boolean_parameter(context, name, True))
+        self.datatypes = _check_datatypes(context.config)
         self._shared: dict[str, Any] = {}
         self._sharing = threading.Lock()
-        self._counted: set[int] = set()
+        self._reported: set[int] = set()
 
     def module(self, device: torch.device) -> Any:
-        """The module on a device; one for all its instances if weights are shared."""
+        """Load the module on a device; instances on it get the same one if weights are shared."""
         if not self.share_weights:
             return self._load(device)
         with self._sharing:
@@ -128,14 +128,14 @@ class TorchModel(BackendModel):
                 self._shared[key] = self._load(device)
             return self._shared[key]
 
-    def counts(self, module: Any) -> bool:
-        """Whether nobody asked for this module before."""
-        known = id(module) in self._counted
-        self._counted.add(id(module))
-        return not known
+    def is_first_report(self, module: Any) -> bool:
+        """Whether this is the first call for a module, whose memory is to be reported once."""
+        is_known = id(module) in self._reported
+        self._reported.add(id(module))
+        return not is_known
 
     def create_instance(self, spec: InstanceSpec) -> BackendModelInstance:
-        """An instance."""
+        """Create an instance."""
         return TorchInstance(self, spec)
 
     def _load(self, device: torch.device) -> Any:
@@ -161,15 +161,16 @@ class TorchInstance(BackendModelInstance):
         self._states = DeviceStates(model.context.config, self._device.type, spec.device_id)
 
     def initialize(self) -> None:
-        """Load the module and decide how tensors go in and out."""
+        """Load the module and map the tensors to its arguments and results."""
         config = self._model.context.config
         self._module = self._model.module(self._device)
         self._arguments = arguments_by_tensor(config, self._module)
         self._positions = result_positions(config)
-        controls = (each.name for each in config.sequence_batching.control_input)
-        strings = [each for each in config.sequence_batching.state if each.output_name not in self._states.by_output]
-        self._inputs = [*self._model.spec.inputs, *controls, *(each.input_name for each in strings)]
-        self._string_states = [each.output_name for each in strings]
+        sequences = config.sequence_batching
+        controls = (control.name for control in sequences.control_input)
+        strings = [state for state in sequences.state if state.output_name not in self._states.by_output]
+        self._inputs = [*self._model.spec.inputs, *controls, *(state.input_name for state in strings)]
+        self._string_states = [state.output_name for state in strings]
 
     def execute(self, execution: Execution) -> None:
         """Gather, run, scatter."""
@@ -177,17 +178,17 @@ class TorchInstance(BackendModelInstance):
         arrays = batch.inputs(execution)
         for name in self._inputs:
             if (array := gather(execution, name, name in batch.ragged)) is not None:
-                arrays[name] = as_text(execution, name, array) if array.dtype.kind == "O" else array
+                arrays[name] = decode_strings(execution, name, array) if array.dtype.kind == "O" else array
         with self._modes():
             tensors = {name: self._to_device(name, array) for name, array in arrays.items()}
             tensors |= self._states.gather(execution)
             self._synchronize()
             execution.compute_started()
             try:
-                result = _listed(self._call(tensors))
+                result = _as_sequence(self._call(tensors))
             except TritonError:
                 raise
-            except Exception as error:  # torch.jit.Error is no RuntimeError
+            except Exception as error:  # torch.jit.Error is not a RuntimeError
                 raise InternalError(f"PyTorch execute failure: {error}") from error
             self._synchronize()
             execution.compute_ended()
@@ -201,15 +202,15 @@ class TorchInstance(BackendModelInstance):
             torch.cuda.empty_cache()
 
     def memory_usage(self) -> Mapping[MemoryPlace, int]:
-        """What the module's parameters and buffers take; once if instances share them."""
-        if not self._model.counts(self._module):
+        """Size of the module's parameters and buffers; reported once if instances share them."""
+        if not self._model.is_first_report(self._module):
             return {}
         tensors = (*self._module.parameters(), *self._module.buffers())
         place = ("GPU", self._spec.device_id) if self._stream is not None else ("CPU", 0)
-        return {place: sum(each.numel() * each.element_size() for each in tensors)}
+        return {place: sum(tensor.numel() * tensor.element_size() for tensor in tensors)}
 
     def finalize(self) -> None:
-        """Free the module."""
+        """Release the module."""
         del self._module
 
     def _call(self, tensors: dict[str, _Value]) -> Any:
@@ -217,7 +218,7 @@ class TorchInstance(BackendModelInstance):
             return self._module(tensors)
         for name, argument in self._arguments.items():
             if argument.required and name not in tensors:
-                raise InvalidArgumentError(f"input '{name}' of model '{self._model.context.name}' is missing")
+                raise InvalidArgumentError(f"model '{self._model.context.name}': expected input '{name}', got none")
         return self._module(**{self._arguments[name].name: tensor for name, tensor in tensors.items()})
 
     def _modes(self) -> contextlib.ExitStack:
@@ -232,7 +233,7 @@ class TorchInstance(BackendModelInstance):
         if array.dtype.kind == "O":
             return list(array)
         if self._stream is None:
-            # Read-only arrays, of which torch.from_numpy warns, are the bodies of HTTP requests.
+            # torch.from_numpy warns of read-only arrays, such as the bodies of HTTP requests.
             return torch.from_numpy(np.require(array, requirements="W"))
         count = array.size
         staging = self._staging.get(name)
@@ -244,19 +245,18 @@ class TorchInstance(BackendModelInstance):
         return pinned.to(self._device, non_blocking=True)
 
     def _to_cpu(self, values: Mapping[str, _Value]) -> dict[str, npt.NDArray[Any]]:
-        lists = {name: _strings(each) for name, each in values.items() if isinstance(each, list)}
-        tensors = {name: each for name, each in values.items() if isinstance(each, torch.Tensor)}
+        lists = {name: _encode_strings(value) for name, value in values.items() if isinstance(value, list)}
+        tensors = {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}
         if self._stream is None:
-            own = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
-            return {name: tensor.numpy() for name, tensor in own.items()} | lists
-        copies = {name: torch.empty(each.shape, dtype=each.dtype, pin_memory=True) for name, each in tensors.items()}
+            return {name: tensor.detach().contiguous().numpy() for name, tensor in tensors.items()} | lists
+        copies = {name: torch.empty(value.shape, dtype=value.dtype, pin_memory=True) for name, value in tensors.items()}
         for name, tensor in tensors.items():
             copies[name].copy_(tensor, non_blocking=True)
         self._synchronize()
         return {name: copy.numpy() for name, copy in copies.items()} | lists
 
     def _pick(self, result: Sequence[_Value]) -> dict[str, _Value]:
-        """The module's result by output name, each checked against the configuration."""
+        """The results by output name, checked against the configuration."""
         for name, position in self._positions.items():
             if position >= len(result):
                 raise InvalidArgumentError(
@@ -291,39 +291,43 @@ _JIT_SETTINGS = {
 }
 
 
-def _listed(result: Any) -> Sequence[_Value]:
-    """A module answers with a tensor, a list of strings, or a tuple of these."""
+def _as_sequence(result: Any) -> Sequence[_Value]:
+    """The results of a module, which returns a tensor, a list of strings, or a tuple of these."""
     if not isinstance(result, (torch.Tensor, list, tuple)):
         raise RuntimeError(
             "output must be of type Tensor, List[str] or Tuple containing one of these two types. It should not be a "
             "List / Dictionary of Tensors or a Scalar"
         )
-    listed = result if isinstance(result, tuple) else (result,)
-    for index, each in enumerate(listed):
-        if isinstance(each, list):
-            other = next((type(element).__name__ for element in each if not isinstance(element, str)), None)
+    values = result if isinstance(result, tuple) else (result,)
+    for index, value in enumerate(values):
+        if isinstance(value, list):
+            other = next((type(element).__name__ for element in value if not isinstance(element, str)), None)
             if other is not None:
-                where = f"output at index {index}" if listed is result else "output"
+                where = f"output at index {index}" if values is result else "output"
                 raise RuntimeError(f"{where} must be of type Tensor or List[str], received List[{other}]")
-        elif not isinstance(each, torch.Tensor):
-            raise RuntimeError(f"Expected Tensor but got {type(each).__name__}")
-    return listed
+        elif not isinstance(value, torch.Tensor):
+            raise RuntimeError(f"Expected Tensor but got {type(value).__name__}")
+    return values
 
 
-def _strings(values: list[str]) -> npt.NDArray[Any]:
-    return np.array([each.encode() for each in values], dtype=object)
+def _encode_strings(values: list[str]) -> npt.NDArray[Any]:
+    return np.array([value.encode() for value in values], dtype=object)
 
 
-def _datatypes(config: Any) -> dict[str, str]:
-    """The datatype of each output and state output; those of all tensors are checked."""
-    kinds = {"input": config.input, "output": config.output, "state": config.sequence_batching.state}
+def _check_datatypes(config: pb.ModelConfig) -> dict[str, str]:
+    """Check the datatypes of all tensors, and return those of the outputs and state outputs by name."""
+    tensors_by_kind: dict[str, Any] = {
+        "input": config.input,
+        "output": config.output,
+        "state": config.sequence_batching.state,
+    }
     datatypes: dict[str, str] = {}
-    for kind, tensors in kinds.items():
-        for each in tensors:
-            name = each.output_name if kind == "state" else each.name
-            datatype = BY_NUMBER.get(each.data_type, INVALID).config_name
+    for kind, tensors in tensors_by_kind.items():
+        for tensor in tensors:
+            name = tensor.output_name if kind == "state" else tensor.name
+            datatype = BY_NUMBER.get(tensor.data_type, INVALID).config_name
             if datatype == _STRINGS:
-                dims = each.reshape.shape if kind != "state" and each.HasField("reshape") else each.dims
+                dims = tensor.reshape.shape if kind != "state" and tensor.HasField("reshape") else tensor.dims
                 if len(dims) + (config.max_batch_size > 0) > 1:
                     raise InternalError(
                         f"Triton only supports 1 dimensional List of String as {kind.replace('state', 'output')} for "
@@ -333,10 +337,10 @@ def _datatypes(config: Any) -> dict[str, str]:
                 raise InternalError(f"unsupported datatype {datatype} for {kind} '{name}' for model '{config.name}'")
             if kind != "input":
                 datatypes[name] = datatype
-    for tensor in config.sequence_batching.control_input:
-        for control in tensor.control:
+    for control_input in config.sequence_batching.control_input:
+        for control in control_input.control:
             datatype = BY_NUMBER.get(control.data_type, INVALID).config_name
-            is_id = control.kind == control.CONTROL_SEQUENCE_CORRID
-            if is_id and datatype not in (_STRINGS, *_DATATYPES.values()):
-                raise InternalError(f"input '{tensor.name}' type '{datatype}' is not supported by PyTorch.")
+            is_correlation_id = control.kind == control.CONTROL_SEQUENCE_CORRID
+            if is_correlation_id and datatype not in (_STRINGS, *_DATATYPES.values()):
+                raise InternalError(f"input '{control_input.name}' type '{datatype}' is not supported by PyTorch.")
     return datatypes

@@ -1,11 +1,11 @@
-"""Which argument of a TorchScript module's ``forward`` a tensor is, and which part of its result.
+"""Map tensors to the arguments and results of a TorchScript module's ``forward``.
 
-A module knows its tensors by position only. The rules are those of Triton's PyTorch backend:
+A module identifies its tensors by position only. The rules are those of Triton's PyTorch backend:
 
-* inputs that are all named like arguments of ``forward`` are these arguments;
-* otherwise names ``<name>__<index>`` give the position;
-* otherwise the order of the configuration does. Outputs follow the last two rules.
-* Control tensors always go by index, and a model with implicit state needs indices throughout.
+* If all inputs have the names of arguments of ``forward``, they are these arguments.
+* Otherwise names of the form ``<name>__<index>`` contain the position.
+* Otherwise the position is that in the configuration. Outputs follow the last two rules.
+* The names of control tensors always contain the index, as do all names of a model with implicit state.
 
 A module whose only argument is a dictionary gets its tensors by name.
 """
@@ -16,19 +16,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tritonnb.backends.model_checks import check_input_count
 from tritonnb.core.errors import InternalError, InvalidArgumentError
 
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """An argument of ``forward``; a required one has no default."""
+    """An argument of ``forward``; ``required`` if it has no default."""
 
     name: str
     required: bool
 
 
 def arguments_by_tensor(config: Any, module: Any) -> dict[str, Argument] | None:
-    """The argument that each input, control tensor and state of a configuration is.
+    """The argument for each input, control tensor and state of a configuration.
 
     Parameters
     ----------
@@ -38,37 +39,34 @@ def arguments_by_tensor(config: Any, module: Any) -> dict[str, Argument] | None:
     Returns
     -------
     dict of str to Argument, or None
-        None where ``forward`` takes a dictionary.
+        None if ``forward`` takes a dictionary.
 
     Raises
     ------
     InvalidArgumentError, InternalError
-        If the configuration and the module do not fit, or a name says no index where it has to.
+        If the configuration does not fit the module, or a name does not contain an index where one is required.
     """
-    declared = list(module.forward.schema.arguments)[1:]
-    if len(declared) == 1 and str(declared[0].type).startswith("Dict"):
-        _require_some("input", config.input)
+    schema = list(module.forward.schema.arguments)[1:]
+    if len(schema) == 1 and str(schema[0].type).startswith("Dict"):
+        _require_tensors("input", config.input)
         return None
-    arguments = [Argument(each.name, not each.has_default_value()) for each in declared]
+    arguments = [Argument(argument.name, not argument.has_default_value()) for argument in schema]
     sequences = config.sequence_batching
-    inputs = [each.name for each in config.input]
-    inputs += [name for each in config.batch_input for name in each.target_name]
-    states = [each.input_name for each in sequences.state]
-    positions = {each.name: _control_index(each.name) for each in sequences.control_input}
+    inputs = [tensor.name for tensor in config.input]
+    inputs += [name for batch_input in config.batch_input for name in batch_input.target_name]
+    states = [state.input_name for state in sequences.state]
+    positions = {control.name: _control_index(control.name) for control in sequences.control_input}
     count = len(inputs) + len(positions) + len(states)
-    if not sum(each.required for each in arguments) <= count <= len(arguments):
-        raise InvalidArgumentError(
-            f"unable to load model '{config.name}', configuration expects {count} inputs, model provides "
-            f"{len(arguments)}"
-        )
-    _require_some("input", config.input)
-    by_name = {each.name: position for position, each in enumerate(arguments)}
+    required = sum(argument.required for argument in arguments)
+    check_input_count(config.name, count, len(arguments), required)
+    _require_tensors("input", config.input)
+    by_name = {argument.name: position for position, argument in enumerate(arguments)}
     if set(inputs) <= set(by_name):
         _check_states(config, False, states)
         positions |= {name: by_name[name] for name in inputs}
     else:
         positions |= _positions(config, inputs, states)
-    return {name: arguments[position] for name, position in _checked(config, positions, len(arguments))}
+    return {name: arguments[position] for name, position in _check_distinct(config, positions, len(arguments))}
 
 
 def result_positions(config: Any) -> dict[str, int]:
@@ -79,14 +77,14 @@ def result_positions(config: Any) -> dict[str, int]:
     InvalidArgumentError
         If a model with implicit state has an output without an index in its name.
     InternalError
-        If there is no output.
+        If the configuration has no outputs.
     """
-    _require_some("output", config.output)
-    outputs = [each.name for each in config.output]
-    return _positions(config, outputs, [each.output_name for each in config.sequence_batching.state])
+    _require_tensors("output", config.output)
+    outputs = [tensor.name for tensor in config.output]
+    return _positions(config, outputs, [state.output_name for state in config.sequence_batching.state])
 
 
-def _require_some(kind: str, tensors: Sequence[Any]) -> None:
+def _require_tensors(kind: str, tensors: Sequence[Any]) -> None:
     if not tensors:
         raise InternalError(f"model configuration must contain at least one {kind}, none were specified.")
 
@@ -104,7 +102,7 @@ def _check_states(config: Any, indexed: bool, states: list[str]) -> None:
     if not states:
         return
     if not indexed:
-        # The blank before the closing quote, here and below, is Triton's.
+        # The space before the closing quote, here and below, is Triton's.
         raise InvalidArgumentError(
             f"PyTorch model '{config.name}' is using sequence batching with state but not all inputs and outputs "
             "follow the <name>__<index> naming convention. "
@@ -117,21 +115,21 @@ def _check_states(config: Any, indexed: bool, states: list[str]) -> None:
             )
 
 
-def _checked(config: Any, positions: dict[str, int], count: int) -> Iterable[tuple[str, int]]:
-    """Each tensor is an argument of its own; Triton leaves this to chance."""
-    taken: dict[int, str] = {}
+def _check_distinct(config: Any, positions: dict[str, int], count: int) -> Iterable[tuple[str, int]]:
+    """Check that no two tensors are the same argument, which Triton does not check."""
+    names: dict[int, str] = {}
     for name, position in positions.items():
         if position >= count:
             raise InvalidArgumentError(
                 f"unable to load model '{config.name}', input '{name}' refers to an argument which doesn't exist: "
                 f"'forward' has {count}"
             )
-        if position in taken:
+        if position in names:
             raise InvalidArgumentError(
-                f"unable to load model '{config.name}', inputs '{taken[position]}' and '{name}' refer to the same "
+                f"unable to load model '{config.name}', inputs '{names[position]}' and '{name}' refer to the same "
                 "argument"
             )
-        taken[position] = name
+        names[position] = name
     return positions.items()
 
 

@@ -1,7 +1,7 @@
 """Backends by name, found through the entry point group ``tritonnb.backends``.
 
-The built-in ones are registered the same way as anybody else's. A backend written in Python, as Triton knows
-it, is a folder with a *model.py* in the backend directory.
+The built-in backends are registered in the same way as those of other packages. A backend written in Python, as on
+Triton, is a directory with a *model.py* in the backend directory.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _EXTRAS = {"onnxruntime": "onnxruntime", "pytorch": "torch"}
 
 
 class BackendRegistry:
-    """The backends of one server, each made and initialised when the first model needs it.
+    """The backends of one server; each is created and initialised when the first model needs it.
 
     Parameters
     ----------
     settings_of : callable
-        The ``--backend-config`` settings of a backend.
+        Returns the ``--backend-config`` settings of a backend, by its name.
     directory : pathlib.Path, optional
         ``--backend-directory``.
     """
@@ -38,43 +38,43 @@ class BackendRegistry:
         self._lock = threading.Lock()  # models are loaded on several threads
 
     def get(self, name: str) -> Backend:
-        """The backend of a name.
+        """The backend with a name, created by the first call.
 
         Raises
         ------
         InvalidArgumentError
-            If there is none.
+            If there is no backend with this name.
         UnsupportedError
-            If the library it stands on is not installed.
+            If a library that the backend needs is not installed.
         """
         with self._lock:
             if name not in self._backends:
-                backend = self._find(name)
+                backend = self._create(name)
                 backend.initialize(self._settings_of(name))
                 self._backends[name] = backend
             return self._backends[name]
 
     def finalize(self) -> None:
-        """Finalize every backend that was made."""
+        """Finalize every backend that was created."""
         for backend in self._backends.values():
             backend.finalize()
         self._backends.clear()
 
-    def _find(self, name: str) -> Backend:
+    def _create(self, name: str) -> Backend:
         file = self._directory / name / "model.py" if self._directory is not None else None
         if file is not None and file.is_file() and not entry_points(group=BACKEND_GROUP, name=name):
             return PythonBackend(file)
-        return _find(name)
+        return _create(name)
 
 
-def _find(name: str) -> Backend:
-    found = entry_points(group=BACKEND_GROUP, name=name)
-    if not found:
+def _create(name: str) -> Backend:
+    backends = entry_points(group=BACKEND_GROUP, name=name)
+    if not backends:
         raise InvalidArgumentError(
             f"unable to find backend library for backend '{name}', try specifying runtime on the model configuration."
         )
     try:
-        backend: Backend = next(iter(found)).load()()
+        backend: Backend = next(iter(backends)).load()()
     except ImportError as error:
         extra = _EXTRAS.get(name)
         advice = f': pip install "tritonnb[{extra}]"' if extra else ""

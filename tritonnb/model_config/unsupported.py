@@ -12,7 +12,7 @@ from typing import Any
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, UnsupportedError
 
 
-def check_batch_tensors(config: Any, takes_batch_tensors: bool) -> None:
+def check_batch_tensors(config: Any, supports_batch_tensors: bool) -> None:
     """Refuse ``batch_input`` and ``batch_output`` where the backend would not look at them.
 
     Raises
@@ -20,7 +20,7 @@ def check_batch_tensors(config: Any, takes_batch_tensors: bool) -> None:
     UnsupportedError
         If there are some.
     """
-    if not takes_batch_tensors and (config.batch_input or config.batch_output):
+    if not supports_batch_tensors and (config.batch_input or config.batch_output):
         raise UnsupportedError(
             f"'batch_input' and 'batch_output' of model '{config.name}' are not supported by the backend "
             f"'{config.backend}'"

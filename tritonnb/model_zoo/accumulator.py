@@ -1,8 +1,8 @@
-"""``accumulator``: running totals of sequences, one model for each way of keeping them.
+"""``accumulator``: running totals of sequences, with one model for each way to store them.
 
-* ``accumulator`` (Python) keeps its totals itself, by correlation id;
-* ``accumulator_onnx`` leaves the total to the server, which begins a sequence with zeros;
-* ``accumulator_torchscript`` leaves it to the server, too, and begins anew itself where START says so.
+* ``accumulator`` (Python) stores its totals itself, by correlation ID;
+* ``accumulator_onnx`` uses implicit state, which the server initialises with zeros;
+* ``accumulator_torchscript`` uses implicit state, too, and resets it itself if the control input START is set.
 
 ``python -m tritonnb.model_zoo.accumulator model_repository`` writes the files of the last two.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-#: The names are those of the configuration: a model with implicit state goes by their indices.
+#: The names of the arguments; the tensors of a model with implicit state are found by the index in their names.
 _FORWARD = """
 def forward(self, input, total, start):
     # type: (Tensor, Tensor, Tensor) -> Tuple[Tensor, Tensor]
@@ -27,7 +27,7 @@ def write_onnx(path: Path) -> None:
     Raises
     ------
     ImportError
-        Where ``onnx`` is not installed.
+        If ``onnx`` is not installed.
     """
     from onnx import TensorProto, helper, save_model
 
@@ -39,8 +39,8 @@ def write_onnx(path: Path) -> None:
         helper.make_node("Add", ["INPUT", "INPUT_STATE"], ["OUTPUT_STATE"]),
         helper.make_node("Identity", ["OUTPUT_STATE"], ["OUTPUT"]),
     ]
-    ends = list(tensors.values())
-    graph = helper.make_graph(nodes, "accumulator", ends[:2], ends[2:])
+    inputs_and_outputs = list(tensors.values())
+    graph = helper.make_graph(nodes, "accumulator", inputs_and_outputs[:2], inputs_and_outputs[2:])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     model.producer_name = "tritonnb"
     save_model(model, path)
@@ -52,7 +52,7 @@ def write_torchscript(path: Path) -> None:
     Raises
     ------
     ImportError
-        Where ``torch`` is not installed.
+        If ``torch`` is not installed.
     """
     import torch
 

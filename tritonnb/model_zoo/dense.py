@@ -1,7 +1,7 @@
-"""``dense``: four fully connected layers of 2048, from a seed.
+"""``dense``: four fully connected layers of 2048 units, with random weights from a seed.
 
-Its time goes into reading 64 MB of weights, which a batch does once for all its rows: batching pays.
-The weights are integers below 2^8 scaled by a power of two, so they are the same on every machine.
+Most of its time is spent reading 64 MB of weights, once per batch, so that batching increases the throughput. The
+weights are integers below 2^8 scaled by a power of two, so they are the same on every machine.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ WIDTH = 2048
 LAYERS = 4
 SEED = 20
 
-#: Of the weights, in order.
+#: Checksum of the weights, in order.
 SHA256 = "a20305ddb2762f11916ab52a69e434c9c3697bb711dba76f303382867463ee04"
 
 
@@ -27,7 +27,7 @@ def write(path: Path) -> None:
     Raises
     ------
     ImportError
-        Where ``onnx`` is not installed.
+        If ``onnx`` is not installed.
     """
     from onnx import TensorProto, helper, numpy_helper, save_model
 
@@ -43,23 +43,24 @@ def write(path: Path) -> None:
         if not last:
             nodes.append(helper.make_node("Relu", [product], [f"layer_{layer}"]))
             previous = f"layer_{layer}"
-    tensors = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", WIDTH]) for name in ("INPUT", "OUTPUT"))
-    given, produced = tensors
-    graph = helper.make_graph(nodes, "dense", [given], [produced], weights)
+    input, output = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", WIDTH]) for name in ("INPUT", "OUTPUT")
+    )
+    graph = helper.make_graph(nodes, "dense", [input], [output], weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     model.producer_name = "tritonnb"
     save_model(model, path)
 
 
 def digest(path: Path) -> str:
-    """The SHA-256 of the weights in a file; what stands around them depends on the version of ``onnx``.
+    """The SHA-256 of the weights in a file; the rest of the file depends on the version of ``onnx``.
 
     Raises
     ------
     ImportError
-        Where ``onnx`` is not installed.
+        If ``onnx`` is not installed.
     ValueError
-        If it is no such file.
+        If it is not an ONNX file.
     """
     content = hashlib.sha256()
     for weight in load_graph(path).initializer:

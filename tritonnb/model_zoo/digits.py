@@ -1,6 +1,6 @@
 """``digits``: a small network for scikit-learn's handwritten digits, as TorchScript.
 
-``python -m tritonnb.model_zoo.digits PATH`` trains it anew.
+``python -m tritonnb.model_zoo.digits PATH`` trains the network again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _Examples = tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]
 
 
 def held_out() -> _Examples:
-    """The images and classes that the network has not seen.
+    """The images and classes that the network was not trained on.
 
     Returns
     -------
@@ -29,7 +29,7 @@ def held_out() -> _Examples:
 
 
 def train(path: Path) -> float:
-    """Train the network and write it; the share of held-out images that it gets right."""
+    """Train the network and write it to a file; returns the accuracy on the held-out images."""
     import torch
     from torch import nn
 
@@ -37,17 +37,17 @@ def train(path: Path) -> float:
     (images, classes), (test_images, test_classes) = _split()
     network = nn.Sequential(nn.Flatten(), nn.Linear(64, 96), nn.ReLU(), nn.Linear(96, 10), nn.Softmax(dim=1))
     optimizer = torch.optim.Adam(network.parameters(), lr=3e-3)
-    given, wanted = torch.from_numpy(images), torch.from_numpy(classes)
+    inputs, targets = torch.from_numpy(images), torch.from_numpy(classes)
     for _ in range(300):
         optimizer.zero_grad()
-        loss = nn.functional.nll_loss(torch.log(network(given) + 1e-9), wanted)
+        loss = nn.functional.nll_loss(torch.log(network(inputs) + 1e-9), targets)
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     network.eval()
     torch.jit.script(network).save(str(path))  # type: ignore[no-untyped-call]
     with torch.inference_mode():
-        found = network(torch.from_numpy(test_images)).argmax(dim=1).numpy()
-    return float((found == test_classes).mean())
+        predicted = network(torch.from_numpy(test_images)).argmax(dim=1).numpy()
+    return float((predicted == test_classes).mean())
 
 
 def _split() -> tuple[_Examples, _Examples]:

@@ -1,7 +1,7 @@
-"""``magika``: Google's file type classifier, from the package of that name (Apache-2.0).
+"""``magika``: Google's file type classifier, from the package ``magika`` (Apache-2.0).
 
-The network looks at 1024 bytes from the beginning and 1024 from the end of a file; `features` cuts
-them out as the package does.
+The input of the network is 1024 bytes from the beginning and 1024 from the end of a file; `features` extracts them as
+the package does.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _BLANKS = b" \t\n\r\x0b\x0c"
 
 
 def features(content: bytes) -> npt.NDArray[np.int32]:
-    """What the network is given of a file.
+    """The input of the network for a file.
 
     Parameters
     ----------
     content : bytes
-        A whole file.
+        The whole file.
 
     Returns
     -------
@@ -53,7 +53,7 @@ def write_model(path: Path) -> None:
 
 
 def write_labels(path: Path) -> None:
-    """Write the names of the classes, a line each."""
+    """Write the names of the classes, one per line."""
     config = json.loads((_directory() / "config.min.json").read_text())
     path.write_text("".join(f"{label}\n" for label in config["target_labels_space"]))
 

@@ -1,4 +1,4 @@
-"""`materialize`: the example model repository in a directory of one's own."""
+"""`materialize`: create the example model repository in a directory."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ def _digest(path: Path) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
-    """A file that is made on the spot, and the SHA-256 of what has to come out."""
+class _GeneratedFile:
+    """A file that is generated or copied, and its expected SHA-256."""
 
     path: str
-    make: Callable[[Path], None]
+    write: Callable[[Path], None]
     sha256: str
     digest: Callable[[Path], str] = _digest
     install: str = 'pip install "tritonnb[examples]"'
 
 
-_MADE = (
-    _Made("dense/1/model.onnx", dense.write, dense.SHA256, dense.digest),
-    _Made("magika/1/model.onnx", magika.write_model, magika.MODEL_SHA256),
-    _Made("magika/labels.txt", magika.write_labels, magika.LABELS_SHA256),
-    _Made("ocr_detection/1/model.onnx", ocr.write_detection, ocr.DETECTION_SHA256, graph_digest, ocr.INSTALL),
-    _Made("ocr_recognition/1/model.onnx", ocr.write_recognition, ocr.RECOGNITION_SHA256, install=ocr.INSTALL),
-    _Made("ocr_text/1/characters.txt", ocr.write_characters, ocr.CHARACTERS_SHA256, install=ocr.INSTALL),
-    _Made("silero_vad/1/model.onnx", silero_vad.write, silero_vad.SHA256, graph_digest),
+_GENERATED_FILES = (
+    _GeneratedFile("dense/1/model.onnx", dense.write, dense.SHA256, dense.digest),
+    _GeneratedFile("magika/1/model.onnx", magika.write_model, magika.MODEL_SHA256),
+    _GeneratedFile("magika/labels.txt", magika.write_labels, magika.LABELS_SHA256),
+    _GeneratedFile("ocr_detection/1/model.onnx", ocr.write_detection, ocr.DETECTION_SHA256, graph_digest, ocr.INSTALL),
+    _GeneratedFile("ocr_recognition/1/model.onnx", ocr.write_recognition, ocr.RECOGNITION_SHA256, install=ocr.INSTALL),
+    _GeneratedFile("ocr_text/1/characters.txt", ocr.write_characters, ocr.CHARACTERS_SHA256, install=ocr.INSTALL),
+    _GeneratedFile("silero_vad/1/model.onnx", silero_vad.write, silero_vad.SHA256, graph_digest),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What `materialize` did, a line for each file or model."""
+    """The result of `materialize`, one line per file."""
 
     directory: Path
     lines: tuple[str, ...]
@@ -52,71 +52,71 @@ class Report:
 
 
 def materialize(directory: str | os.PathLike[str]) -> Report:
-    """Put the example models into a model repository; what is there already stays.
+    """Create the example models in a model repository; correct files that already exist are kept.
 
     Parameters
     ----------
     directory : path
-        Is created if need be.
+        Created if it does not exist.
 
     Returns
     -------
     Report
-        Also says which model is left out, and what to install for it.
+        Also lists the files that were skipped, and what to install for them.
 
     Raises
     ------
     ValueError
-        If a file does not come out as it should.
+        If a generated file does not have the expected checksum.
     """
     target = Path(directory)
     lines: list[str] = []
     _copy_missing(_bundled(), target)
-    for each in _MADE:
-        path = target / each.path
+    for file in _GENERATED_FILES:
+        path = target / file.path
         try:
-            if _is_right(path, each):
-                lines.append(f"{each.path}: there")
+            if _is_correct(path, file):
+                lines.append(f"{file.path}: already there")
                 continue
-            _write(path, each)
+            _write(path, file)
         except ImportError as error:
-            lines.append(f"{each.path}: left out, {error.name} is missing: {each.install}")
+            lines.append(f"{file.path}: skipped, {error.name} is not installed: {file.install}")
         else:
-            lines.append(f"{each.path}: made, {path.stat().st_size / 1e6:.1f} MB")
+            lines.append(f"{file.path}: created, {path.stat().st_size / 1e6:.1f} MB")
     return Report(target, tuple(lines))
 
 
 def _bundled() -> Path:
-    """The repository that comes with the package, or that of the checkout."""
+    """The repository in the installed package, or in the checkout."""
     installed = Path(__file__).parent / "repository"
     return installed if installed.is_dir() else Path(__file__).parents[2] / "model_repository"
 
 
 def _copy_missing(source: Path, target: Path) -> None:
-    made = {each.path for each in _MADE}
+    generated = {file.path for file in _GENERATED_FILES}
     for file in source.rglob("*"):
         relative = file.relative_to(source)
-        wanted = file.is_file() and "__pycache__" not in relative.parts and relative.as_posix() not in made
-        if wanted and not (target / relative).exists():
+        is_bundled = file.is_file() and "__pycache__" not in relative.parts and relative.as_posix() not in generated
+        if is_bundled and not (target / relative).exists():
             (target / relative).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, target / relative)
 
 
-def _is_right(path: Path, made: _Made) -> bool:
+def _is_correct(path: Path, file: _GeneratedFile) -> bool:
     try:
-        return made.digest(path) == made.sha256
+        return file.digest(path) == file.sha256
     except (OSError, ValueError):
         return False
 
 
-def _write(path: Path, made: _Made) -> None:
+def _write(path: Path, file: _GeneratedFile) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     try:
-        made.make(partial)
-        found = made.digest(partial)
-        if found != made.sha256:
-            raise ValueError(f"{made.path} has the checksum {found}, expected {made.sha256}")
+        file.write(partial)
+        digest = file.digest(partial)
+        if digest != file.sha256:
+            raise ValueError(f"{file.path}: expected the SHA-256 {file.sha256}, got {digest}; is a package outdated?")
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)

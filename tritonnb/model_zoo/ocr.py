@@ -1,8 +1,8 @@
 """``ocr``: reading text from an image, four models in an ensemble.
 
-The networks are PaddleOCR's, from the package ``rapidocr-onnxruntime`` (Apache-2.0). ``ocr_detection``
-says of each pixel how likely it belongs to text, ``ocr_crop`` cuts out the lines, ``ocr_recognition``
-reads each, and ``ocr_text`` makes words of its probabilities. `draw` makes an image to read.
+The networks are PaddleOCR's, from the package ``rapidocr-onnxruntime`` (Apache-2.0). ``ocr_detection`` computes for
+each pixel the probability that it belongs to text, ``ocr_crop`` crops the lines, ``ocr_recognition`` computes the
+probabilities of the characters of each, and ``ocr_text`` converts these to strings. `draw` draws an image to read.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from tritonnb.model_zoo.sources import package_directory
 
-#: Without what the package depends on: it is wanted for its data files.
+#: Without dependencies, since only the data files of the package are needed.
 INSTALL = "pip install --no-deps --ignore-requires-python rapidocr-onnxruntime==1.4.4"
 DETECTION_SHA256 = "529a2fe84959eac28dfb49439e47a4c401e6b497efc40ac6df0facec19a34233"
 RECOGNITION_SHA256 = "48fc40f24f6d2a207a2b1091d3437eb3cc3eb6b676dc3ef9c37384005483683b"
@@ -28,13 +28,13 @@ _RECOGNITION = "ch_PP-OCRv4_rec_infer.onnx"
 
 
 def draw(lines: Sequence[str], size: float = 24) -> npt.NDArray[np.uint8]:
-    """An image of some lines of text, black on white.
+    """Draw lines of text, black on white.
 
     Parameters
     ----------
     lines : sequence of str
     size : float
-        Height of the letters in points; 100 pixels are 72 points.
+        Font size in points; 100 pixels are 72 points.
 
     Returns
     -------
@@ -57,15 +57,15 @@ def draw(lines: Sequence[str], size: float = 24) -> npt.NDArray[np.uint8]:
 
 
 def write_detection(path: Path) -> None:
-    """Write the network that finds text, from plain images: IMAGE to TEXT_MAP.
+    """Write the text detection network with its preprocessing: IMAGE to TEXT_MAP.
 
-    What comes before the network in the package is part of the graph: pixels of 0 to 255 in the order
-    red, green, blue are scaled and turned round, and the image is padded to a multiple of 32.
+    The preprocessing of the package is part of the graph: pixels from 0 to 255 in the order red, green, blue are scaled
+    and put into the order blue, green, red, and the image is padded to a multiple of 32.
 
     Raises
     ------
     ImportError
-        Where ``onnx`` or the package is not installed.
+        If ``onnx`` or the package is not installed.
     """
     from onnx import TensorProto, helper, load_model, numpy_helper, save_model
 
@@ -109,15 +109,15 @@ def write_detection(path: Path) -> None:
 
 
 def write_recognition(path: Path) -> None:
-    """Copy the network that reads lines out of the installed package."""
+    """Copy the text recognition network from the installed package."""
     shutil.copyfile(_models() / _RECOGNITION, path)
 
 
 def write_characters(path: Path) -> None:
-    """Write the characters that the network tells apart, a line each; they are kept in its ONNX file."""
+    """Write the characters that the network distinguishes, one per line; they are stored in its ONNX file."""
     from onnx import load_model
 
-    properties = {each.key: each.value for each in load_model(_models() / _RECOGNITION).metadata_props}
+    properties = {item.key: item.value for item in load_model(_models() / _RECOGNITION).metadata_props}
     path.write_text(properties["character"] + "\n", encoding="utf-8")
 
 

@@ -1,9 +1,8 @@
-"""``silero_vad``: is anybody speaking? Silero's recurrent network, from the package ``silero-vad`` (MIT).
+"""``silero_vad``: voice activity detection with Silero's recurrent network, from the package ``silero-vad`` (MIT).
 
-The package's wrapper keeps two things between the frames of a stream: the network's state, and the
-last samples of the frame before. `write` rebuilds the ONNX file around the same network so that both
-are inputs and outputs with the batch first, which makes them two implicit states; the sample rate,
-an input in the package, is a constant.
+The package's wrapper stores two things between the frames of a stream: the network's state, and the last samples of the
+previous frame. `write` rebuilds the ONNX file around the same network so that both are inputs and outputs with the
+batch dimension first, and can be implicit state. The sample rate, an input in the package, is a constant.
 """
 
 from __future__ import annotations
@@ -18,18 +17,18 @@ import numpy.typing as npt
 from tritonnb.model_zoo.sources import package_directory
 
 SAMPLE_RATE = 16_000
-#: Samples of a frame, 32 ms, and of the frame before that the network looks at, too.
+#: Number of samples in a frame of 32 ms, and of samples of the previous frame that the network also gets.
 FRAME = 512
 CONTEXT = 64
 
-#: Of the graph, as silero-vad 6.2 gives it.
+#: Checksum of the graph, from silero-vad 6.2.
 SHA256 = "e3696830b49d76baa4997bc6a027fb1b3b0ab975da7d2f25709f52daf1d7cdd6"
 
 _FLOATS = 1  # TensorProto.FLOAT
 
 
 def frames(path: Path) -> npt.NDArray[np.float32]:
-    """The frames of a recording.
+    """Read the frames of an audio file.
 
     Parameters
     ----------
@@ -39,17 +38,17 @@ def frames(path: Path) -> npt.NDArray[np.float32]:
     Returns
     -------
     numpy.ndarray
-        FP32 of shape [n, 512]; what remains at the end is left out.
+        FP32 of shape [n, 512]; an incomplete frame at the end is dropped.
 
     Raises
     ------
     ValueError
-        If the file is of another kind.
+        If the file has another format.
     """
     with wave.open(str(path)) as file:
         times, remainder = divmod(file.getframerate(), SAMPLE_RATE)
         if remainder or file.getnchannels() != 1 or file.getsampwidth() != 2:
-            raise ValueError(f"{path} is not 16 bit, one channel, at a multiple of {SAMPLE_RATE} Hz")
+            raise ValueError(f"{path}: expected 16 bit, one channel, and a multiple of {SAMPLE_RATE} Hz")
         samples = np.frombuffer(file.readframes(file.getnframes()), "<i2").astype(np.float32) / 2**15
     resampled: npt.NDArray[np.float32] = samples[: len(samples) // times * times].reshape(-1, times).mean(axis=1)
     return resampled[: len(resampled) // FRAME * FRAME].reshape(-1, FRAME)
@@ -61,7 +60,7 @@ def write(path: Path) -> None:
     Raises
     ------
     ImportError
-        Where ``onnx`` or ``silero-vad`` is not installed.
+        If ``onnx`` or ``silero-vad`` is not installed.
     """
     from onnx import helper, load_model, numpy_helper, save_model
 

@@ -1,4 +1,4 @@
-"""Where models are taken from: data files of installed packages, and ONNX graphs rebuilt around them."""
+"""Sources of models: data files of installed packages, and the graphs in ONNX files."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from typing import Any
 
 
 def package_directory(name: str) -> Path:
-    """The directory of an installed package, which is not imported.
+    """The directory of an installed package, without importing it.
 
     Raises
     ------
     ImportError
-        Where it is not installed; ``error.name`` is what to install.
+        If it is not installed; ``error.name`` is the distribution to install.
     """
-    found = importlib.util.find_spec(name)
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.origin is None:
         distribution = name.replace("_", "-")
         raise ImportError(f"{distribution} is not installed", name=distribution)
-    return Path(found.origin).parent
+    return Path(spec.origin).parent
 
 
 def graph_digest(path: Path) -> str:
-    """The SHA-256 of the graph in an ONNX file; what stands around it depends on the version of ``onnx``.
+    """The SHA-256 of the graph in an ONNX file; the rest of the file depends on the version of ``onnx``.
 
     Raises
     ------
     ImportError
-        Where ``onnx`` is not installed.
+        If ``onnx`` is not installed.
     ValueError
-        If it is no such file.
+        If it is not an ONNX file.
     """
     return hashlib.sha256(load_graph(path).SerializeToString(deterministic=True)).hexdigest()
 
@@ -42,9 +42,9 @@ def load_graph(path: Path) -> Any:
     Raises
     ------
     ImportError
-        Where ``onnx`` is not installed.
+        If ``onnx`` is not installed.
     ValueError
-        If it is no such file.
+        If it is not an ONNX file.
     """
     from google.protobuf.message import DecodeError
     from onnx import load_model
@@ -52,4 +52,4 @@ def load_graph(path: Path) -> Any:
     try:
         return load_model(path).graph
     except DecodeError as error:
-        raise ValueError(f"{path} is no ONNX file") from error
+        raise ValueError(f"{path}: expected an ONNX file") from error

@@ -15,7 +15,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tritonnb.backends.functions import Function, FunctionBackend, config_of
+from tritonnb.backends.functions import Function, FunctionBackend, function_config
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
 from tritonnb.core.events import Packed, unpack
 from tritonnb.core.failures import with_short_traceback
@@ -212,7 +212,7 @@ class Server(BackgroundServer):
         """
         if function is None:
             return functools.partial(self.model, **fields)
-        config = config_of(function, fields)
+        config = function_config(function, fields)
         source = ModelSource(config.name, Path(), config, (1,), FunctionBackend(function))
         with raised_here():
             self.run(self.engine.load_source(source))

@@ -1,7 +1,7 @@
-"""The Python backend: running ``TritonPythonModel`` objects.
+"""The Python backend: runs ``TritonPythonModel`` objects.
 
-Semantics, limits and error texts are those of Triton's Python backend; there each instance is a
-process, here a thread. Beyond Triton, implicit state works here too.
+Semantics, limits and error texts are those of Triton's Python backend, where each instance is a process; here it is a
+thread. Unlike Triton's, this backend supports implicit state.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ from tritonnb.backends.contract import (
     ResponseSender,
 )
 from tritonnb.backends.python import module_import, pb_utils
-from tritonnb.backends.python.coroutines import Coroutines
-from tritonnb.backends.python.instance_binding import Host
+from tritonnb.backends.python.coroutines import CoroutineRunner
+from tritonnb.backends.python.instance_binding import InstanceBinding
 from tritonnb.backends.python.model_config import ModelConfig
 from tritonnb.backends.python.request import TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
-from tritonnb.backends.python.response import InferenceResponse, to_core
-from tritonnb.backends.python.single_response import OneResponseSender
+from tritonnb.backends.python.response import InferenceResponse, to_core_response
+from tritonnb.backends.python.single_response import SingleResponseSender
 from tritonnb.backends.python.tensor import to_core_tensor
 from tritonnb.core.errors import InternalError, InvalidArgumentError, UnsupportedError
 from tritonnb.core.failures import to_keep
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.core.ownership import copy_of, read_only
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.diff import replaced
 from tritonnb.model_config.json_config import parse_json
 from tritonnb.model_config.schema import ModelSpec
@@ -50,22 +51,23 @@ class PythonBackend(Backend):
     Parameters
     ----------
     file : pathlib.Path, optional
-        The *model.py* that serves all models of such a backend; each model has its own otherwise.
+        The *model.py* of a backend that is written in Python, which runs all models of the backend. If omitted, each
+        model has its own file.
     """
 
     name = "python"
-    takes_batch_tensors = True  # Triton's reads them too, and passes nothing on to the model
+    supports_batch_tensors = True  # Triton's accepts them, too, and passes nothing of them to the model
 
     def __init__(self, file: Path | None = None) -> None:
         self._file = file
 
-    def auto_complete(self, context: ModelContext) -> Any:
-        """Ask the model's ``auto_complete_config``, if it has one."""
+    def auto_complete(self, context: ModelContext) -> pb.ModelConfig | None:
+        """Call the model's ``auto_complete_config``, if it has one."""
         _check_parameters(context)
         path = self._file or _model_path(context)
-        host = Host(context.version_directory)
-        host.enter()
-        module = module_import.import_model(path, pb_utils.bound_to(host))
+        binding = InstanceBinding(context.version_directory)
+        binding.enter()
+        module = module_import.import_model(path, pb_utils.utilities_for(binding))
         try:
             function = getattr(module_import.model_class(module, path), "auto_complete_config", None)
             if function is None:
@@ -83,15 +85,15 @@ class PythonBackend(Backend):
             raise InternalError(module_import.describe(error)) from error
         finally:
             module_import.forget_model(module)
-        return _take_over(context.config, text)
+        return _merge_completed(context.config, text)
 
     def create_model(self, context: ModelContext) -> BackendModel:
-        """A model."""
+        """Create a model."""
         return PythonModel(context, self._file)
 
 
 class PythonModel(BackendModel):
-    """A *model.py*."""
+    """A model that is written in Python."""
 
     def __init__(self, context: ModelContext, file: Path | None = None) -> None:
         super().__init__(context)
@@ -102,7 +104,7 @@ class PythonModel(BackendModel):
         _check_parameters(self.context)
 
     def create_instance(self, spec: InstanceSpec) -> BackendModelInstance:
-        """An instance with a ``TritonPythonModel`` of its own."""
+        """Create an instance with its own ``TritonPythonModel``."""
         return PythonInstance(self.context, spec, self._path)
 
 
@@ -115,20 +117,20 @@ class PythonInstance(BackendModelInstance):
         self._context = context
         self._spec = spec
         self._path = path
-        self._host = Host(context.version_directory, context.server, spec.name)
+        self._binding = InstanceBinding(context.version_directory, context.server, spec.name)
         model = ModelSpec.from_config(context.config)
         self._outputs = tuple(model.outputs)
-        self._reshaped = {name: each for name, each in model.outputs.items() if each.reshape is not None}
+        self._reshaped = {name: spec for name, spec in model.outputs.items() if spec.reshape is not None}
         self._batching = model.max_batch_size > 0
-        self._states = tuple(each.output_name for each in context.config.sequence_batching.state)
+        self._states = tuple(state.output_name for state in context.config.sequence_batching.state)
         self._decoupled = bool(context.config.model_transaction_policy.decoupled)
-        self._coroutines = Coroutines()
+        self._coroutines = CoroutineRunner()
 
     def initialize(self) -> None:
-        """Import the file, make the object, and call its ``initialize``."""
-        self._host.enter()
-        utilities = pb_utils.bound_to(self._host)
-        self._received = utilities.InferenceRequest.received
+        """Import the file, create the object, and call its ``initialize``."""
+        self._binding.enter()
+        utilities = pb_utils.utilities_for(self._binding)
+        self._new_request = utilities.InferenceRequest.received
         self._module = module_import.import_model(self._path, utilities)
         try:
             model = module_import.model_class(self._module, self._path)()
@@ -141,7 +143,7 @@ class PythonInstance(BackendModelInstance):
             module_import.forget_model(self._module)
             raise InternalError(module_import.describe(error), model_error=to_keep(error)) from None
         self._model = model
-        self._host.executing = True
+        self._binding.executing = True
 
     def execute(self, execution: Execution) -> None:
         """Call the model's ``execute``."""
@@ -149,7 +151,7 @@ class PythonInstance(BackendModelInstance):
             _check_inputs(execution.requests)
         senders: _Senders = {}
         requests = [
-            self._received(
+            self._new_request(
                 request,
                 request.requested_outputs if request.requested_outputs is not None else self._outputs,
                 functools.partial(self._sender, execution, index, senders),
@@ -163,7 +165,7 @@ class PythonInstance(BackendModelInstance):
                 responses = self._run(responses, execution)
         except BaseException as error:
             self._close_senders(execution, senders)
-            failure = self._failed(self._describe(error))
+            failure = self._error(self._describe(error))
             failure.model_error = to_keep(error)
             raise failure from None
         execution.compute_ended()
@@ -176,24 +178,24 @@ class PythonInstance(BackendModelInstance):
             except InternalError:
                 self._close_senders(execution, senders)
                 raise
-            except UnicodeError as error:  # a string that is none
+            except UnicodeError as error:  # a string that cannot be encoded in UTF-8
                 self._close_senders(execution, senders)
-                raise self._failed(self._describe(error)) from error
+                raise self._error(self._describe(error)) from error
         elif responses is not None:
-            raise self._failed(
+            raise self._error(
                 f"Python model '{self._spec.name}' is using the decoupled mode and the execute function must return "
                 "None."
             )
 
     def finalize(self) -> None:
         """Call the model's ``finalize``; what it raises is logged and ignored."""
-        self._host.executing = False
+        self._binding.executing = False
         if hasattr(self._model, "finalize"):
             try:
                 self._model.finalize()
             except BaseException:
                 logger.exception("finalize of model instance '%s' failed", self._spec.name)
-        del self._model  # its metrics go with it
+        del self._model  # also deletes its metrics
         module_import.forget_model(self._module)
         self._coroutines.close()
 
@@ -201,35 +203,35 @@ class PythonInstance(BackendModelInstance):
         if not self._decoupled:
             return self._coroutines.run(coroutine)
 
-        def failed(error: BaseException) -> None:
-            answer = InferResponse(error=self._failed(module_import.describe(error)))
+        def send_failure(error: BaseException) -> None:
+            response = InferResponse(error=self._error(module_import.describe(error)))
             for sender in map(execution.sender, range(len(execution.requests))):
                 if not sender.closed:
-                    sender.send(answer)
+                    sender.send(response)
 
-        self._coroutines.start(coroutine, failed)
+        self._coroutines.start(coroutine, send_failure)
         return None
 
-    def _sender(self, execution: Execution, index: int, made: _Senders) -> ResponseSender:
+    def _sender(self, execution: Execution, index: int, senders: _Senders) -> ResponseSender:
         if self._decoupled:
             sender = execution.sender(index)
             return sender if not self._reshaped else _ConfiguredSender(sender, self._configure)
-        if index not in made:
-            made[index] = OneResponseSender(execution, index, self._configure)
-        return made[index]
+        if index not in senders:
+            senders[index] = SingleResponseSender(execution, index, self._configure)
+        return senders[index]
 
-    def _close_senders(self, execution: Execution, made: _Senders) -> None:
+    def _close_senders(self, execution: Execution, senders: _Senders) -> None:
         if not self._decoupled:
             for index in range(len(execution.requests)):
-                self._sender(execution, index, made).closed = True
+                self._sender(execution, index, senders).closed = True
 
     def _answer(self, execution: Execution, responses: Any, senders: _Senders) -> None:
         if responses is None and senders:
             responses = [None] * len(execution.requests)
         if not isinstance(responses, list):
-            raise self._failed(f"Expected a list in the execute return, found type '{type(responses)}'.")
+            raise self._error(f"Expected a list in the execute return, found type '{type(responses)}'.")
         if len(responses) != len(execution.requests):
-            raise self._failed(
+            raise self._error(
                 "Number of InferenceResponse objects do not match the number of InferenceRequest objects. "
                 f"InferenceRequest(s) size is:{len(execution.requests)}, and InferenceResponse(s) size "
                 f"is:{len(responses)}\n"
@@ -238,41 +240,41 @@ class PythonInstance(BackendModelInstance):
             if response is None and (index in senders or index in execution.rescheduled):
                 continue
             if index in execution.rescheduled:
-                raise self._failed(
+                raise self._error(
                     "Expected a None object in the execute function return list for reschduled request, found type "
                     f"'{type(response)}'."
                 )
             if type(response) is not InferenceResponse:
-                raise self._failed(
+                raise self._error(
                     "Expected an 'InferenceResponse' object in the execute function return list, found type "
                     f"'{type(response)}'."
                 )
             if index in senders:
-                self._returned(senders[index])
+                self._record_returned(senders[index])
         for index, response in enumerate(responses):
             if response is None:
                 if index not in execution.rescheduled:
-                    execution.sender(index)  # the response comes by it, if it has not come
+                    execution.sender(index)  # sends the response, or has sent it
                 continue
             request = execution.requests[index]
             if self._states and not response.has_error():
                 self._publish_states(request, response)
-            wanted = request.requested_outputs if request.requested_outputs is not None else self._outputs
-            execution.answer(index, self._configure(to_core(response, wanted)))
+            output_names = request.requested_outputs if request.requested_outputs is not None else self._outputs
+            execution.answer(index, self._configure(to_core_response(response, output_names)))
 
-    def _returned(self, sender: ResponseSender) -> None:
-        assert isinstance(sender, OneResponseSender)
+    def _record_returned(self, sender: ResponseSender) -> None:
+        assert isinstance(sender, SingleResponseSender)
         try:
-            sender.returned(InferResponse())
+            sender.record_returned(InferResponse())
         except InternalError as error:
-            raise self._failed(error.message) from None
+            raise self._error(error.message) from None
 
-    def _configure(self, answer: InferResponse) -> InferResponse:
+    def _configure(self, response: InferResponse) -> InferResponse:
         if self._reshaped:
-            answer.outputs = [self._as_configured(each) for each in answer.outputs]
-        return answer
+            response.outputs = [self._undo_reshape(output) for output in response.outputs]
+        return response
 
-    def _as_configured(self, tensor: Tensor) -> Tensor:
+    def _undo_reshape(self, tensor: Tensor) -> Tensor:
         spec = self._reshaped.get(tensor.name)
         if spec is None or spec.datatype is not tensor.datatype:
             return tensor
@@ -300,16 +302,16 @@ class PythonInstance(BackendModelInstance):
             return f"Python model {self._path} does not implement `execute` method."
         return module_import.describe(error)
 
-    def _failed(self, message: str) -> InternalError:
+    def _error(self, message: str) -> InternalError:
         return InternalError(f"Failed to process the request(s) for model '{self._spec.name}', message: {message}")
 
 
-#: The response senders of a batch that a model has asked for, by the number of the request.
+#: The response senders of a batch that the model has requested, by index of the request.
 _Senders = dict[int, ResponseSender]
 
 
 class _ConfiguredSender(ResponseSender):
-    """Undoes a ``reshape`` of the outputs."""
+    """Sends responses after it has undone the ``reshape`` of their outputs."""
 
     def __init__(self, sender: ResponseSender, configure: Callable[[InferResponse], InferResponse]) -> None:
         self._sender = sender
@@ -322,10 +324,10 @@ class _ConfiguredSender(ResponseSender):
 
 
 def _check_inputs(requests: Sequence[InferRequest]) -> None:
-    """Triton takes the size of a batch from the first input of each request, so that there must be one."""
-    for each in requests:
-        if not each.inputs:
-            raise InvalidArgumentError(f"{each.id_prefix}out of bounds index 0: request has 0 inputs")
+    """Each request needs an input: Triton takes the batch size from the first one."""
+    for request in requests:
+        if not request.inputs:
+            raise InvalidArgumentError(f"{request.id_prefix}out of bounds index 0: request has 0 inputs")
 
 
 def _model_path(context: ModelContext) -> Path:
@@ -333,7 +335,7 @@ def _model_path(context: ModelContext) -> Path:
 
 
 def _check_parameters(context: ModelContext) -> None:
-    """The parameters that concern the stub process on Triton."""
+    """Check the parameters that configure the stub process on Triton."""
     cpu_only = context.parameters.get("FORCE_CPU_ONLY_INPUT_TENSORS", "yes")
     if cpu_only not in ("yes", "no"):
         # The stray quote is Triton's.
@@ -344,26 +346,29 @@ def _check_parameters(context: ModelContext) -> None:
         if not Path(path).exists():
             raise InternalError(f"Failed to get the canonical path for {path}.")
         raise UnsupportedError(
-            f"EXECUTION_ENV_PATH of model '{context.name}': every model runs in this process's environment"
+            f"model '{context.name}': EXECUTION_ENV_PATH is not supported, since every model runs in this process's "
+            "environment; install its packages there and remove the parameter"
         )
 
 
-def _take_over(config: Any, text: str) -> Any:
-    """What core takes from a completed configuration; the rest is discarded.
+def _merge_completed(config: pb.ModelConfig, text: str) -> pb.ModelConfig | None:
+    """The configuration with what Triton's core accepts of the completed one; the rest is discarded.
 
-    None if it cannot be read, or has another scheduler: Triton drops it without a word to the client.
+    None if the completed one cannot be read or has another scheduler: Triton then ignores it and reports no error.
     """
     try:
         completed = parse_json(text)
     except InvalidArgumentError as error:
-        logger.warning("model '%s': auto_complete_config gave no configuration: %s", config.name, error.message)
+        logger.warning(
+            "model '%s': expected a model configuration from auto_complete_config, got: %s", config.name, error.message
+        )
         return None
-    taken = replaced(config, completed, {"max_batch_size", "input", "output"})
-    given, asked = config.WhichOneof("scheduling_choice"), completed.WhichOneof("scheduling_choice")
-    if given is None and asked is not None:
-        taken = replaced(taken, completed, {asked})
-    elif given != asked:
+    merged = replaced(config, completed, {"max_batch_size", "input", "output"})
+    scheduler, completed_scheduler = config.WhichOneof("scheduling_choice"), completed.WhichOneof("scheduling_choice")
+    if scheduler is None and completed_scheduler is not None:
+        merged = replaced(merged, completed, {completed_scheduler})
+    elif scheduler != completed_scheduler:
         return None
     if completed.HasField("model_transaction_policy"):
-        taken.model_transaction_policy.decoupled = completed.model_transaction_policy.decoupled
-    return taken
+        merged.model_transaction_policy.decoupled = completed.model_transaction_policy.decoupled
+    return merged

@@ -1,4 +1,4 @@
-"""A request that one model sends to another, and the responses that come back."""
+"""A request that one model sends to another (business logic scripting), and its responses."""
 
 from __future__ import annotations
 
@@ -7,57 +7,66 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from tritonnb.backends.python.instance_binding import Host
-from tritonnb.backends.python.parameters import unsendable
-from tritonnb.backends.python.response import InferenceResponse, from_core
+from tritonnb.backends.python.instance_binding import InstanceBinding
+from tritonnb.backends.python.parameters import find_parameter_error
+from tritonnb.backends.python.response import InferenceResponse, from_core_response
 from tritonnb.backends.python.tensor import Tensor, to_core_tensor
 from tritonnb.core.errors import InvalidArgumentError, TritonError, UnsupportedError
 from tritonnb.core.messages import LONGEST_CORRELATION_ID, InferRequest, InferResponse, discard_response
 from tritonnb.core.messages import Tensor as CoreTensor
 
 
-class GivenInputs(dict[str, CoreTensor]):
-    """The inputs of a request that a model makes; that two have one name is said when it is sent.
+class RequestInputs(dict[str, CoreTensor]):
+    """The inputs of a request that a model creates. Duplicate names are an error when it is sent, as on Triton.
 
     Attributes
     ----------
     tensors : sequence of Tensor
-        As the model gave them.
-    twice : str or None
-        A name that several of them have.
+        The tensors that the model passed.
+    duplicate_name : str or None
+        A name that several tensors have.
     """
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
-        super().__init__((each.name(), to_core_tensor(each)) for each in tensors)
+        super().__init__((tensor.name(), to_core_tensor(tensor)) for tensor in tensors)
         self.tensors = tensors
-        counts = Counter(each.name() for each in tensors)
-        self.twice = next((name for name, count in counts.items() if count > 1), None)
+        counts = Counter(tensor.name() for tensor in tensors)
+        self.duplicate_name = next((name for name, count in counts.items() if count > 1), None)
 
 
-class Call:
-    """One request under way; its responses are awaited on the model's threads.
+class BlsCall:
+    """A request in progress, whose responses the model's threads wait for.
 
     Parameters
     ----------
     request : InferRequest
-        As the model made it; a copy is sent, so that it can be sent again.
-    host : Host
+        The request that the model created. A copy is sent, so that the model can send it again.
+    binding : InstanceBinding
     decoupled : bool
-        Any number of responses is welcome.
+        Whether the model accepts any number of responses.
     cause : InferRequest, optional
-        The request in whose trace this one is to be.
+        The request whose trace includes this one.
+
+    Attributes
+    ----------
+    responses : list of InferenceResponse
+        The responses received so far.
+    finished : bool
+        Whether the last response was received.
     """
 
-    def __init__(self, request: InferRequest, host: Host, decoupled: bool, cause: InferRequest | None = None) -> None:
+    def __init__(
+        self, request: InferRequest, binding: InstanceBinding, decoupled: bool, cause: InferRequest | None = None
+    ) -> None:
         self.responses: list[InferenceResponse] = []
-        self.over = False
+        self.finished = False
         self._model_name = request.model_name
-        self._changed = threading.Condition()
-        self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[InferenceResponse]]] = []
+        self._condition = threading.Condition()
+        self._futures: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[InferenceResponse]]] = []
         self._request = InferRequest(
             request.model_name,
             {name: tensor.copy() for name, tensor in request.inputs.items()},
-            self._responded,
+            self._receive,
             model_version=request.model_version,
             id=request.id,
             requested_outputs=request.requested_outputs,
@@ -66,84 +75,84 @@ class Call:
             correlation_id=request.correlation_id,
             flags=request.flags,
         )
-        error = _fault(request)
+        error = _find_error(request)
         if error is not None:
-            self._responded(self._request, InferResponse(error=error))
+            self._receive(self._request, InferResponse(error=error))
             return
-        assert host.server is not None
-        self._server = host.server
+        assert binding.server is not None
+        self._server = binding.server
         self._server.infer(self._request, decoupled=decoupled, cause=cause)
 
     def wait(self, index: int) -> InferenceResponse:
-        """Response number ``index``, when it is there.
+        """Wait for response ``index``, counted from 0.
 
         Raises
         ------
         IndexError
-            If there is none.
+            If the request ended with fewer responses.
         """
-        with self._changed:
-            self._changed.wait_for(lambda: self.over or len(self.responses) > index)
+        with self._condition:
+            self._condition.wait_for(lambda: self.finished or len(self.responses) > index)
             return self.responses[index]
 
     def has_ended_before(self, index: int) -> bool:
-        """Whether response number ``index`` will never come."""
-        with self._changed:
-            return self.over and len(self.responses) <= index
+        """Whether the request ended with fewer than ``index + 1`` responses."""
+        with self._condition:
+            return self.finished and len(self.responses) <= index
 
-    async def arrival(self) -> InferenceResponse:
-        """The first response, awaited on the event loop of whoever asks."""
+    async def wait_async(self) -> InferenceResponse:
+        """Wait for the first response on the event loop of the caller."""
         loop = asyncio.get_running_loop()
-        with self._changed:
+        with self._condition:
             if self.responses:
                 return self.responses[0]
             future: asyncio.Future[InferenceResponse] = loop.create_future()
-            self._waiting.append((loop, future))
+            self._futures.append((loop, future))
         return await future
 
     def cancel(self) -> None:
-        """Nobody waits for the responses any more."""
-        if not self.over:
+        """Cancel the request: its responses are not needed any more."""
+        if not self.finished:
             self._server.cancel(self._request)
 
-    def _responded(self, request: InferRequest, response: InferResponse) -> None:
-        """On the server's loop."""
-        found = from_core(response, self._message(request, response.error))
+    def _receive(self, request: InferRequest, response: InferResponse) -> None:
+        """Store a response; called on the server's event loop."""
+        received = from_core_response(response, self._error_message(request, response.error))
         if response.final:
-            request.respond = discard_response  # no circle keeps its tensors
-        with self._changed:
-            self.responses.append(found)
-            self.over = response.final
-            self._changed.notify_all()
-            waiting, self._waiting = self._waiting, []
-        for loop, future in waiting:
-            loop.call_soon_threadsafe(_settle, future, found)
+            request.respond = discard_response  # so that no reference cycle keeps its tensors
+        with self._condition:
+            self.responses.append(received)
+            self.finished = response.final
+            self._condition.notify_all()
+            futures, self._futures = self._futures, []
+        for loop, future in futures:
+            loop.call_soon_threadsafe(_set_result, future, received)
 
-    def _message(self, request: InferRequest, error: TritonError | None) -> str | None:
-        """What was wrong with the request is told with the model's name; what the model said, as it said it."""
+    def _error_message(self, request: InferRequest, error: TritonError | None) -> str | None:
+        """The error text if no model accepted the request; None if the error is the model's own, which is kept."""
         if error is None or request.accepted_by is not None:
             return None
         return f"Model {self._model_name} - Error when running inference: {error.message}"
 
 
-def _fault(request: InferRequest) -> TritonError | None:
-    """What is wrong with a request before any model sees it."""
+def _find_error(request: InferRequest) -> TritonError | None:
+    """The error in a request that is found before it is sent to a model, if there is one."""
     correlation_id = request.correlation_id
     if isinstance(correlation_id, str) and len(correlation_id.encode()) > LONGEST_CORRELATION_ID:
         return UnsupportedError(f"string correlation ID cannot be longer than {LONGEST_CORRELATION_ID} characters")
-    twice = request.inputs.twice if isinstance(request.inputs, GivenInputs) else None
-    if twice is not None:
-        return InvalidArgumentError(f"{request.id_prefix}input '{twice}' already exists in request")
-    return unsendable(request.parameters)
+    duplicate = request.inputs.duplicate_name if isinstance(request.inputs, RequestInputs) else None
+    if duplicate is not None:
+        return InvalidArgumentError(f"{request.id_prefix}input '{duplicate}' already exists in request")
+    return find_parameter_error(request.parameters)
 
 
 class ResponseIterator:
-    """The responses to a request, as they come; the last one may be empty.
+    """Iterates over the responses to a request as they arrive; the last one may be empty.
 
-    Iterating again goes on where it was left, and after the last response begins with the first.
+    A second iteration continues where the first one stopped; after the last response it starts from the first.
     """
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: BlsCall) -> None:
         self._call = call
         self._next = 0
 
@@ -161,10 +170,10 @@ class ResponseIterator:
         return response
 
     def cancel(self) -> None:
-        """Nobody waits for the responses any more."""
+        """Cancel the request: its responses are not needed any more."""
         self._call.cancel()
 
 
-def _settle(future: asyncio.Future[InferenceResponse], response: InferenceResponse) -> None:
+def _set_result(future: asyncio.Future[InferenceResponse], response: InferenceResponse) -> None:
     if not future.done():
         future.set_result(response)

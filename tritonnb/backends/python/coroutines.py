@@ -1,7 +1,7 @@
-"""``async def execute``: the event loop of an instance.
+"""The event loop of an instance for ``async def execute``.
 
-A model that answers in return is run to its end on the instance's thread. A decoupled one goes on in the
-background, where it may serve further requests before it has answered the first.
+The coroutine of a model that returns its responses is run to completion on the instance's thread. That of a decoupled
+model runs in the background, where it can handle further requests before it has responded to the first.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Coroutines:
+class CoroutineRunner:
     """Runs the coroutines of one instance."""
 
     def __init__(self) -> None:
@@ -24,7 +24,10 @@ class Coroutines:
         self._thread: threading.Thread | None = None
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on this thread; what it returns or raises. Tasks that it leaves go on in the background."""
+        """Run a coroutine on this thread, and return its result.
+
+        Tasks that it created and did not wait for continue in the background.
+        """
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
         self._pause(self._loop)
@@ -32,22 +35,29 @@ class Coroutines:
             return self._loop.run_until_complete(coroutine)
         finally:
             if asyncio.all_tasks(self._loop):
-                self._go_on(self._loop)
+                self._run_in_background(self._loop)
 
-    def start(self, coroutine: Coroutine[Any, Any, Any], failed: Callable[[BaseException], None]) -> None:
-        """Run a coroutine in the background; ``failed`` is told there what it raised."""
+    def start(self, coroutine: Coroutine[Any, Any, Any], on_error: Callable[[BaseException], None]) -> None:
+        """Run a coroutine in the background.
+
+        Parameters
+        ----------
+        coroutine : coroutine
+        on_error : callable
+            Called there with the exception, if the coroutine raises one.
+        """
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-            self._go_on(self._loop)
-        asyncio.run_coroutine_threadsafe(_watched(coroutine, failed), self._loop)
+            self._run_in_background(self._loop)
+        asyncio.run_coroutine_threadsafe(_report_error(coroutine, on_error), self._loop)
 
     def close(self) -> None:
-        """End the loop, when nothing runs on it any more."""
+        """Stop and close the event loop."""
         if self._loop is not None:
             self._pause(self._loop)
             self._loop.close()
 
-    def _go_on(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _run_in_background(self, loop: asyncio.AbstractEventLoop) -> None:
         self._thread = threading.Thread(target=loop.run_forever, name="tritonnb coroutines", daemon=True)
         self._thread.start()
 
@@ -58,9 +68,9 @@ class Coroutines:
             self._thread = None
 
 
-async def _watched(coroutine: Coroutine[Any, Any, Any], failed: Callable[[BaseException], None]) -> None:
+async def _report_error(coroutine: Coroutine[Any, Any, Any], on_error: Callable[[BaseException], None]) -> None:
     try:
         await coroutine
     except BaseException as error:
         logger.exception("execute of a decoupled model failed")
-        failed(error)
+        on_error(error)

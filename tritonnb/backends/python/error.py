@@ -9,23 +9,23 @@ from tritonnb.core.errors import TritonError as ServerError
 
 
 class TritonModelException(Exception):
-    """What the utilities raise."""
+    """The exception that the utilities raise."""
 
 
 class ErrorCode(enum.IntEnum):
-    """The codes of `TritonError`, also its attributes."""
+    """The error codes, which are also attributes of `TritonError`."""
 
     UNKNOWN, INTERNAL, NOT_FOUND, INVALID_ARG, UNAVAILABLE, UNSUPPORTED, ALREADY_EXISTS, CANCELLED = range(8)
 
 
 class TritonError:
-    """An error that a model answers a request with.
+    """An error as the response to a request.
 
     Parameters
     ----------
     message : str
     code : ErrorCode, optional
-        One of the class's codes; INTERNAL by default.
+        Such as ``TritonError.NOT_FOUND``; ``TritonError.INTERNAL`` by default.
     """
 
     UNKNOWN, INTERNAL, NOT_FOUND, INVALID_ARG, UNAVAILABLE, UNSUPPORTED, ALREADY_EXISTS, CANCELLED = ErrorCode
@@ -34,18 +34,18 @@ class TritonError:
 
     def __init__(self, message: str | bytes, code: ErrorCode = INTERNAL) -> None:
         if not isinstance(code, ErrorCode):
-            raise TypeError(f"{code!r} is no code of TritonError, such as TritonError.INTERNAL")
+            raise TypeError(f"TritonError: expected an error code such as TritonError.INTERNAL, got {code!r}")
         if not isinstance(message, str | bytes):
-            raise TypeError(f"TritonError takes a text, got {type(message).__name__}")
+            raise TypeError(f"TritonError: expected a message of type str or bytes, got {type(message).__name__}")
         self._message = message.decode() if isinstance(message, bytes) else message
         self._code = code
 
     def message(self) -> str:
-        """The text."""
+        """The error message."""
         return self._message
 
     def code(self) -> ErrorCode:
-        """The code."""
+        """The error code."""
         return self._code
 
 
@@ -62,10 +62,10 @@ _STATUSES = (
 
 
 def to_core_error(error: TritonError) -> ServerError:
-    """A model's error as the server's."""
+    """Convert a model's error to the server's."""
     return ServerError(error.message(), _STATUSES[error.code()])
 
 
 def from_core_error(error: ServerError, message: str | None = None) -> TritonError:
-    """The server's error as a model sees it, with another text if one is given."""
+    """Convert the server's error to the one that a model receives, with another message if there is one."""
     return TritonError(error.message if message is None else message, ErrorCode(_STATUSES.index(error.status)))

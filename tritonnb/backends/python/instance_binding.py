@@ -1,8 +1,7 @@
-"""Which model a piece of Python code belongs to, and so which server it may ask.
+"""The model instance, and through it the server, that Python code of a model belongs to.
 
-A *model.py* imports ``triton_python_backend_utils`` while its instance is made; what it gets is bound to that
-instance, and stays so on any thread that the model starts. Whoever imports it later gets the instance of
-the thread that it runs on.
+When the *model.py* of an instance imports ``triton_python_backend_utils``, it gets a module that is bound to that
+instance, on every thread that the model starts. Code that imports the module later gets the instance of its thread.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _current = threading.local()
 
 
 @dataclass(eq=False)
-class Host:
+class InstanceBinding:
     """A model instance and the server around it.
 
     Attributes
@@ -28,13 +27,13 @@ class Host:
     directory : pathlib.Path
         The model's version directory.
     server : ServerCalls or None
-        None while only the configuration is being completed.
+        None while ``auto_complete_config`` runs.
     name : str
-        The instance's.
+        Name of the instance.
     executing : bool
-        Whether the instance is initialised and not yet being finalised: only then may it ask other models.
+        Whether the instance is initialised and not being finalised: only then can it send requests to other models.
     process : int
-        The id of the process in which the server's threads run.
+        ID of the process in which the server's threads run.
     """
 
     directory: Path
@@ -44,25 +43,25 @@ class Host:
     process: int = field(default_factory=os.getpid)
 
     def enter(self) -> None:
-        """From now on this thread works for this instance."""
-        _current.host = self
+        """Bind the current thread to this instance."""
+        _current.binding = self
 
     @contextmanager
-    def acting(self) -> Iterator[None]:
-        """For a while this thread, whoever it works for, works for this instance."""
-        before = current_host()
-        _current.host = self
+    def bound(self) -> Iterator[None]:
+        """Bind the current thread to this instance temporarily."""
+        before = current_binding()
+        _current.binding = self
         try:
             yield
         finally:
-            _current.host = before
+            _current.binding = before
 
     @property
     def is_in_another_process(self) -> bool:
-        """Whether who asks was forked from the server's process: the server is not there."""
+        """Whether the caller runs in a forked process, in which there is no server."""
         return os.getpid() != self.process
 
 
-def current_host() -> Host | None:
-    """The instance that this thread works for."""
-    return getattr(_current, "host", None)
+def current_binding() -> InstanceBinding | None:
+    """The instance that the current thread is bound to."""
+    return getattr(_current, "binding", None)

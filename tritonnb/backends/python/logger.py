@@ -10,7 +10,7 @@ class Logger:
     """Writes to the server's log."""
 
     class LogLevel(enum.Enum):
-        """Levels of a line; the value is Python's."""
+        """Log levels; their values are those of `logging`."""
 
         INFO = logging.INFO
         WARNING = logging.WARNING
@@ -23,14 +23,17 @@ class Logger:
 
     @classmethod
     def log(cls, message: str, level: LogLevel = INFO) -> None:
-        """Write a line of a level."""
+        """Write a message with a log level."""
         if not isinstance(message, str) or not isinstance(level, cls.LogLevel):
-            raise TypeError("a line of the log is a string, and its level one of Logger.INFO, WARNING, ERROR, VERBOSE")
+            raise TypeError(
+                "Logger.log: expected a str and one of Logger.INFO, WARNING, ERROR, VERBOSE, got "
+                f"{type(message).__name__} and {level!r}"
+            )
         cls._log.log(level.value, "%s", message, stacklevel=2)
 
     @classmethod
     def log_info(cls, message: str) -> None:
-        """Write a line of information."""
+        """Write an information message."""
         cls.log(message, cls.INFO)
 
     @classmethod
@@ -40,10 +43,10 @@ class Logger:
 
     @classmethod
     def log_error(cls, message: str) -> None:
-        """Write an error."""
+        """Write an error message."""
         cls.log(message, cls.ERROR)
 
     @classmethod
     def log_verbose(cls, message: str) -> None:
-        """Write a line that is shown with ``--log-verbose``."""
+        """Write a message that is shown with ``--log-verbose``."""
         cls.log(message, cls.VERBOSE)

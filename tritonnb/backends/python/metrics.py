@@ -1,4 +1,4 @@
-"""``pb_utils.MetricFamily``: metrics that a model defines itself."""
+"""``pb_utils.MetricFamily``: custom metrics that a model defines."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from tritonnb.backends.python.error import TritonModelException
-from tritonnb.backends.python.instance_binding import Host, current_host
+from tritonnb.backends.python.instance_binding import InstanceBinding, current_binding
 from tritonnb.core.errors import TritonError
 from tritonnb.telemetry import custom_metrics
 from tritonnb.telemetry.custom_metrics import Kind
 
 
 class MetricFamily:
-    """Metrics of one name that differ in their labels.
+    """Metrics with one name and different labels.
 
     Parameters
     ----------
@@ -25,20 +25,20 @@ class MetricFamily:
 
     COUNTER, GAUGE, HISTOGRAM = Kind
 
-    _host: ClassVar[Host | None] = None
+    _binding: ClassVar[InstanceBinding | None] = None
 
     def __init__(self, name: str, description: str, kind: Kind) -> None:
-        host = self._host or current_host()
-        if host is None or host.server is None:
-            raise TritonModelException("a MetricFamily can only be made by a model that is being served")
+        binding = self._binding or current_binding()
+        if binding is None or binding.server is None:
+            raise TritonModelException("MetricFamily: expected to be created by a model that a server runs")
         try:
-            self._family = host.server.metrics.open(name, description, kind)
+            self._family = binding.server.metrics.open(name, description, kind)
         except TritonError as error:
             raise TritonModelException(f"Failed to create metric family: {error}") from error
-        weakref.finalize(self, host.server.metrics.close, self._family)
+        weakref.finalize(self, binding.server.metrics.close, self._family)
 
     def Metric(self, labels: Mapping[str, str] | None = None, buckets: Sequence[float] | None = None) -> Metric:  # noqa: N802
-        """The metric with these labels; a histogram also needs the upper bounds of its buckets."""
+        """Create the metric with these labels; a histogram also needs the upper bounds of its buckets."""
         try:
             return Metric(self, self._family.metric(labels or {}, buckets))
         except TritonError as error:
@@ -46,11 +46,11 @@ class MetricFamily:
 
 
 class Metric:
-    """One metric; made by `MetricFamily.Metric`."""
+    """A metric; created by `MetricFamily.Metric`."""
 
     def __init__(self, family: MetricFamily, metric: custom_metrics.Metric) -> None:
         self._family = weakref.ref(family)
-        self._opened = metric
+        self._open_metric = metric
 
     def increment(self, value: float) -> None:
         """Add to a counter or gauge."""
@@ -67,7 +67,7 @@ class Metric:
             raise TritonModelException(f"Failed to set metric value: {error}") from error
 
     def observe(self, value: float) -> None:
-        """Put a value into a histogram."""
+        """Observe a value of a histogram."""
         try:
             self._metric().observe(value)
         except TritonError as error:
@@ -86,4 +86,4 @@ class Metric:
                 "Invalid metric operation as the corresponding 'MetricFamily' has been deleted. The 'MetricFamily' "
                 "object should be deleted AFTER its corresponding 'Metric' objects have been deleted."
             )
-        return self._opened
+        return self._open_metric

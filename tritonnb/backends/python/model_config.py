@@ -1,6 +1,6 @@
-"""``pb_utils.ModelConfig``: what ``auto_complete_config`` is given to fill in.
+"""``pb_utils.ModelConfig``: the configuration that ``auto_complete_config`` completes.
 
-Rules and texts are those of Triton's Python backend; they are ValueErrors, as there.
+Rules and error texts are those of Triton's Python backend; errors are ValueErrors, as there.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ class ModelConfig:
     Parameters
     ----------
     model_config : dict
-        As the config endpoint shows it.
+        In the form of the model configuration endpoint.
     """
 
     def __init__(self, model_config: dict[str, Any]) -> None:
         self._model_config = model_config
 
     def as_dict(self) -> dict[str, Any]:
-        """The configuration so far; not to be changed."""
+        """The current configuration, which must not be modified."""
         return self._model_config
 
     def set_max_batch_size(self, max_batch_size: int) -> None:
-        """Set ``max_batch_size``; it may only grow."""
+        """Set ``max_batch_size``; it can only be increased."""
         configured = self._model_config["max_batch_size"]
         if configured > max_batch_size:
             raise ValueError(
@@ -35,7 +35,7 @@ class ModelConfig:
         self._model_config["max_batch_size"] = max_batch_size
 
     def set_dynamic_batching(self) -> None:
-        """Ask for ``dynamic_batching { }`` unless it is there."""
+        """Enable dynamic batching, unless it is configured."""
         for scheduler in ("sequence_batching", "ensemble_scheduling"):
             if scheduler in self._model_config:
                 raise ValueError(
@@ -45,7 +45,7 @@ class ModelConfig:
         self._model_config.setdefault("dynamic_batching", {})
 
     def add_input(self, input: dict[str, Any]) -> None:
-        """Add an input, or fill one in: ``{name, data_type, dims[, optional]}``."""
+        """Add or complete an input: ``{name, data_type, dims[, optional]}``."""
         self._add(
             "input",
             input,
@@ -54,12 +54,12 @@ class ModelConfig:
         )
 
     def add_output(self, output: dict[str, Any]) -> None:
-        """Add an output, or fill one in: ``{name, data_type, dims}``."""
+        """Add or complete an output: ``{name, data_type, dims}``."""
         self._add("output", output, ("name", "data_type", "dims"), "'name', 'data_type' and 'dims'")
 
     def set_model_transaction_policy(self, transaction_policy_dict: dict[str, Any]) -> None:
-        """Set ``{'decoupled': bool}``; a value that the configuration gives cannot change."""
-        for key in transaction_policy_dict.keys():  # noqa: SIM118 - anything but a dict is refused in Triton's words
+        """Set ``{'decoupled': bool}``; a configured value cannot be changed."""
+        for key in transaction_policy_dict.keys():  # noqa: SIM118 - raises Triton's error if it is not a dict
             if key != "decoupled":
                 raise ValueError(
                     "model transaction property in auto-complete-config function for model "
@@ -80,7 +80,7 @@ class ModelConfig:
 
     def _add(self, kind: str, tensor: dict[str, Any], allowed: tuple[str, ...], listed: str) -> None:
         where = f"in auto-complete-config function for model '{self._name}'"
-        # Names are joined, not formatted: what is no string is refused in Python's own words, as there.
+        # Names are concatenated, so that a name that is not a string raises the same TypeError as on Triton.
         for key in tensor:
             if key not in allowed:
                 raise ValueError(kind + " '" + tensor["name"] + f"' {where} contains property other than {listed}.")
@@ -105,10 +105,10 @@ class ModelConfig:
                 "'" + name + "', model provides " + tensor["data_type"]
             )
         for property in ("dims", "optional"):
-            given = configured.get(property)
-            expected = tensor.get(property, given)
-            if given not in ([], None) and given != expected:
+            value = configured.get(property)
+            expected = tensor.get(property, value)
+            if value not in ([], None) and value != expected:
                 raise ValueError(
                     f"model '{self._name}', tensor '{name}': the model expects {property} {expected} but the "
-                    f"model configuration specifies {property} {given}"
+                    f"model configuration specifies {property} {value}"
                 )

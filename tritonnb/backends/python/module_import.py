@@ -1,8 +1,8 @@
-"""Importing the *model.py* of each instance, so that no two models get into each other's way.
+"""Import the *model.py* of each instance in isolation from other models.
 
-Every instance imports its own copy, as on Triton, where each has a process of its own. Helper
-modules beside a *model.py*, or in the model's directory, belong to that model too. A version directory is
-a package, so a model may import its neighbours relatively.
+Every instance imports its own copy, as on Triton, where each instance is a process. Helper modules in the version
+directory or the model's directory belong to that model only. A version directory is a package, so that a model can
+import the modules beside it relatively.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _numbers = itertools.count()
 
 
 def import_model(path: Path, utilities: ModuleType) -> ModuleType:
-    """A fresh import of a model file, which finds these ``triton_python_backend_utils``.
+    """Import a model file again, with this module as its ``triton_python_backend_utils``.
 
     Raises
     ------
@@ -45,7 +45,7 @@ def import_model(path: Path, utilities: ModuleType) -> ModuleType:
         before = set(sys.modules)
         sys.modules[package.__name__] = package
         sys.modules[module.__name__] = module
-        # Always a new list: other threads import too, and walk along the one they began with.
+        # Always a new list: other threads import, too, and iterate over the old one.
         sys.path = [*directories, *sys.path]
         sys.modules[pb_utils.NAME] = utilities
         try:
@@ -54,17 +54,17 @@ def import_model(path: Path, utilities: ModuleType) -> ModuleType:
             forget_model(module)
             raise InternalError(describe(error), model_error=to_keep(error)) from None
         finally:
-            sys.modules[pb_utils.NAME] = pb_utils  # for whoever imports it later
-            # Imports inside functions happen later: they find the directories at the end of the path.
-            sys.path = [*(each for each in sys.path if each not in directories), *directories]
+            sys.modules[pb_utils.NAME] = pb_utils  # for later imports
+            # Imports inside functions run later: they find the directories at the end of the path.
+            sys.path = [*(directory for directory in sys.path if directory not in directories), *directories]
             _forget_helpers(directories[1], package.__name__, set(sys.modules) - before)
     return module
 
 
 def forget_model(module: ModuleType) -> None:
-    """Drop a model's module, and what it imported relatively, from the table of modules."""
+    """Remove a model's module, and the modules that it imported relatively, from ``sys.modules``."""
     package = module.__name__.partition(".")[0]
-    for name in [each for each in list(sys.modules) if each.partition(".")[0] == package]:
+    for name in [name for name in list(sys.modules) if name.partition(".")[0] == package]:
         del sys.modules[name]
 
 
@@ -74,38 +74,38 @@ def model_class(module: ModuleType, path: Path) -> Any:
     Raises
     ------
     InternalError
-        If it has none.
+        If there is none.
     """
-    found = getattr(module, "TritonPythonModel", None)
-    if found is None:
-        shown = f"{path.parent.name}.{path.stem}"
-        raise InternalError(f"AttributeError: module '{shown}' has no attribute 'TritonPythonModel'")
-    return found
+    class_ = getattr(module, "TritonPythonModel", None)
+    if class_ is None:
+        module_name = f"{path.parent.name}.{path.stem}"
+        raise InternalError(f"AttributeError: module '{module_name}' has no attribute 'TritonPythonModel'")
+    return class_
 
 
 def describe(error: BaseException) -> str:
-    """An exception as Triton's Python backend words it: type, text, and the frames, innermost first."""
+    """Format an exception as Triton's Python backend does: type, message, and the frames, innermost first."""
     try:
-        text = str(error) or "<EMPTY MESSAGE>"
+        message = str(error) or "<EMPTY MESSAGE>"
     except Exception:
-        text = "<MESSAGE UNAVAILABLE DUE TO ANOTHER EXCEPTION>"
-    text = f"{type(error).__name__}: {text}"
+        message = "<MESSAGE UNAVAILABLE DUE TO ANOTHER EXCEPTION>"
+    message = f"{type(error).__name__}: {message}"
     frames = _model_frames(error.__traceback__)
     if not frames or isinstance(error, SyntaxError):
-        return text
-    places = "".join(f"  {each.filename}({each.lineno}): {each.name}\n" for each in reversed(frames))
-    return f"{text}\n\nAt:\n{places}"
+        return message
+    lines = "".join(f"  {frame.filename}({frame.lineno}): {frame.name}\n" for frame in reversed(frames))
+    return f"{message}\n\nAt:\n{lines}"
 
 
 def _model_frames(trace: TracebackType | None) -> list[traceback.FrameSummary]:
-    """The frames without this backend's own: on Triton its utilities are C++, which has none."""
+    """The frames outside this backend: on Triton its utilities are written in C++ and have no frames."""
     ours = str(Path(__file__).parent)
-    frames = [each for each in traceback.extract_tb(trace) if not each.filename.startswith(ours)]
-    return list(itertools.dropwhile(lambda each: each.filename.startswith("<frozen importlib"), frames))
+    frames = [frame for frame in traceback.extract_tb(trace) if not frame.filename.startswith(ours)]
+    return list(itertools.dropwhile(lambda frame: frame.filename.startswith("<frozen importlib"), frames))
 
 
 def _forget_helpers(directory: str, package: str, added: set[str]) -> None:
-    """Drop a model's helper modules from the table, so that another model imports its own."""
+    """Remove a model's helper modules from ``sys.modules``, so that another model imports its own."""
     for name in added:
         if name.partition(".")[0] == package:
             continue

@@ -1,6 +1,6 @@
-"""The parameters of requests and responses that a model makes: strings, booleans, and integers of 64 bits.
+"""The parameters of requests and responses that a model creates: strings, booleans, and 64-bit integers.
 
-Types are checked where the model makes them; that an integer is too large is noticed when they are sent, as on Triton.
+As on Triton, types are checked when the model creates the object, and the range of integers when it is sent.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ _INTEGERS = range(-(2**63), 2**63)
 
 
 def check_types(parameters: object) -> None:
-    """Refuse what are no parameters.
+    """Check the types of parameters.
 
     Raises
     ------
     TritonModelException
-        With Triton's text.
+        If they are wrong; with Triton's text.
     """
     if not isinstance(parameters, dict | None):
         raise TritonModelException(f"Expect dict, got {type(parameters)}")
@@ -31,8 +31,8 @@ def check_types(parameters: object) -> None:
             raise TritonModelException(f"Expect parameters values to have type bool/int/str, found type {type(value)}")
 
 
-def unsendable(parameters: Mapping[str, ParameterValue] | None) -> InternalError | None:
-    """Why parameters cannot be sent; None if they can."""
+def find_parameter_error(parameters: Mapping[str, ParameterValue] | None) -> InternalError | None:
+    """The error if parameters cannot be sent, else None."""
     for value in (parameters or {}).values():
         if isinstance(value, int) and value not in _INTEGERS:
             return InternalError("Unsupported value type on parameters")

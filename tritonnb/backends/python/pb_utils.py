@@ -1,4 +1,4 @@
-"""``triton_python_backend_utils``: what Python models import, here as on Triton.
+"""``triton_python_backend_utils``: the module that Python models import, as on Triton.
 
 Names and behaviour are those of Triton's Python backend, so a *model.py* runs unchanged on both.
 """
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritonnb.backends.python.error import TritonError, TritonModelException
-from tritonnb.backends.python.instance_binding import Host, current_host
+from tritonnb.backends.python.instance_binding import InstanceBinding, current_binding
 from tritonnb.backends.python.logger import Logger
 from tritonnb.backends.python.metrics import MetricFamily
 from tritonnb.backends.python.model_config import ModelConfig
@@ -77,30 +77,32 @@ __all__ = [
 NAME = "triton_python_backend_utils"
 
 TRITON_STRING_TO_NUMPY: dict[str, Any] = {
-    each.config_name: each.numpy.type for each in datatypes.DATATYPES if each is not datatypes.BF16
+    datatype.config_name: datatype.numpy.type for datatype in datatypes.DATATYPES if datatype is not datatypes.BF16
 }
 TRITON_STRING_TO_NUMPY["TYPE_BOOL"] = bool
-_NUMBER_TO_NUMPY = {each.number: each.numpy.type for each in datatypes.DATATYPES if each is not datatypes.BF16}
+_NUMBER_TO_NUMPY = {
+    datatype.number: datatype.numpy.type for datatype in datatypes.DATATYPES if datatype is not datatypes.BF16
+}
 
 T = TypeVar("T")
 
 
-def bound_to(host: Host) -> ModuleType:
-    """The utilities as one instance imports them: what they ask a server for, they ask that instance's."""
+def utilities_for(binding: InstanceBinding) -> ModuleType:
+    """The module as one instance imports it: its calls to a server go to the server of that instance."""
     module = ModuleType(NAME, __doc__)
     for name in __all__:
         setattr(module, name, globals()[name])
     for kind in (InferenceRequest, MetricFamily):
-        setattr(module, kind.__name__, type(kind.__name__, (kind,), {"__slots__": (), "_host": host}))
+        setattr(module, kind.__name__, type(kind.__name__, (kind,), {"__slots__": (), "_binding": binding}))
     for function in (get_model_dir, is_model_ready, load_model, unload_model):
-        setattr(module, function.__name__, _on_behalf_of(host, function))
+        setattr(module, function.__name__, _bind_function(binding, function))
     return module
 
 
-def _on_behalf_of(host: Host, function: Callable[..., T]) -> Callable[..., T]:
+def _bind_function(binding: InstanceBinding, function: Callable[..., T]) -> Callable[..., T]:
     @functools.wraps(function)
     def call(*args: Any, **options: Any) -> T:
-        with host.acting():
+        with binding.bound():
             return function(*args, **options)
 
     return call
@@ -113,17 +115,17 @@ def get_input_tensor_by_name(request: InferenceRequest, name: str) -> Tensor | N
 
 def get_output_tensor_by_name(response: InferenceResponse, name: str) -> Tensor | None:
     """An output of a response, or None."""
-    return next((each for each in response.output_tensors() if each.name() == name), None)
+    return next((tensor for tensor in response.output_tensors() if tensor.name() == name), None)
 
 
 def get_input_config_by_name(model_config: dict[str, Any], name: str) -> dict[str, Any] | None:
     """An input's entry in the model configuration, or None."""
-    return next((each for each in model_config.get("input", ()) if each["name"] == name), None)
+    return next((tensor for tensor in model_config.get("input", ()) if tensor["name"] == name), None)
 
 
 def get_output_config_by_name(model_config: dict[str, Any], name: str) -> dict[str, Any] | None:
     """An output's entry in the model configuration, or None."""
-    return next((each for each in model_config.get("output", ()) if each["name"] == name), None)
+    return next((tensor for tensor in model_config.get("output", ()) if tensor["name"] == name), None)
 
 
 def using_decoupled_model_transaction_policy(model_config: dict[str, Any]) -> bool:
@@ -132,24 +134,24 @@ def using_decoupled_model_transaction_policy(model_config: dict[str, Any]) -> bo
 
 
 def triton_string_to_numpy(triton_type_string: str) -> Any:
-    """The NumPy type of ``TYPE_FP32`` and the like; a KeyError for an unknown one."""
+    """The NumPy type of a datatype such as ``TYPE_FP32``; raises KeyError if it is unknown."""
     return TRITON_STRING_TO_NUMPY[triton_type_string]
 
 
 def triton_to_numpy_type(data_type: int) -> Any:
-    """The NumPy type of a datatype number; None if there is none."""
+    """The NumPy type of a datatype number, or None."""
     return _NUMBER_TO_NUMPY.get(data_type)
 
 
 def numpy_to_triton_type(data_type: npt.DTypeLike) -> int | None:
-    """The datatype number of a NumPy type; None if there is none."""
+    """The datatype number of a NumPy type, or None."""
     if data_type == np.bytes_:
         return datatypes.BYTES.number
-    return next((number for number, each in _NUMBER_TO_NUMPY.items() if data_type == each), None)
+    return next((number for number, numpy_type in _NUMBER_TO_NUMPY.items() if data_type == numpy_type), None)
 
 
 def serialize_byte_tensor(input_tensor: npt.NDArray[Any]) -> bytes | tuple[()] | None:
-    """Strings in the wire form of BYTES; an empty tuple for an empty tensor, None where it holds no byte strings."""
+    """Serialize strings as BYTES; an empty tuple for an empty tensor, None if the tensor has no strings."""
     if input_tensor.size == 0:
         return ()
     if input_tensor.dtype.kind not in "OS":
@@ -158,11 +160,11 @@ def serialize_byte_tensor(input_tensor: npt.NDArray[Any]) -> bytes | tuple[()] |
 
 
 def deserialize_bytes_tensor(encoded_tensor: bytes) -> npt.NDArray[Any]:
-    """The strings of BYTES in wire form."""
+    """Deserialize the strings of a BYTES tensor."""
     return datatypes.decode_bytes(encoded_tensor)
 
 
 def get_model_dir() -> str:
     """The version directory of the model that is being imported or called."""
-    host = current_host()
-    return "" if host is None else str(host.directory)
+    binding = current_binding()
+    return "" if binding is None else str(binding.directory)

@@ -1,7 +1,7 @@
-"""``pb_utils.InferenceRequest``: a request that a model is given, or one that it makes itself.
+"""``pb_utils.InferenceRequest``: a request that a model receives, or creates itself.
 
-What a model makes it sends with ``exec`` or ``async_exec`` to another model of the server (business logic
-scripting), through that model's scheduler like anybody's request.
+A model sends a request that it has created to another model of the server with ``exec`` or ``async_exec`` (business
+logic scripting). It goes through that model's scheduler like any other request.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar, Literal, SupportsIndex, overload
 
 from tritonnb.backends.contract import ResponseSender
-from tritonnb.backends.python.calls import Call, GivenInputs, ResponseIterator
+from tritonnb.backends.python.calls import BlsCall, RequestInputs, ResponseIterator
 from tritonnb.backends.python.error import TritonModelException
-from tritonnb.backends.python.instance_binding import Host, current_host
+from tritonnb.backends.python.instance_binding import InstanceBinding, current_binding
 from tritonnb.backends.python.parameters import check_types
 from tritonnb.backends.python.response import InferenceResponse, InferenceResponseSender
-from tritonnb.backends.python.tensor import Tensor, as_text
+from tritonnb.backends.python.tensor import Tensor, decode_text
 from tritonnb.core.messages import InferRequest, ParameterValue, discard_response
 
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1
@@ -29,7 +29,7 @@ TRITONSERVER_MEMORY_GPU = 1
 
 
 class PreferredMemory:
-    """Where a model would like the outputs of another one to be: a wish, since here they always are in CPU memory.
+    """Where a model prefers the outputs of another model; ignored here, since they are always in CPU memory.
 
     Parameters
     ----------
@@ -40,24 +40,27 @@ class PreferredMemory:
 
     def __init__(self, memory_type: int = TRITONSERVER_MEMORY_CPU, memory_type_id: int = 0) -> None:
         if memory_type not in (TRITONSERVER_MEMORY_CPU, TRITONSERVER_MEMORY_GPU):
-            raise TypeError(f"there is no memory type {memory_type!r}")
+            raise TypeError(
+                "PreferredMemory: expected memory_type to be TRITONSERVER_MEMORY_CPU or TRITONSERVER_MEMORY_GPU, "
+                f"got {memory_type!r}"
+            )
         self.memory_type = memory_type
         self.memory_type_id = memory_type_id
 
 
 class InferenceTrace:
-    """The trace of a request, to be handed on to the requests that it causes."""
+    """The trace of a request, which a model can pass on to the requests that it creates."""
 
     def __init__(self, cause: InferRequest) -> None:
         self.cause = cause
 
     def get_context(self) -> str | None:
-        """The OpenTelemetry context; there is none."""
+        """The OpenTelemetry context; always None here."""
         return None
 
 
 class InferenceRequest:
-    """A request.
+    """A request to a model.
 
     Parameters
     ----------
@@ -65,12 +68,12 @@ class InferenceRequest:
     correlation_id : int or str, optional
     inputs : sequence of Tensor
     requested_output_names : sequence of str
-        None of them is all.
+        An empty sequence requests all outputs.
     model_name : str
     model_version : int, optional
         The newest by default.
     flags : int, optional
-        ``TRITONSERVER_REQUEST_FLAG_SEQUENCE_START`` and ``…_END``.
+        ``TRITONSERVER_REQUEST_FLAG_SEQUENCE_START`` and ``TRITONSERVER_REQUEST_FLAG_SEQUENCE_END``.
     timeout : int, optional
         In microseconds.
     preferred_memory : PreferredMemory, optional
@@ -79,7 +82,7 @@ class InferenceRequest:
         Strings, integers, booleans.
     """
 
-    _host: ClassVar[Host | None] = None
+    _binding: ClassVar[InstanceBinding | None] = None
 
     __slots__ = ("_cause", "_outputs", "_request", "_sender", "_tensors", "release_flags")
 
@@ -99,39 +102,43 @@ class InferenceRequest:
         parameters: dict[str, ParameterValue] | None = None,
     ) -> None:
         if isinstance(requested_output_names, str | bytes):
-            raise TypeError("requested_output_names is a sequence of names")
-        if not all(isinstance(each, Tensor | None) for each in inputs):
-            raise TypeError("inputs is a sequence of pb_utils.Tensor objects")
+            raise TypeError("InferenceRequest: expected requested_output_names to be a sequence of str, got str")
+        if not all(isinstance(tensor, Tensor | None) for tensor in inputs):
+            raise TypeError("InferenceRequest: expected inputs to be a sequence of pb_utils.Tensor objects")
         if not isinstance(preferred_memory, PreferredMemory | None):
-            raise TypeError("preferred_memory is a pb_utils.PreferredMemory")
+            raise TypeError(
+                f"InferenceRequest: expected a pb_utils.PreferredMemory, got {type(preferred_memory).__name__}"
+            )
         if not isinstance(trace, InferenceTrace | None):
-            raise TypeError("trace is what InferenceRequest.trace() gives")
+            raise TypeError(
+                f"InferenceRequest: expected trace from InferenceRequest.trace(), got {type(trace).__name__}"
+            )
         check_types(parameters)
         _check_correlation_id(correlation_id)
-        if any(each is None for each in inputs):
+        if any(tensor is None for tensor in inputs):
             raise TritonModelException(
-                f"Input tensor for request with id '{as_text(request_id)}' and model name '{as_text(model_name)}' "
-                "should not be empty."
+                f"Input tensor for request with id '{decode_text(request_id)}' and model name "
+                f"'{decode_text(model_name)}' should not be empty."
             )
-        self._outputs = tuple(sorted(set(map(as_text, requested_output_names))))
+        self._outputs = tuple(sorted(set(map(decode_text, requested_output_names))))
         if "" in self._outputs:
             raise TritonModelException(
-                f"Requested output name for request with id '{as_text(request_id)}' and model name "
-                f"'{as_text(model_name)}' should not be empty."
+                f"Requested output name for request with id '{decode_text(request_id)}' and model name "
+                f"'{decode_text(model_name)}' should not be empty."
             )
         self._request = InferRequest(
-            as_text(model_name),
-            GivenInputs(inputs),
+            decode_text(model_name),
+            RequestInputs(inputs),
             discard_response,
             model_version=_integer("model_version", model_version, range(-(2**63), 2**63)),
-            id=as_text(request_id),
+            id=decode_text(request_id),
             requested_outputs=self._outputs or None,
             parameters=dict(parameters or {}),
             timeout_us=_integer("timeout", timeout, range(2**64)),
             correlation_id=correlation_id,
             flags=_integer("flags", flags, _FLAGS),
         )
-        self._tensors = {each.name(): each for each in inputs}
+        self._tensors = {tensor.name(): tensor for tensor in inputs}
         self._cause = None if trace is None else trace.cause
         self._sender: Callable[[], ResponseSender] | None = None
         self.release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
@@ -140,7 +147,7 @@ class InferenceRequest:
     def received(
         cls, request: InferRequest, outputs: Sequence[str], sender: Callable[[], ResponseSender]
     ) -> InferenceRequest:
-        """A request that the model is given; ``outputs`` are those that the client wants."""
+        """A request that the model receives; ``outputs`` are the requested ones."""
         received = cls.__new__(cls)
         received._request = request
         received._tensors = {}
@@ -150,7 +157,7 @@ class InferenceRequest:
         received.release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
         return received
 
-    # --- asking another model -----------------------------------------------------------------
+    # --- sending to another model -------------------------------------------------------------
 
     @overload
     def exec(self, decoupled: Literal[False] = False) -> InferenceResponse: ...
@@ -162,44 +169,44 @@ class InferenceRequest:
         Parameters
         ----------
         decoupled : bool, optional
-            Give an iterator over the responses, however many there will be, once the first has come.
+            Return an iterator over any number of responses, as soon as the first was received.
         """
         call = self._call(decoupled)
         first = call.wait(0)
         return ResponseIterator(call) if decoupled else first
 
     async def async_exec(self, decoupled: bool = False) -> InferenceResponse | ResponseIterator:
-        """Like `exec`, for ``async def execute``: other requests can be sent while this one runs."""
+        """Like `exec`, for ``async def execute``: other requests can be sent before the response is received."""
         call = self._call(decoupled)
-        first = await call.arrival()
+        first = await call.wait_async()
         return ResponseIterator(call) if decoupled else first
 
-    def _call(self, decoupled: bool) -> Call:
-        host = self._host or current_host()
-        if host is None:
-            raise TritonModelException("only a model that is being served can ask another one")
-        if host.server is None or not host.executing:
+    def _call(self, decoupled: bool) -> BlsCall:
+        binding = self._binding or current_binding()
+        if binding is None:
+            raise TritonModelException("BLS: expected the request to come from a model that a server runs")
+        if binding.server is None or not binding.executing:
             raise TritonModelException("BLS is only supported during the 'execute' function.")
-        if host.is_in_another_process:
-            raise TritonModelException("a process that a model forks cannot ask other models: the server is not in it")
-        return Call(self._request, host, decoupled, self._cause)
+        if binding.is_in_another_process:
+            raise TritonModelException("BLS: expected the request to come from the server's process, got a forked one")
+        return BlsCall(self._request, binding, decoupled, self._cause)
 
-    # --- what it carries ----------------------------------------------------------------------
+    # --- contents -----------------------------------------------------------------------------
 
     def inputs(self) -> list[Tensor]:
-        """The inputs, controls and states of the sequence batcher included."""
-        given = self._request.inputs
-        if isinstance(given, GivenInputs):
-            return list(given.tensors)
+        """The inputs, including the controls and states of the sequence batcher."""
+        inputs = self._request.inputs
+        if isinstance(inputs, RequestInputs):
+            return list(inputs.tensors)
         states = () if self._request.states is None else self._request.states.inputs
-        found = [self.input(name) for name in (*given, *states)]
-        return [tensor for tensor in found if tensor is not None]
+        tensors = map(self.input, (*inputs, *states))
+        return [tensor for tensor in tensors if tensor is not None]
 
     def input(self, name: str) -> Tensor | None:
-        """One input, or None; what a model writes to it is there when it asks for it again."""
-        found = self._tensors.get(name)
-        if found is not None:
-            return found
+        """An input, or None. Repeated calls return the same object, with what the model has written to it."""
+        known = self._tensors.get(name)
+        if known is not None:
+            return known
         request = self._request
         tensor = request.inputs.get(name)
         if tensor is None and request.states is not None:
@@ -210,24 +217,24 @@ class InferenceRequest:
         return received
 
     def requested_output_names(self) -> set[str]:
-        """The outputs that are wanted."""
+        """The names of the requested outputs."""
         return set(self._outputs)
 
     def request_id(self) -> str:
-        """The client's id of the request, or ""; as on Triton a UnicodeDecodeError if it is no UTF-8."""
-        return _legible(self._request.id)
+        """The client's request ID, or ""; as on Triton raises UnicodeDecodeError if it is not UTF-8."""
+        return _check_utf8(self._request.id)
 
     def correlation_id(self) -> int | str:
-        """The correlation ID of the request's sequence, or 0; a UnicodeDecodeError if it is no UTF-8."""
-        given = self._request.correlation_id
-        return _legible(given) if isinstance(given, str) else given
+        """The correlation ID of the request's sequence, or 0; raises UnicodeDecodeError if it is not UTF-8."""
+        correlation_id = self._request.correlation_id
+        return _check_utf8(correlation_id) if isinstance(correlation_id, str) else correlation_id
 
     def flags(self) -> int:
-        """``TRITONSERVER_REQUEST_FLAG_…`` of the request."""
+        """The flags of the request (``TRITONSERVER_REQUEST_FLAG_*``)."""
         return self._request.flags
 
     def set_flags(self, flags: int) -> None:
-        """Set ``TRITONSERVER_REQUEST_FLAG_…`` of a request that the model makes."""
+        """Set the flags (``TRITONSERVER_REQUEST_FLAG_*``) of a request that the model creates."""
         self._request.flags = _integer("flags", flags, _FLAGS)
 
     def timeout(self) -> int:
@@ -240,28 +247,28 @@ class InferenceRequest:
 
     def parameters(self) -> str:
         """The request parameters as JSON."""
-        return _legible(json.dumps(self._request.parameters, ensure_ascii=False, separators=(",", ":")))
+        return _check_utf8(json.dumps(self._request.parameters, ensure_ascii=False, separators=(",", ":")))
 
     def model_name(self) -> str:
-        """The model that is asked."""
+        """The name of the model that the request is for."""
         return self._request.model_name
 
     def trace(self) -> InferenceTrace:
-        """The request's trace, to hand on."""
+        """The request's trace, to pass on."""
         return InferenceTrace(self._request)
 
-    # --- the server's requests ----------------------------------------------------------------
+    # --- requests that the model receives -----------------------------------------------------
 
     def is_cancelled(self) -> bool:
-        """Whether the client has gone away."""
+        """Whether the client has cancelled the request or disconnected."""
         return self._request.cancelled
 
     def set_release_flags(self, flags: int) -> None:
-        """Say with ``TRITONSERVER_REQUEST_RELEASE_RESCHEDULE`` that the request is to run again."""
+        """Set the release flags; with ``TRITONSERVER_REQUEST_RELEASE_RESCHEDULE`` the request is executed again."""
         self.release_flags = flags
 
     def get_response_sender(self) -> InferenceResponseSender:
-        """Where the model sends its responses; one that is not decoupled sends one, or returns it."""
+        """The response sender of the request. A model that is not decoupled sends one response, or returns it."""
         if self._sender is None:
             raise TritonModelException(
                 "Unable to send response. Response sender has no reference to the decoupled state of the model."
@@ -274,7 +281,7 @@ _FLAGS = range(2**32)
 
 def _check_correlation_id(correlation_id: object) -> None:
     if correlation_id is None:
-        raise TypeError("correlation_id is an integer or a string")
+        raise TypeError("InferenceRequest: expected correlation_id to be int or str, got None")
     if not isinstance(correlation_id, (int, str)):
         raise TritonModelException("Correlation ID must be integer or string")
     if isinstance(correlation_id, int) and correlation_id not in range(2**64):
@@ -282,13 +289,16 @@ def _check_correlation_id(correlation_id: object) -> None:
 
 
 def _integer(name: str, value: SupportsIndex, allowed: range) -> int:
-    """An integer of any type, such as a NumPy scalar."""
+    """Convert an integer of any type, such as a NumPy scalar."""
     number = int(operator.index(value)) if isinstance(value, SupportsIndex) else None
     if number is None or number not in allowed:
-        raise TypeError(f"{name} is an integer from {allowed.start} to {allowed.stop - 1}, got {value!r}")
+        raise TypeError(
+            f"InferenceRequest: expected {name} to be an integer from {allowed.start} to {allowed.stop - 1}, "
+            f"got {value!r}"
+        )
     return number
 
 
-def _legible(text: str) -> str:
-    """The text, if it is UTF-8: what is not came over HTTP as surrogate escapes."""
+def _check_utf8(text: str) -> str:
+    """The text itself if it is UTF-8: over HTTP, other bytes were decoded to surrogate escapes."""
     return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode()

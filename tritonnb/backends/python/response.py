@@ -8,7 +8,7 @@ from typing import Any
 
 from tritonnb.backends.contract import ResponseSender
 from tritonnb.backends.python.error import TritonError, TritonModelException, from_core_error, to_core_error
-from tritonnb.backends.python.parameters import check_types, unsendable
+from tritonnb.backends.python.parameters import check_types, find_parameter_error
 from tritonnb.backends.python.tensor import Tensor, to_core_tensor
 from tritonnb.core.errors import InternalError
 from tritonnb.core.messages import InferRequest, InferResponse
@@ -17,7 +17,7 @@ TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1
 
 
 class InferenceResponse:
-    """The answer to one request.
+    """The response to a request.
 
     Parameters
     ----------
@@ -36,23 +36,23 @@ class InferenceResponse:
         parameters: dict[str, Any] | None = None,
     ) -> None:
         if not isinstance(output_tensors, Sequence) or isinstance(output_tensors, str | bytes):
-            raise TypeError(f"InferenceResponse takes a sequence of tensors, got {type(output_tensors).__name__}")
+            raise TypeError(f"InferenceResponse: expected a sequence of tensors, got {type(output_tensors).__name__}")
         for tensor in output_tensors:
             if tensor is None:
                 raise TritonModelException("Output tensor for inference response should not be empty.")
             if type(tensor) is not Tensor:
                 raise TritonModelException(
-                    f"InferenceResponse takes pb_utils.Tensor objects, got {type(tensor).__name__}"
+                    f"InferenceResponse: expected pb_utils.Tensor objects, got {type(tensor).__name__}"
                 )
         if not isinstance(error, TritonError | None):
-            raise TypeError(f"InferenceResponse takes a pb_utils.TritonError, got {type(error).__name__}")
+            raise TypeError(f"InferenceResponse: expected a pb_utils.TritonError, got {type(error).__name__}")
         check_types(parameters)
         self._tensors = output_tensors
         self._error = error
         self._parameters = parameters
 
     def output_tensors(self) -> list[Tensor]:
-        """The outputs."""
+        """The output tensors."""
         return list(self._tensors)
 
     def has_error(self) -> bool:
@@ -69,7 +69,7 @@ class InferenceResponse:
 
 
 class InferenceResponseSender:
-    """Sends the responses of one request; a model that is not decoupled sends one."""
+    """Sends the responses of one request; only one if the model is not decoupled."""
 
     __slots__ = ("_outputs", "_request", "_sender")
 
@@ -81,7 +81,7 @@ class InferenceResponseSender:
     def send(self, response: InferenceResponse | None = None, flags: int = 0) -> None:
         """Send a response, the final flag, or both."""
         if not isinstance(response, InferenceResponse | None):
-            raise TypeError(f"a sender takes a pb_utils.InferenceResponse, got {type(response).__name__}")
+            raise TypeError(f"InferenceResponseSender: expected an InferenceResponse, got {type(response).__name__}")
         final = flags == TRITONSERVER_RESPONSE_COMPLETE_FINAL
         if flags and not final:
             raise TritonModelException("Unable to send response. Unsupported flag provided.")
@@ -93,29 +93,29 @@ class InferenceResponseSender:
             if response is None:
                 self._sender.send(InferResponse(empty=True))
             else:
-                self._sender.send(to_core(response, self._outputs, final))
+                self._sender.send(to_core_response(response, self._outputs, final))
         except InternalError as error:
             raise TritonModelException(error.message) from None
 
     def is_cancelled(self) -> bool:
-        """Whether the client has gone away."""
+        """Whether the client has cancelled the request or disconnected."""
         return self._request.cancelled
 
 
-def to_core(response: InferenceResponse, wanted: Sequence[str], final: bool = True) -> InferResponse:
-    """A model's response as the server's; outputs that nobody wants are left out."""
+def to_core_response(response: InferenceResponse, output_names: Sequence[str], final: bool = True) -> InferResponse:
+    """Convert a model's response to the server's, with the outputs that have one of the names."""
     if response._error is not None:
         return InferResponse(error=to_core_error(response._error), final=final)
-    fault = unsendable(response._parameters)
-    if fault is not None:
-        return InferResponse(error=fault, final=final)
-    outputs = [to_core_tensor(each) for each in response._tensors if each._name in wanted]
+    error = find_parameter_error(response._parameters)
+    if error is not None:
+        return InferResponse(error=error, final=final)
+    outputs = [to_core_tensor(tensor) for tensor in response._tensors if tensor._name in output_names]
     return InferResponse(outputs, final=final, parameters=response._parameters)
 
 
-def from_core(response: InferResponse, message: str | None = None) -> InferenceResponse:
-    """The server's response as a model that asked for it sees it; an error may get another text."""
+def from_core_response(response: InferResponse, message: str | None = None) -> InferenceResponse:
+    """Convert the server's response to a model's, with another error message if there is one."""
     if response.error is not None:
         return InferenceResponse(error=from_core_error(response.error, message))
-    tensors = [Tensor.received(each) for each in response.outputs]
+    tensors = [Tensor.received(output) for output in response.outputs]
     return InferenceResponse(tensors, parameters=response.parameters)

@@ -1,8 +1,8 @@
 """The response senders of a model that is not decoupled.
 
-Such a model returns a response from ``execute``, or returns None for it and sends it by the request's response
-sender, then or later. The first response is the answer; the final flag only ends the sending.
-When a model lets go of a sender by which nothing came, an error is the answer: nothing can come any more.
+Such a model returns the response to a request from ``execute``, or returns None and sends it with the request's
+response sender, during ``execute`` or later. The first response is sent to the client; the final flag only closes the
+sender. If the model drops a sender without having sent a response, the client gets an error.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from tritonnb.core.errors import InternalError
 from tritonnb.core.messages import InferResponse
 
 
-class OneResponseSender(ResponseSender):
-    """Sends the one response of a request; may be used from any thread.
+class SingleResponseSender(ResponseSender):
+    """Sends the only response of a request; can be used from any thread.
 
     Parameters
     ----------
     execution : Execution
-        The batch that the request came in.
+        The batch that contains the request.
     index : int
-        Its number there.
+        Index of the request in the batch.
     configure : callable
-        What the server does to a response first.
+        Applied to the response before it is sent.
     """
 
     __slots__ = ("_configure", "_execution", "_index", "_lock", "_response")
@@ -34,7 +34,7 @@ class OneResponseSender(ResponseSender):
         self._execution = execution
         self._index = index
         self._configure = configure
-        self._response = execution.responses[index]  # returned by `execute` before
+        self._response = execution.responses[index]  # if `execute` has returned it
         self._lock = threading.Lock()
         self.closed = self._response is not None
 
@@ -44,7 +44,7 @@ class OneResponseSender(ResponseSender):
         Raises
         ------
         InternalError
-            If there was a response, or the sender is closed, or the final flag comes alone.
+            If there already is a response, the sender is closed, or the final flag is sent before a response.
         """
         with self._lock:
             self._check(response)
@@ -55,13 +55,13 @@ class OneResponseSender(ResponseSender):
         response.final = True
         self._execution.sender(self._index).send(self._configure(response))
 
-    def returned(self, response: InferResponse) -> None:
-        """``execute`` has returned the response.
+    def record_returned(self, response: InferResponse) -> None:
+        """Record that ``execute`` has returned the response.
 
         Raises
         ------
         InternalError
-            As `send`.
+            As for `send`.
         """
         with self._lock:
             self._check(response)

@@ -1,6 +1,6 @@
-"""``pb_utils.Tensor``, and what it is on the server's side.
+"""``pb_utils.Tensor``, and its conversion to and from the server's tensors.
 
-NumPy has no BF16: such a tensor holds the bit patterns and goes to other libraries, and comes from them, by DLPack.
+NumPy has no BF16: such a tensor holds the bit patterns, and is exchanged with other libraries through DLPack.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from tritonnb.core import datatypes
 from tritonnb.core.messages import Tensor as CoreTensor
 from tritonnb.core.ownership import own
 
-#: Dtypes of tensors, beside strings; other byte orders are not among them.
-_CARRIED = frozenset(each.numpy for each in datatypes.DATATYPES)
+#: Dtypes of tensors, except strings, in native byte order only.
+_DTYPES = frozenset(datatype.numpy for datatype in datatypes.DATATYPES)
 
 
-def as_text(value: str | bytes) -> str:
-    """A text that a model may also give as UTF-8 bytes, such as an element of a string tensor."""
+def decode_text(value: str | bytes) -> str:
+    """A ``str``, also from UTF-8 bytes, such as an element of a string tensor."""
     if not isinstance(value, (str, bytes)):
-        raise TypeError(f"expected a string, got {type(value).__name__}")
+        raise TypeError(f"expected str or bytes, got {type(value).__name__}")
     return value.decode() if isinstance(value, bytes) else value
 
 
@@ -33,32 +33,32 @@ class Tensor:
     ----------
     name : str
     array : numpy.ndarray
-        Strings are ``bytes`` or objects, as on Triton; an array of ``str`` (``<U…``) is refused there, too.
+        Strings are ``bytes`` or objects, as on Triton; arrays of dtype ``str`` (``<U…``) are rejected.
     """
 
     __slots__ = ("_array", "_datatype", "_name", "_shared")
 
     def __init__(self, name: str | bytes, array: npt.ArrayLike) -> None:
         if not isinstance(array, np.ndarray):
-            raise TypeError(f"Tensor takes a NumPy array, got {type(array).__name__}")
+            raise TypeError(f"Tensor: expected a NumPy array, got {type(array).__name__}")
         if not name:
             raise (
-                TypeError("Tensor takes a name")
+                TypeError("Tensor: expected name to be str or bytes, got None")
                 if name is None
                 else TritonModelException("Tensor name cannot be an empty string.")
             )
-        if array.dtype not in _CARRIED and array.dtype.kind not in "SO":
+        if array.dtype not in _DTYPES and array.dtype.kind not in "SO":
             raise TritonModelException("NumPy dtype is not supported.")
-        self._name = as_text(name)
+        self._name = decode_text(name)
         self._datatype = datatypes.datatype_of(array.dtype)
         self._array = array if array.flags.c_contiguous else np.ascontiguousarray(array)
         self._shared = False
 
     @classmethod
     def received(cls, tensor: CoreTensor, read_only: bool = False) -> Tensor:
-        """A tensor of the server as the model's, whose name and dtype need no check.
+        """Convert a tensor of the server, whose name and dtype are known to be right.
 
-        The model may write to it, unless it is to stay read-only.
+        The model may write to it, unless ``read_only``.
         """
         received = cls.__new__(cls)
         array = tensor.array
@@ -71,7 +71,7 @@ class Tensor:
 
     @staticmethod
     def from_dlpack(name: str, tensor: Any) -> Tensor:
-        """A tensor from anything that speaks DLPack, or from a DLPack capsule."""
+        """A tensor from an object that supports DLPack, or from a DLPack capsule."""
         if not name:
             raise TritonModelException("Tensor name cannot be an empty string.")
         if type(tensor).__name__ != "PyCapsule" and not hasattr(tensor, "__dlpack__"):
@@ -89,24 +89,24 @@ class Tensor:
                 "DLPack tensor is not contiguous. Only contiguous DLPack tensors that are stored in C-Order are "
                 "supported."
             )
-        found = Tensor(name, array)
+        imported = Tensor(name, array)
         if is_bf16:
-            found._datatype = datatypes.BF16
-        return found
+            imported._datatype = datatypes.BF16
+        return imported
 
     def name(self) -> str:
         """The tensor's name."""
         return self._name
 
     def shape(self) -> list[int]:
-        """The tensor's shape, batch dimension included."""
+        """The shape, including the batch dimension."""
         return list(self._array.shape)
 
     def as_numpy(self) -> npt.NDArray[Any]:
         """The values; strings are ``bytes`` in an object array.
 
-        The array of an input may be written to, as on Triton: it is the model's own. If the caller asked for
-        ``copy=False``, it is read-only.
+        The model may write to the array of an input, as on Triton. If the caller of the request passed ``copy=False``,
+        it is read-only.
         """
         if self._datatype is datatypes.BF16:
             raise TritonModelException(
@@ -137,18 +137,18 @@ class Tensor:
         return self._array
 
     def _exported(self) -> Any:
-        """The values for DLPack; while they are in use, so is the tensor."""
+        """The values for DLPack; they keep the tensor alive while they are in use."""
         if self._datatype is datatypes.BYTES:
             raise TritonModelException("DLPack does not have support for string tensors.")
-        held = np.asarray(_Held(self, self._own()))
+        array = np.asarray(_KeepAlive(self, self._own()))
         if self._datatype is not datatypes.BF16:
-            return held
+            return array
         import torch
 
-        return torch.from_numpy(held.view(np.int16)).view(torch.bfloat16)
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
 
 
-class _Held:
+class _KeepAlive:
     """An array that keeps its tensor alive."""
 
     def __init__(self, tensor: Tensor, array: npt.NDArray[Any]) -> None:
@@ -157,20 +157,20 @@ class _Held:
 
 
 def _imported(tensor: Any) -> tuple[npt.NDArray[Any], bool]:
-    """The values, and whether they are bit patterns of BF16."""
+    """Import the values; also returns whether they are bit patterns of BF16."""
     try:
         return np.from_dlpack(tensor), False
     except (BufferError, RuntimeError):  # NumPy does not know the type
         import torch.utils.dlpack
 
-        found = torch.utils.dlpack.from_dlpack(tensor)
-        if found.dtype is not torch.bfloat16:
+        values = torch.utils.dlpack.from_dlpack(tensor)
+        if values.dtype is not torch.bfloat16:
             raise
-        return found.view(torch.int16).numpy().view(np.uint16), True
+        return values.view(torch.int16).numpy().view(np.uint16), True
 
 
 def to_core_tensor(tensor: Tensor) -> CoreTensor:
-    """A model's tensor as the server's."""
+    """Convert a model's tensor to the server's."""
     datatype, array = tensor._datatype, tensor._array
     if datatype is datatypes.BYTES:
         array = datatypes.as_bytes_array(array)

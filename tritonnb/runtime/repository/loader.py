@@ -227,7 +227,7 @@ class ModelLoader:
         backend, context, config = self._completed(source, version)
         with _AsTritonError():
             config = finish_config(config, source.directory)
-            check_batch_tensors(config, backend.takes_batch_tensors)
+            check_batch_tensors(config, backend.supports_batch_tensors)
             context = dataclasses.replace(context, config=config)
             try:
                 check_initial_states(config, source.directory)

@@ -1,0 +1,198 @@
+"""Checks that backends share: the model file, and the tensors of the configuration against those of the model.
+
+A backend whose models declare their own inputs and outputs converts the declarations to `ModelTensor` objects. It can
+then complete a configuration from them (`complete_config`) and check that a configuration fits them (`check_tensor`).
+The error texts are those of Triton's backends.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tritonnb.backends.contract import ModelContext
+from tritonnb.core.datatypes import DataType
+from tritonnb.core.errors import InvalidArgumentError, NotFoundError
+from tritonnb.core.messages import shape_text
+from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.model_config.schema import TensorSpec
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTensor:
+    """An input or output as the model itself declares it.
+
+    Attributes
+    ----------
+    name : str
+    datatype : DataType
+    shape : tuple of int
+        Including the batch dimension, if there is one; -1 is a variable dimension.
+    """
+
+    name: str
+    datatype: DataType
+    shape: tuple[int, ...]
+
+
+def find_model_file(context: ModelContext, default: str, *, in_directory: bool = False) -> Path:
+    """The file of a model version: ``default_model_filename`` of the configuration, or the backend's default name.
+
+    Parameters
+    ----------
+    context : ModelContext
+    default : str
+        Such as ``"model.onnx"``.
+    in_directory : bool, optional
+        Whether the path may also be a directory that contains a file with the default name.
+
+    Raises
+    ------
+    NotFoundError
+        If there is no such file.
+    """
+    path = context.version_directory / (context.config.default_model_filename or default)
+    if in_directory and path.is_dir():
+        path = path / default
+    if not path.is_file():
+        raise NotFoundError(f"unable to find '{path}' for model '{context.name}'")
+    return path
+
+
+def complete_config(
+    config: pb.ModelConfig,
+    inputs: Sequence[ModelTensor],
+    outputs: Sequence[ModelTensor],
+    *,
+    batching: bool,
+    default_max_batch_size: int,
+) -> None:
+    """Complete a configuration in place, as Triton's ONNX Runtime backend does.
+
+    Parameters
+    ----------
+    config : inference.ModelConfig
+        Keeps the inputs and the outputs that it has; the batch size is set only if it has none.
+    inputs, outputs : sequence of ModelTensor
+        Used where the configuration has no inputs, or no outputs.
+    batching : bool
+        Whether the model supports batching: each of its tensors has a variable first dimension.
+    default_max_batch_size : int
+        Used if the model supports batching. If it is greater than 1, and no scheduler is configured, the dynamic
+        batcher is added.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the configuration has a ``max_batch_size``, and the model does not support batching.
+    """
+    if config.max_batch_size > 0 and not batching:
+        raise InvalidArgumentError(
+            f"autofill failed for model '{config.name}': model does not support batching while non-zero "
+            "max_batch_size is specified"
+        )
+    if batching and not config.max_batch_size:
+        config.max_batch_size = max(default_max_batch_size, 0)
+        if config.max_batch_size > 1 and config.WhichOneof("scheduling_choice") is None:
+            config.dynamic_batching.SetInParent()
+    if not config.input:
+        _add_tensors(config.input, inputs, config.max_batch_size > 0)
+    if not config.output:
+        _add_tensors(config.output, outputs, config.max_batch_size > 0)
+
+
+def _add_tensors(target: Any, tensors: Sequence[ModelTensor], batching: bool) -> None:
+    for tensor in tensors:
+        dims = tensor.shape[1:] if batching else tensor.shape
+        added = target.add(name=tensor.name, data_type=tensor.datatype.number, dims=dims or [1])
+        if not dims and batching:
+            added.reshape.SetInParent()
+
+
+def check_input_count(model_name: str, configured: int, provided: int, required: int | None = None) -> None:
+    """Check that a configuration has as many inputs as the model.
+
+    Parameters
+    ----------
+    model_name : str
+    configured, provided : int
+        Number of inputs in the configuration and in the model.
+    required : int, optional
+        Number of the model's inputs without a default; all of them if omitted.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If there are more inputs than the model has, or fewer than it requires.
+    """
+    if not (provided if required is None else required) <= configured <= provided:
+        raise InvalidArgumentError(
+            f"unable to load model '{model_name}', configuration expects {configured} inputs, model provides {provided}"
+        )
+
+
+def find_tensor(name: str, tensors: Mapping[str, T], kind: str) -> T:
+    """The tensor of the model with the name of a configured one.
+
+    Parameters
+    ----------
+    name : str
+    tensors : mapping of str to object
+        The model's tensors by name, in any form.
+    kind : str
+        ``"input"`` or ``"output"``, for the error message.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the model has no tensor with this name.
+    """
+    if name not in tensors:
+        allowed = ", ".join(sorted(tensors))
+        raise InvalidArgumentError(f"unexpected inference {kind} '{name}', allowed {kind}s are: {allowed}")
+    return tensors[name]
+
+
+def check_tensor(config: pb.ModelConfig, spec: TensorSpec, tensor: ModelTensor, kind: str) -> None:
+    """Check that the datatype and dims of a configured tensor fit those of the model.
+
+    Parameters
+    ----------
+    config : inference.ModelConfig
+    spec : TensorSpec
+        The tensor in the configuration.
+    tensor : ModelTensor
+        The tensor in the model.
+    kind : str
+        ``"input"`` or ``"output"``, for the error message.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If they do not fit.
+    """
+    if tensor.datatype is not spec.datatype:
+        raise InvalidArgumentError(
+            f"unable to load model '{config.name}', configuration expects datatype {spec.datatype.config_name} for "
+            f"{kind} '{spec.name}', model provides {tensor.datatype.config_name}"
+        )
+    batching = config.max_batch_size > 0
+    shape = tensor.shape
+    dims = tuple(spec.backend_dims)
+    expected = (-1, *dims) if batching else dims
+    fits = len(shape) == len(expected) and all(
+        provided in (-1, configured) for configured, provided in zip(expected, shape, strict=True)
+    )
+    is_scalar = not batching and not shape and math.prod(dims) == 1
+    if not (fits or is_scalar):
+        batch = "an initial batch dimension because max_batch_size > 0 followed by the explicit tensor shape, making "
+        raise InvalidArgumentError(
+            f"model '{config.name}', tensor '{spec.name}': the model expects {len(shape)} dimensions (shape "
+            f"{shape_text(shape)}) but the model configuration specifies {len(expected)} dimensions "
+            f"({f'{batch}complete ' if batching else ''}shape {shape_text(expected)})"
+        )
