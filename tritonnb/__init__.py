@@ -37,7 +37,7 @@ from tritonnb.profile.service_times import service_times
 from tritonnb.profile.sweep import Sweep, sweep
 from tritonnb.profile.sweep_result import SweepResult
 from tritonnb.profile.theory import Theory, theory
-from tritonnb.recording.compare import compare
+from tritonnb.recording.comparison import compare
 from tritonnb.recording.comparison import Comparison
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.simulate import simulate
@@ -59,7 +59,7 @@ from tritonnb.simulation import (
     service_time,
     table,
 )
-from tritonnb.teaching.drawn_worksheets import worksheet
+from tritonnb.teaching.random_worksheet import worksheet
 from tritonnb.teaching.worksheet import Worksheet
 from tritonnb.telemetry.log_settings import LogSettings
 from tritonnb.telemetry.trace_settings import TraceOptions

@@ -9,9 +9,9 @@ from matplotlib import style
 from matplotlib.figure import Figure
 
 import tritonnb as tnb
-from tritonnb.figures.batch_sizes import costs, sweet_spot
+from tritonnb.figures.batch_sizes import most_efficient_size, size_costs
 from tritonnb.figures.palette import colour, tint
-from tritonnb.recording.waits import depth, rows, waits
+from tritonnb.recording.waits import queue_depth, waits_of
 
 THIRD = 50_000 / 3
 GUIDE = [(0, 4), (THIRD, 2), (0, 2), (2 * THIRD, 6), (2 * THIRD, 2)]
@@ -85,8 +85,8 @@ def test_the_timeline_has_a_lane_for_an_instance_that_had_nothing_to_do():
 
 def test_the_timeline_explains_the_marks_that_it_has(guide, busy):
     unit, legend = guide.plot.timeline().axes[0].get_xlabel().split(maxsplit=1)
-    assert (unit, legend) == ("ms", "box: a batch, as high as its share of max_batch_size")
-    assert busy.plot.timeline().axes[0].get_xlabel().endswith("its share of max_batch_size; dashed: preferred sizes")
+    assert (unit, legend) == ("ms", "box: batch, height: share of max_batch_size")
+    assert busy.plot.timeline().axes[0].get_xlabel().endswith("share of max_batch_size; dashed: preferred sizes")
     many = tnb.simulate("max_batch_size: 4 dynamic_batching { }", [(1000 * n, 1) for n in range(40)], tnb.fixed(4))
     [ax] = many.plot.timeline().axes
     assert "4/4" in texts(ax)
@@ -95,25 +95,25 @@ def test_the_timeline_explains_the_marks_that_it_has(guide, busy):
 
 def test_descriptions_are_computed(guide, busy):
     assert "8 rows on simulated_0_0 at 16.7 ms; 8 rows on simulated_0_0 at 66.7 ms" in guide.plot.alt("timeline")
-    assert "At most 2 requests waited at once" in guide.plot.alt("timeline")
-    assert "2 of 8 rows, 50.0 ms each" in guide.plot.alt("batch_sizes")
+    assert "At most 2 requests waited at the same time" in guide.plot.alt("timeline")
+    assert "2 batches of 8 rows, 50.0 ms" in guide.plot.alt("batch_sizes")
     assert f"latency of {len(busy.requests)} requests" in busy.plot.alt("latency")
     assert "a request waits" in busy.plot.alt("queue")
 
 
 def test_an_unknown_figure_is_named(guide):
-    with pytest.raises(tnb.TritonError, match="no figure 'pie', only timeline"):
+    with pytest.raises(tnb.TritonError, match="figure expected one of timeline, .* got 'pie'"):
         guide.plot.alt("pie")
 
 
 def test_the_queue_is_as_deep_as_requests_wait(guide):
-    times, depths = depth(waits(guide))
+    times, depths = queue_depth(waits_of(guide))
     assert [round(each / 1e6, 1) for each in times] == [0.0, 16.7, 33.3, 66.7]
     assert depths == [2, 0, 2, 0]
 
 
 def test_depth_agrees_with_what_the_scheduler_said_when_it_sent(busy):
-    times, depths = depth(waits(busy))
+    times, depths = queue_depth(waits_of(busy))
     after = dict(zip(times, depths, strict=True))
     last = {batch.sent_ns: batch.queue_depth for batch in busy.batches}
     assert {time: after[time] for time in last} == last
@@ -122,26 +122,22 @@ def test_depth_agrees_with_what_the_scheduler_said_when_it_sent(busy):
 def test_a_refused_request_waits_until_it_is_refused():
     config = "max_batch_size: 1 dynamic_batching { default_queue_policy { default_timeout_microseconds: 500 } }"
     rec = tnb.simulate(config, [(0, 1), (10, 1)], tnb.fixed(10))
-    refused = waits(rec)[1]
+    refused = waits_of(rec)[1]
     assert (refused.refused, refused.end_ns - refused.begin_ns) == ("Request timeout expired", 500_001)
     assert "×: refused" in rec.plot.timeline().axes[0].get_xlabel()
-
-
-def test_rows_are_reused_when_they_are_free():
-    assert rows([(0, 5), (1, 2), (3, 4), (4, 6), (4, 9)]) == [0, 1, 1, 1, 2]
 
 
 def test_the_sweet_spot_is_the_smallest_size_that_is_as_cheap_as_it_gets():
     config = "max_batch_size: 8 dynamic_batching { }"
     arrivals = [(1000 * number * 100, size) for number, size in enumerate([1, 2, 4, 6, 8])]
     rec = tnb.simulate(config, arrivals, tnb.table({1: 10, 2: 11, 4: 12, 6: 18, 8: 30}))
-    assert [(each.size, each.count, each.batch_ms) for each in costs(rec)] == [
+    assert [(each.size, each.count, each.batch_ms) for each in size_costs(rec)] == [
         (1, 1, 10), (2, 1, 11), (4, 1, 12), (6, 1, 18), (8, 1, 30),
     ]  # fmt: skip
-    assert sweet_spot(costs(rec)).size == 4
+    assert most_efficient_size(size_costs(rec)).size == 4
     legend = rec.plot.batch_sizes().axes[0].get_legend()  # nothing is written over the curve
-    assert [each.get_text() for each in legend.get_texts()][-2:] == ["a row of it", "sweet spot: 4 rows"]
-    assert "A row is cheapest from 4 rows on: 3.0 ms" in rec.plot.alt("batch_sizes")
+    assert [each.get_text() for each in legend.get_texts()][-2:] == ["time per row", "most efficient from 4 rows"]
+    assert "The time per row is within 5% of its minimum from 4 rows on: 3.0 ms" in rec.plot.alt("batch_sizes")
 
 
 def test_colours_repeat_only_after_seven():
@@ -158,7 +154,7 @@ def test_a_comparison_is_drawn_over_the_same_time(guide):
     assert changed.verdict() in figure.alt
 
 
-@pytest.mark.parametrize(("name", "told"), [("slots", "no stateful model"), ("steps", "steps of an ensemble")])
+@pytest.mark.parametrize(("name", "told"), [("slots", "a recording of a stateful model"), ("steps", "a recording of an ensemble")])
 def test_a_figure_that_does_not_apply_has_no_words_either(name, told):
     for made in (tnb.Recording().plot.alt, tnb.Recording().plot.svg):
         with pytest.raises(tnb.TritonError, match=told):

@@ -69,7 +69,7 @@ def test_the_figure_of_the_direct_strategy(direct):
     (hatched,) = [each for each in ax.collections if each.get_hatch()]
     assert len(hatched.get_paths()) == 9
     told = ax.get_xlabel().replace("\n", " ")
-    assert "triangle: a request of it comes" in told
+    assert "triangle: arrival of a request" in told
     assert "hatched: null request" in told
     assert "null" not in shown
 
@@ -89,12 +89,12 @@ def test_the_description_tells_slots_nulls_and_backlog(direct):
     alt = direct.plot.alt("slots")
     assert "6 sequences in 4 slots of 2 instances" in alt
     assert "9 of 27 rows are null requests" in alt
-    assert "2 sequences waited in the backlog, the longest 270.0 ms" in alt
+    assert "2 sequences waited in the backlog, at most 270.0 ms" in alt
 
 
 def test_a_recording_without_slots_says_so():
     rec = tnb.simulate("max_batch_size: 2 dynamic_batching { }", [(0, 1)], tnb.fixed(1))
-    with pytest.raises(tnb.TritonError, match="no stateful model"):
+    with pytest.raises(tnb.TritonError, match="a recording of a stateful model"):
         rec.plot.slots()
 
 
@@ -109,7 +109,7 @@ def test_a_sequence_that_falls_silent_loses_its_slot():
     silent, next_one = rec.slot_occupancy
     assert (silent.ended, silent.released_ns, next_one.assigned_ns) == (IDLE, 50_000_000, 50_000_000)
     assert (next_one.ended, next_one.backlog_ns) == (END, 40_000_000)
-    assert "timed out idle" in rec.plot.alt("slots")
+    assert "idle timeout" in rec.plot.alt("slots")
     assert {"idle ✕", "A refused"} <= {each.get_text().strip() for each in rec.plot.slots().axes[0].texts}
 
 

@@ -46,8 +46,8 @@ def test_the_difference_is_what_happened_meanwhile():
 
 def test_batch_sizes_come_from_the_statistics_too():
     figure = StatisticsPlot(LATE).batch_sizes()
-    assert "5 of 1 rows, 3.0 ms each; 6 of 4 rows, 6.0 ms each" in figure.alt
-    assert "A row is cheapest from 4 rows on: 1.5 ms" in figure.alt
+    assert "5 batches of 1 row, 3.0 ms; 6 batches of 4 rows, 6.0 ms" in figure.alt
+    assert "within 5% of its minimum from 4 rows on: 1.5 ms" in figure.alt
     assert "5 of 1 rows" not in StatisticsPlot(LATE).batch_sizes(since=EARLY).alt
     assert StatisticsPlot(LATE).batch_sizes(since=LATE).alt == "Batch sizes. Nothing was executed."
 
@@ -58,7 +58,7 @@ def test_parts_of_a_request_add_up(since):
     assert StatisticsPlot(LATE).parts(ax=given, since=since) is given.figure
     alt = StatisticsPlot(LATE).parts(since=since).alt
     assert alt.startswith(
-        "Parts of a request. Nothing was executed." if since is LATE else "A request takes 10.0 ms on average of"
+        "Parts of a request. Nothing was executed." if since is LATE else "A request takes 10.0 ms, the mean of"
     )
 
 

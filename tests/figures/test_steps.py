@@ -110,11 +110,11 @@ def test_who_waits_is_drawn_below_the_boxes_of_who_runs(two: Recording):
 
 def test_the_description_tells_how_long_each_request_took(two: Recording):
     alt = two.plot.alt("steps")
-    assert "2 requests of both through first, second; 1 of 3 executions served several requests" in alt
+    assert "2 requests of both through first, second; 1 of 3 executions had several requests" in alt
     assert "Request 1 took 50.0 ms, 2 took 51.0 ms and failed." in alt
 
 
 def test_a_recording_without_an_ensemble_says_so():
     rec = tnb.simulate("max_batch_size: 2 dynamic_batching { }", [(0, 1)], tnb.fixed(1))
-    with pytest.raises(tnb.TritonError, match="steps of an ensemble"):
+    with pytest.raises(tnb.TritonError, match="a recording of an ensemble"):
         rec.plot.steps()

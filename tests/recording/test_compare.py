@@ -32,7 +32,7 @@ def test_numbers_of_both_stand_side_by_side(both):
     assert rows["batches"] == (3, 2)
     assert rows["requests"] == (5, 5)
     assert rows["rate"] == (both.before.summary()["rate"], both.after.summary()["rate"])
-    assert both.verdict().startswith("patient beside eager: rate (requests/s)")
+    assert both.verdict().startswith("patient compared with eager: rate (requests/s)")
     assert "batches 3 → 2" in both.verdict()
 
 
@@ -73,7 +73,7 @@ def test_between_two_live_recordings_nothing_is_virtual():
 def test_a_simulated_recording_says_so_also_from_a_file_and_in_part(tmp_path):
     rec = simulated(EAGER)
     rec.save(tmp_path / "rec.jsonl")
-    for each in (rec, tnb.Recording.load(tmp_path / "rec.jsonl"), rec.of("m"), rec.between(0, 20), rec.what_if().after):
+    for each in (rec, tnb.Recording.load(tmp_path / "rec.jsonl"), rec.for_model("m"), rec.between(0, 20), rec.what_if().after):
         assert each.simulated
         assert "virtual" in repr(each)
         assert "virtual" in each._repr_html_()
@@ -87,7 +87,7 @@ def test_batches_are_compared_where_the_arrivals_are_the_same(both):
     for run, numbers, other in zip((both.before, both.after), both.changed_batches(), requests[::-1], strict=True):
         assert numbers == {each.number for each in run.batches if each.requests not in other} != set()
     other = tnb.compare(simulated(EAGER), simulated(EAGER, ARRIVALS[:-1]))
-    assert other.difference() == "the arrivals are not the same, so batches are not compared one by one"
+    assert other.difference() == "the arrivals differ, so the batches are not compared one by one"
     assert other.changed_batches() == (set(), set())
 
 
@@ -95,7 +95,7 @@ def test_the_serials_of_requests_do_not_matter():
     rec = simulated(EAGER)
     shifted = tnb.simulate(EAGER.replace('"m"', '"other"'), ARRIVALS, tnb.fixed(50))
     both_models = tnb.Recording([*rec.events, *shifted.events])
-    assert tnb.compare(rec, both_models.of("other")).difference() == "the batches are the same"
+    assert tnb.compare(rec, both_models.for_model("other")).difference() == "the batches are the same"
 
 
 def test_both_are_drawn_over_the_same_time_or_a_part_of_it(both):
@@ -118,8 +118,8 @@ def test_both_open_in_one_view(both):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((5, simulated(EAGER)), "compare needs two recordings, got int"),
-        ((simulated(EAGER), None), "compare needs two recordings, got NoneType"),
+        ((5, simulated(EAGER)), "compare expected two recordings, got int"),
+        ((simulated(EAGER), None), "compare expected two recordings, got NoneType"),
     ],
 )
 def test_what_is_no_recording_is_refused(arguments, words):
@@ -129,5 +129,5 @@ def test_what_is_no_recording_is_refused(arguments, words):
 
 @pytest.mark.parametrize("names", [("a", "a"), ("a",), "ab", (1, 2)])
 def test_names_are_two(names):
-    with pytest.raises(tnb.TritonError, match="names are two different texts"):
+    with pytest.raises(tnb.TritonError, match="names expected two different strings"):
         tnb.compare(simulated(EAGER), simulated(EAGER), names=names)

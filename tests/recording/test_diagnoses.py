@@ -22,7 +22,7 @@ def test_one_client_that_waits_for_each_answer():
     rec = tnb.simulate(BATCHING % "", tnb.ClosedLoop(clients=1, requests=40, think_ms=0.2), CHEAP)
     told = found(rec)["one_at_a_time"]
     assert told.evidence == {"requests": 40, "gap_ms": pytest.approx(0.2), "latency_ms": pytest.approx(5.1)}
-    assert "each was sent 0.20 ms (median) after the answer to the one before" in str(told)
+    assert "each was sent 0.20 ms (median) after the previous response" in str(told)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_a_delay_that_full_batches_never_reach():
     rec = tnb.simulate(DELAY, tnb.bursts(8, every_ms=20, duration=0.4), CHEAP)
     told = found(rec)["delay_never_reached"]
     assert told.evidence == {"batches": 20, "delay_ms": 5.0, "longest_wait_ms": 0.0}
-    assert "max_queue_delay 5 ms was never reached: each of 20 batches was complete before" in str(told)
+    assert "max_queue_delay 5 ms was never reached: all 20 batches were complete earlier" in str(told)
 
 
 @pytest.mark.parametrize(
@@ -91,9 +91,9 @@ def silent_for(ms: float) -> tnb.Recording:
 
 def test_a_sequence_killed_by_the_idle_timeout():
     told = found(silent_for(90))["idle_timeout"]
-    assert told.evidence == {"sequence": "A", "idle_ms": 50.0, "came_after_ms": 90.0, "refused": 2}
-    assert "Sequence A lost slot 0 of m_0_0 to the idle timeout: its next request came after 90.0 ms" in str(told)
-    assert "allows 50 ms, so 2 requests were refused" in str(told)
+    assert told.evidence == {"sequence": "A", "idle_ms": 50.0, "gap_ms": 90.0, "refused": 2}
+    assert "Sequence A lost slot 0 of m_0_0 to the idle timeout: its next request arrived after 90.0 ms" in str(told)
+    assert "is 50 ms, so 2 requests were refused" in str(told)
 
 
 def test_a_sequence_in_time_is_not_killed():
@@ -105,7 +105,7 @@ def test_a_model_whose_cost_is_proportional_to_its_batch():
     rec = tnb.simulate(BATCHING % "", arrivals, tnb.linear(per_row_ms=10, base_ms=0.5))
     told = found(rec)["cost_in_proportion"]
     assert told.evidence["row_ms"][1] == pytest.approx(10.5)
-    assert "Batching does not pay: a row costs 10.50 ms in batches of 1" in str(told)
+    assert "Batching does not pay: a row takes 10.50 ms in batches of 1 row" in str(told)
 
 
 def test_a_model_with_a_fixed_cost_gains():
@@ -118,12 +118,12 @@ def test_a_model_with_a_fixed_cost_gains():
 def test_concurrency_beyond_capacity_obeys_littles_law():
     rec = tnb.simulate(BATCHING % "", tnb.ClosedLoop(clients=64, requests=3200), tnb.fixed(10))
     told = found(rec)["beyond_capacity"]
-    assert told.evidence["inside"] == pytest.approx(64, rel=0.05)
-    assert told.evidence["room"] == 8
+    assert told.evidence["rows_in_server"] == pytest.approx(64, rel=0.05)
+    assert told.evidence["row_capacity"] == 8
     assert told.evidence["rows_per_second"] == pytest.approx(800, rel=0.01)
-    assert told.evidence["inside"] == pytest.approx(told.evidence["rows_per_second"] * told.evidence["stay_ms"] / 1000)
+    assert told.evidence["rows_in_server"] == pytest.approx(told.evidence["rows_per_second"] * told.evidence["latency_ms"] / 1000)
     assert "Little's law" in str(told)
-    assert "8 rows inside would take 10.0 ms each" in str(told)
+    assert "with 8 rows in the server the latency would be 10.0 ms" in str(told)
 
 
 def test_an_open_loop_beyond_capacity_is_an_overload_not_a_concurrency():
@@ -131,7 +131,7 @@ def test_an_open_loop_beyond_capacity_is_an_overload_not_a_concurrency():
     told = found(rec)["beyond_capacity"]
     assert told.evidence["arriving_rows_per_second"] == pytest.approx(2400, rel=0.05)
     assert str(told).startswith("Overloaded: 2")
-    assert "and 798 are served" in str(told)
+    assert "and 798 rows/s are served" in str(told)
     assert "concurrency" not in str(told).lower()
 
 
@@ -157,13 +157,13 @@ def test_findings_stand_under_the_verdict():
 def test_the_verdict_sets_the_longest_wait_beside_what_is_allowed():
     waited = tnb.simulate(DELAY, [(0, 1), (1000, 2)], tnb.fixed(1)).verdict()
     assert waited == (
-        "2 requests ran in 1 batch: mean batch 3.0 rows; 100% of rows shared a batch; "
-        "the oldest request waited 5.0 ms of 5 ms allowed."
+        "2 requests ran in 1 batch: mean batch size 3.0 rows; 100% of the rows shared a batch; "
+        "longest time in the queue 5.0 ms (max_queue_delay 5 ms)."
     )
     late = tnb.simulate(DELAY, [(0, 8), (1, 8)], tnb.fixed(20)).verdict()
-    assert "waited 20.0 ms: longer than max_queue_delay 5 ms, for want of a free instance." in late
+    assert "in the queue 20.0 ms (exceeds max_queue_delay 5 ms: all instances were busy)." in late
     plain = tnb.simulate(BATCHING % "", [(0, 8)], tnb.fixed(20)).verdict()
-    assert "the oldest request waited 0.0 ms." in plain
+    assert "longest time in the queue 0.0 ms." in plain
 
 
 def test_a_batch_that_found_an_idle_instance_is_not_said_to_have_wanted_for_one():
@@ -173,7 +173,7 @@ def test_a_batch_that_found_an_idle_instance_is_not_said_to_have_wanted_for_one(
         for each in punctual.events
     ]
     told = tnb.Recording(late, punctual.configs).verdict()
-    assert told.endswith("the oldest request waited 5.4 ms: max_queue_delay 5 ms, and the way to an idle instance.")
+    assert told.endswith("longest time in the queue 5.4 ms (max_queue_delay 5 ms plus the dispatch to an idle instance).")
 
 
 def test_a_delay_that_runs_out_while_the_instance_is_busy_is_said_to_split_batches():

@@ -43,7 +43,7 @@ def test_a_request_that_waits_is_in_an_excerpt_before_its_batch_runs():
     rec = tnb.simulate("max_batch_size: 1", [(0, 1), (1000, 1)], tnb.fixed(10))
     part = rec.between(2, 5)
     assert len(part.requests) == 2
-    assert "1 request waited at once" in part.plot.alt("timeline")
+    assert "1 request waited at the same time" in part.plot.alt("timeline")
     boxes = part.plot.timeline().axes[0].collections
     assert max(len(each.get_paths()) for each in boxes if "Poly" in type(each).__name__) == 1
 
@@ -74,14 +74,14 @@ def test_slots_keep_their_sequences_and_numbers():
 
 
 def test_what_is_no_figure_of_the_recording_is_none_of_a_part_either():
-    with pytest.raises(tnb.TritonError, match="no stateful model"):
+    with pytest.raises(tnb.TritonError, match="a recording of a stateful model"):
         REGULAR.plot.slots(start_ms=5, end_ms=9)
 
 
 @pytest.mark.parametrize("window", [(5, 5), (6, 5), ("a", 5), (float("nan"), 5), (200, None)])
 def test_a_part_without_a_length_is_refused(window):
     with pytest.raises(
-        tnb.TritonError, match=r"a part of a recording needs start_ms < end_ms, got .* from 0\.0 to 94\.0 ms"
+        tnb.TritonError, match=r"time range of a recording expected numbers start_ms < end_ms, got .* from 0\.0 to 94\.0 ms"
     ):
         REGULAR.between(*window)
 
@@ -101,5 +101,5 @@ def test_an_overview_takes_a_part_of_the_time():
 
 def test_who_had_waited_before_a_part_is_not_drawn_as_waiting():
     rec = tnb.simulate("max_batch_size: 4 dynamic_batching { }", [(0, 1), *[(1000, 1)] * 3], tnb.fixed(10))
-    assert len(rec.between(0, 5).plot.alt("timeline").split("At most 3 requests waited at once")) == 2
-    assert "At most 0 requests waited at once" in rec.between(12, 15).plot.alt("timeline")
+    assert len(rec.between(0, 5).plot.alt("timeline").split("At most 3 requests waited at the same time")) == 2
+    assert "At most 0 requests waited at the same time" in rec.between(12, 15).plot.alt("timeline")

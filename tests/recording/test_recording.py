@@ -92,19 +92,19 @@ def test_refused_requests_are_kept_apart():
 
 def test_one_model_can_be_looked_at_alone(recording):
     both = Recording([*recording.events, sent(3, 9, model="n"), executed(3, 9, model="n")])
-    assert [each.model for each in both.of("n").batches] == ["n"]
+    assert [each.model for each in both.for_model("n").batches] == ["n"]
 
 
 def test_a_model_of_which_nothing_was_recorded_is_a_mistake(recording):
-    with pytest.raises(InvalidArgumentError, match=r"^nothing was recorded of model 'digit', only of 'm'$"):
-        recording.of("digit")
-    with pytest.raises(InvalidArgumentError, match="only of no model"):
-        Recording().of("m")
+    with pytest.raises(InvalidArgumentError, match=r"^recording expected one of the models 'm', got 'digit'$"):
+        recording.for_model("digit")
+    with pytest.raises(InvalidArgumentError, match="expected one of the models"):
+        Recording().for_model("m")
 
 
 def test_a_model_that_was_served_and_never_asked_has_an_empty_recording():
     idle = Recording([], {"m": pb.ModelConfig(name="m")})
-    assert idle.of("m").events == []
+    assert idle.for_model("m").events == []
 
 
 def test_the_stream_keeps_the_newest_events_and_tells_of_them_all():

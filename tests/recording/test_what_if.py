@@ -73,7 +73,7 @@ def test_a_field_that_does_not_exist_is_named(rec):
 
 
 def test_a_recording_of_nothing_cannot_be_replayed():
-    with pytest.raises(tnb.TritonError, match=r"of one model, and this is of no model$"):
+    with pytest.raises(tnb.TritonError, match=r"of one model, got one of no model$"):
         tnb.Recording().what_if(max_batch_size=1)
 
 

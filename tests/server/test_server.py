@@ -80,7 +80,7 @@ def test_many_requests_of_one_event_loop_share_batches(server: Server):
 def test_what_happened_last_was_recorded_without_being_asked_to(server: Server):
     with server.record() as rec:
         server["add_sub"](INPUT0=X, INPUT1=X)
-    recent = server.recent().of("add_sub")
+    recent = server.recent().for_model("add_sub")
     assert recent.batches[-1] == rec.batches[-1]
     assert recent.requests[-1].id == rec.requests[-1].id
 

@@ -33,9 +33,9 @@ DIRECT = tnb.Worksheet(
 def test_the_same_seed_gives_the_same_exercise_and_its_solution_is_right(batcher: str, seed: int):
     sheet = tnb.worksheet(batcher, seed=seed, requests=7)
     assert repr(sheet) == repr(tnb.worksheet(batcher, seed=seed, requests=7))
-    mark = sheet.check(sheet.solution)
-    assert mark
-    assert mark.right == mark.of == len(sheet.recording.batches)
+    grade = sheet.check(sheet.solution)
+    assert grade
+    assert grade.correct == grade.total == len(sheet.recording.batches)
     assert sum(len(each) for each in sheet.solution) >= 7
 
 
@@ -69,24 +69,24 @@ def test_an_answer_may_be_written_in_several_ways(answer):
 
 
 def test_the_first_mistake_is_explained_from_the_batchs_reason():
-    mark = GUIDE.check(["AB", "CD", "E"])
-    assert not mark
-    assert (mark.right, mark.of) == (0, 2)
-    assert mark.explanation.startswith("Batch 1 is A, B and C, sent at 17 ms, not A and B.")
-    assert GUIDE.recording.batches[0].why in mark.explanation
-    assert "0 of 2 batches right" in repr(mark)
-    assert "✗" in mark._repr_html_()
+    grade = GUIDE.check(["AB", "CD", "E"])
+    assert not grade
+    assert (grade.correct, grade.total) == (0, 2)
+    assert grade.explanation.startswith("Batch 1 is A, B and C, sent at 17 ms, not A and B.")
+    assert GUIDE.recording.batches[0].why in grade.explanation
+    assert "0 of 2 batches correct" in repr(grade)
+    assert "✗" in grade._repr_html_()
 
 
 @pytest.mark.parametrize(
     ("sheet", "answer", "explained"),
     [
-        (GUIDE, ["ABCD", "E"], "D arrives at 33 ms only."),
-        (GUIDE, ["ABC", "ADE"], "A ran in batch 1 already."),
+        (GUIDE, ["ABCD", "E"], "D arrives later, at 33 ms."),
+        (GUIDE, ["ABC", "ADE"], "A already ran in batch 1."),
         (GUIDE, ["ABC"], "Batch 2 is D and E, sent at 67 ms: the answer ends before it."),
-        (GUIDE, ["ABC", "DE", "E"], "After batch 2 nothing is left"),
-        (DIRECT, ["A1", "B1 A2 C1"], "C1's sequence waits in the backlog"),
-        (DIRECT, ["A1", "B1 B2 A2"], "B2 comes after B1 of its sequence"),
+        (GUIDE, ["ABC", "DE", "E"], "No request is left after batch 2"),
+        (DIRECT, ["A1", "B1 A2 C1"], "The sequence of C1 waits in the backlog"),
+        (DIRECT, ["A1", "B1 B2 A2"], "B2 follows B1 of its sequence"),
     ],
 )
 def test_what_speaks_against_a_wrong_name_is_said(sheet, answer, explained):
@@ -101,12 +101,12 @@ def test_null_requests_need_not_be_written():
 
 @pytest.mark.parametrize("answer", [None, 5, ["A", None], [["A"], 3], b"ABC", {"A": "B"}])
 def test_what_is_no_answer_is_refused_with_an_example(answer):
-    with pytest.raises(tnb.TritonError, match="an answer is text such as 'A BC' or a list such as"):
+    with pytest.raises(tnb.TritonError, match="answer expected a string such as 'A BC' or a list such as"):
         GUIDE.check(answer)
 
 
 def test_a_name_that_does_not_exist_is_refused():
-    with pytest.raises(tnb.TritonError, match="no request 'Z': they are A, B, C, D, E"):
+    with pytest.raises(tnb.TritonError, match="answer expected requests of A, B, C, D, E, got 'Z'"):
         GUIDE.check(["AZ"])
 
 
@@ -119,7 +119,7 @@ def test_a_sheet_shows_what_is_asked_and_not_the_solution():
     assert "START END" in repr(DIRECT)
 
 
-@pytest.mark.parametrize(("given", "complaint"), [(("rate",), "batcher cannot be 'rate'"), (("direct", 2), "3 to 26")])
+@pytest.mark.parametrize(("given", "complaint"), [(("rate",), "batcher expected one of dynamic, direct, oldest, got 'rate'"), (("direct", 2), "3 to 26")])
 def test_wrong_arguments_are_named(given, complaint):
     with pytest.raises(tnb.TritonError, match=complaint):
         tnb.worksheet(given[0], requests=given[1] if len(given) > 1 else 6)
@@ -137,8 +137,8 @@ FOLLOWING = tnb.Arrival(ms=1, sequence_id=7, sequence_start=True)
         (CONFIG, 5, 10, "arrivals are a list of Arrival or of \\(time in µs, rows\\), got 5"),
         (CONFIG, [(0, 1, 2, 3)], 10, "an arrival is an Arrival or \\(time in µs, rows\\), got \\(0, 1, 2, 3\\)"),
         (CONFIG, [(0, 9)], 10, "batch-size must be <= 8"),
-        (CONFIG, [], 10, "a worksheet has 1 to 26 requests, got 0"),
-        (CONFIG, [(at, 1) for at in range(27)], 10, "a worksheet has 1 to 26 requests, got 27"),
+        (CONFIG, [], 10, "worksheet expected 1 to 26 arrivals, got 0"),
+        (CONFIG, [(at, 1) for at in range(27)], 10, "worksheet expected 1 to 26 arrivals, got 27"),
         (CONFIG, [(0, 1)], 0, "execution_ms must be positive, got 0"),
         (CONFIG, [(0, 1)], "5", "execution_ms must be positive, got '5'"),
         (
@@ -147,7 +147,7 @@ FOLLOWING = tnb.Arrival(ms=1, sequence_id=7, sequence_start=True)
             10,
             "must specify a non-zero or non-empty correlation ID",
         ),
-        (CONFIG, [(0, 1), FOLLOWING], 10, "all arrivals have a sequence_id, or none"),
+        (CONFIG, [(0, 1), FOLLOWING], 10, "expected a sequence_id for all arrivals or for none"),
     ],
 )
 def test_what_cannot_be_an_exercise_is_refused_when_it_is_made(config, arrivals, execution_ms, complaint):
@@ -175,7 +175,7 @@ def test_the_question_says_how_many_instances_there_are():
         (GUIDE, "AB CDE", "Batch 1 is sent at 17 ms"),
         (GUIDE, "ABC", "Batch 2 is sent at 67 ms, when the execution of batch 1 ends. By then D and E have arrived"),
         (GUIDE, "ABC DE A", "One batch too many: every request has run after 2 batches."),
-        (GUIDE, "ABC DE", "This answer is right."),
+        (GUIDE, "ABC DE", "This answer is correct."),
         (DIRECT, (), "Batch 1 is sent at 0 ms, when A1 arrives. By then A1 has arrived"),
         (DIRECT, "A1", "Batch 2 is sent at 10 ms, when the execution of batch 1 ends. By then A2, B1, B2 and C1 have"),
     ],
@@ -186,7 +186,7 @@ def test_a_hint_says_when_the_first_wrong_batch_is_sent_and_who_may_be_in_it(she
 
 def test_a_hint_says_that_a_delay_is_over():
     late = tnb.Worksheet("max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 5000 }", [(0, 1)], 10)
-    assert late.hint().startswith("Batch 1 is sent at 5 ms, when a delay is over. By then A has arrived")
+    assert late.hint().startswith("Batch 1 is sent at 5 ms, when a delay expires. By then A has arrived")
 
 
 @pytest.mark.parametrize("batcher", BATCHERS)

@@ -1,1 +1,1 @@
-"""Still figures of recordings: what `Recording.plot` draws."""
+"""Static matplotlib figures of recordings, statistics, loads and sweeps."""

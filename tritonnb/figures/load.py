@@ -1,4 +1,4 @@
-"""The picture of a load: the latency of every request over the time at which it should have been sent."""
+"""The figure of a load: the latency of each request over its intended send time."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tritonnb.figures.picture import axes_for, figure_of
 from tritonnb.figures.scale import strip_spines
 from tritonnb.profile.result import ANSWERED, ERROR, INTENDED, SENT, LoadResult
 
-#: Requests drawn; of more, every k-th.
+#: Maximum number of requests drawn; of more requests every k-th is drawn.
 _DOTS = 4000
-#: A generator that was late by more than this share of the latency gets a second row of dots.
+#: If the load generator lagged by more than this share of the latency, the latency since sending is drawn, too.
 _LATE = 0.05
 
 
@@ -23,21 +23,26 @@ def draw(result: LoadResult, ax: Axes | None = None) -> Figure:
     table = result.answers[:: len(result.answers) // _DOTS + 1]
     table = table[np.argsort(table[:, INTENDED])]
     begin = result.answers[:, INTENDED].min() if result.requests else 0
-    good = table[table[:, ERROR] == 0]
+    succeeded = table[table[:, ERROR] == 0]
     failed = table[table[:, ERROR] != 0]
-    seconds = (good[:, INTENDED] - begin) / 1e9
+    seconds = (succeeded[:, INTENDED] - begin) / 1e9
     ax.plot(
-        seconds, (good[:, ANSWERED] - good[:, INTENDED]) / 1e6, ".", ms=3, color=BLUE, label="since it was to be sent"
+        seconds,
+        (succeeded[:, ANSWERED] - succeeded[:, INTENDED]) / 1e6,
+        ".",
+        ms=3,
+        color=BLUE,
+        label="since intended send time",
     )
-    if _was_late(result):
-        since_sent = (good[:, ANSWERED] - good[:, SENT]) / 1e6
-        ax.plot(seconds, since_sent, ".", ms=3, color=SKY, label="since it was sent, late")
+    if _sent_late(result):
+        since_sent = (succeeded[:, ANSWERED] - succeeded[:, SENT]) / 1e6
+        ax.plot(seconds, since_sent, ".", ms=3, color=SKY, label="since actual send time")
     if len(failed):
         when = (failed[:, INTENDED] - begin) / 1e9
         ax.plot(when, (failed[:, ANSWERED] - failed[:, INTENDED]) / 1e6, "x", color=VERMILION, label="failed")
-    for name, paint, line in ((50, INK, "-"), (99, ORANGE, "--")) if len(good) else ():
+    for name, color, line in ((50, INK, "-"), (99, ORANGE, "--")) if len(succeeded) else ():
         value = result.percentile(name)
-        ax.axhline(value, color=paint, linestyle=line, linewidth=1.2, label=f"p{name} {value:.2f} ms")
+        ax.axhline(value, color=color, linestyle=line, linewidth=1.2, label=f"p{name} {value:.2f} ms")
     ax.set_ylim(bottom=0)
     ax.set_xlabel("time (s)", fontsize=8)
     ax.set_ylabel("latency (ms)", fontsize=8)
@@ -47,10 +52,10 @@ def draw(result: LoadResult, ax: Axes | None = None) -> Figure:
 
 
 def describe(result: LoadResult) -> str:
-    """The picture in words."""
-    return f"The latency of each request over time. {result.verdict()}"
+    """The alternative text."""
+    return f"Latency of each request over time. {result.verdict()}"
 
 
-def _was_late(result: LoadResult) -> bool:
-    found = result.summary()
-    return bool(found["scheduling_lag_p99_ms"] > _LATE * found["latency_p99_ms"])
+def _sent_late(result: LoadResult) -> bool:
+    summary = result.summary()
+    return bool(summary["scheduling_lag_p99_ms"] > _LATE * summary["latency_p99_ms"])

@@ -1,4 +1,4 @@
-"""The overview: what ran when, in which sizes, and how long requests took."""
+"""The overview of a recording: timeline or slots, batch sizes, and latency."""
 
 from __future__ import annotations
 
@@ -15,16 +15,20 @@ if TYPE_CHECKING:
 def draw(rec: Recording) -> Picture:
     """Draw it; see `Plot`."""
     above: ModuleType = slots if rec.slot_occupancy and rec.batches else timeline
-    lanes = sum(rec.slots_of(each) for each in rec.instances) * 0.36 if above is slots else 0.75 * len(rec.instances)
+    lanes = (
+        sum(rec.slots_of(instance) for instance in rec.instances) * 0.36
+        if above is slots
+        else 0.75 * len(rec.instances)
+    )
     heights = [2.6 + lanes, 3.6, 2.6]
     figure = Picture(figsize=(WIDTH, sum(heights)), layout="constrained", alt=describe(rec))
-    panels = figure.subplots(3, 1, height_ratios=heights)
-    for each, ax in zip((above, batch_sizes, latency), panels, strict=True):
-        each.draw(rec, ax)
+    axes = figure.subplots(3, 1, height_ratios=heights)
+    for panel, ax in zip((above, batch_sizes, latency), axes, strict=True):
+        panel.draw(rec, ax)
     return figure
 
 
 def describe(rec: Recording) -> str:
     """The alternative text."""
     above = slots if rec.slot_occupancy and rec.batches else timeline
-    return " ".join(each.describe(rec) for each in (above, batch_sizes, latency))
+    return " ".join(figure.describe(rec) for figure in (above, batch_sizes, latency))

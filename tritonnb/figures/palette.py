@@ -1,7 +1,6 @@
-"""Colours that everybody can tell apart, always beside a label, never alone.
+"""The colours of all figures and widgets: distinguishable with colour vision deficiency, and always used with labels.
 
-They are Okabe and Ito's, but for the yellow: theirs is lost on white, and on the black that a dark notebook makes
-of it.
+They are those of Okabe and Ito except for the yellow, whose contrast on white and on a dark background is too low.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ _CYCLE = tuple(NAMES)
 
 
 def colour(number: int) -> str:
-    """The colour of the n-th of several things; after seven they begin again."""
+    """The colour of the n-th item of a series; the seven colours repeat."""
     return _CYCLE[number % len(_CYCLE)]
 
 
 def tint(hex_colour: str, share: float = 0.5) -> str:
-    """A colour mixed with white, light enough for dark letters.
+    """A colour mixed with white, light enough for dark text on it.
 
     Examples
     --------
@@ -31,4 +30,4 @@ def tint(hex_colour: str, share: float = 0.5) -> str:
     '#808080'
     """
     channels = (int(hex_colour[at : at + 2], 16) for at in (1, 3, 5))
-    return "#" + "".join(f"{round(255 - (255 - each) * share):02x}" for each in channels)
+    return "#" + "".join(f"{round(255 - (255 - channel) * share):02x}" for channel in channels)

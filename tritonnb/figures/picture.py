@@ -1,8 +1,8 @@
-"""Figures that show themselves in a notebook, with their description for who cannot see them.
+"""Figures that a notebook displays with an alternative text for screen readers.
 
-They are made without pyplot, which keeps figures in a global table: these may be drawn on any thread and
-vanish with their last reference. As files they are ink on white paper. Where the notebook is dark, what it shows of
-them is turned round, lightness but not hue; a figure to which somebody gave another background stays as it is.
+They are created without pyplot, whose global table of figures is not thread-safe: these can be drawn on any thread and
+are freed with their last reference. Saved files have a white background. In a dark notebook the displayed figure is
+inverted in lightness, not in hue, unless its background colour was changed.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from matplotlib.axes import Axes
 from matplotlib.colors import same_color
 from matplotlib.figure import Figure
 
-#: What is turned round in a dark notebook (JupyterLab, Visual Studio Code): white becomes its #111111.
+#: CSS class of figures that dark notebooks (JupyterLab, Visual Studio Code) invert: white becomes #111111.
 _PAPER = "tnb-paper"
 _STYLE = (
     f"<style>body[data-jp-theme-light='false'] .{_PAPER}, body.vscode-dark .{_PAPER} "
     "{ filter: invert(0.933) hue-rotate(180deg); }</style>"
 )
 
-#: Inches. Height is the figure's own affair.
+#: Width of all figures in inches.
 WIDTH = 10.0
 _DPI = 110
 
@@ -35,7 +35,7 @@ class Picture(Figure):
     Attributes
     ----------
     alt : str
-        What it shows, in words and numbers.
+        The alternative text: what the figure shows, with its numbers.
     """
 
     def __init__(self, *args: Any, alt: str = "", **kwargs: Any) -> None:
@@ -43,7 +43,7 @@ class Picture(Figure):
         self.alt = alt
 
     def svg(self) -> str:
-        """The figure as SVG, its text as text and `alt` as its title."""
+        """The figure as an SVG document, with text as text elements and `alt` as the title."""
         raw = io.StringIO()
         with rc_context({"svg.fonttype": "none", "svg.hashsalt": "tritonnb"}):
             self.savefig(raw, format="svg", metadata={"Date": None})
@@ -68,7 +68,7 @@ class Picture(Figure):
 
 
 def axes_for(ax: Axes | None, height: float, alt: str) -> Axes:
-    """The given axes, or those of a new picture."""
+    """Return ``ax``, or the axes of a new picture."""
     if ax is not None:
         return ax
     figure = Picture(figsize=(WIDTH, height), layout="constrained", alt=alt)
@@ -76,7 +76,7 @@ def axes_for(ax: Axes | None, height: float, alt: str) -> Axes:
 
 
 def figure_of(ax: Axes) -> Figure:
-    """What every figure function gives: the figure that its axes are in."""
+    """Return the figure that contains the axes."""
     figure = ax.get_figure(root=True)
     assert figure is not None
     return figure

@@ -1,4 +1,4 @@
-"""``rec.plot``: the still figures of a recording."""
+"""``rec.plot``: the static figures of a recording."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _FIGURES: dict[str, ModuleType] = {
 class Plot:
     """Draws one recording: ``rec.plot()`` for an overview, its methods for one figure each.
 
-    Every figure is drawn into ``ax``, or into a new figure when there is none, and the figure is returned. A notebook
-    shows it when a cell ends with it; ``rec.plot.timeline().savefig("name.svg")`` saves it. ``start_ms`` and
-    ``end_ms`` select a part of the time, in milliseconds from the beginning of the recording: its requests are those
-    that were in the server then.
+    Each figure is drawn into ``ax``, or into a new figure by default, and the figure is returned. A notebook displays
+    it if it is the last expression of a cell; ``rec.plot.timeline().savefig("name.svg")`` saves it. ``start_ms`` and
+    ``end_ms`` select a time range, in milliseconds from the beginning of the recording, and the requests that were in
+    the server then.
 
-    A dark notebook shows new figures dark. It leaves those of pyplot as they are, also with ours in their axes; for
-    them there is ``plt.style.use("dark_background")``.
+    In a dark notebook new figures are dark. Figures created with pyplot stay as they are, even if one of these is
+    drawn into their axes: use ``plt.style.use("dark_background")`` for them.
 
     Examples
     --------
@@ -47,81 +47,81 @@ class Plot:
         return f"<figures of a recording: {', '.join(f'{name}()' for name in _FIGURES)}; plot() for an overview>"
 
     def __call__(self, *, start_ms: float | None = None, end_ms: float | None = None) -> Figure:
-        """An overview: the timeline or the slots, with the batch sizes and the latency below."""
-        return overview.draw(self._part(start_ms, end_ms))
+        """Draw an overview: the timeline or the slots, the batch sizes and the latency."""
+        return overview.draw(self._excerpt(start_ms, end_ms))
 
     def timeline(self, ax: Axes | None = None, *, start_ms: float | None = None, end_ms: float | None = None) -> Figure:
-        """Batches on their instances, the requests that wait for them, and the queue's depth.
+        """Draw the batches of each instance, the waiting requests, and the queue depth.
 
-        A box is a batch: as wide as it ran, as high as its part of ``max_batch_size``.
+        A box is a batch: its width is the execution time, its height the share of ``max_batch_size``.
         """
         return self._draw("timeline", ax, start_ms, end_ms)
 
     def slots(self, ax: Axes | None = None, *, start_ms: float | None = None, end_ms: float | None = None) -> Figure:
-        """Sequences in the slots of their instances, null requests, and the backlog.
+        """Draw the sequences in the slots of their instances, null requests, and the backlog.
 
         Raises
         ------
         InvalidArgumentError
-            If the recording is of no stateful model.
+            If the recording is not of a stateful model.
         """
         return self._draw("slots", ax, start_ms, end_ms)
 
     def steps(self, ax: Axes | None = None, *, start_ms: float | None = None, end_ms: float | None = None) -> Figure:
-        """Requests of an ensemble on their way through the models of its steps.
+        """Draw the requests of an ensemble through the models of its steps.
 
         Raises
         ------
         InvalidArgumentError
-            If the recording is of no ensemble.
+            If the recording is not of an ensemble.
         """
         return self._draw("steps", ax, start_ms, end_ms)
 
     def batch_sizes(
         self, ax: Axes | None = None, *, start_ms: float | None = None, end_ms: float | None = None
     ) -> Figure:
-        """How many batches of each size there were, what one took, and what a row of it cost."""
+        """Draw the number of batches of each size, their execution time and the time per row."""
         return self._draw("batch_sizes", ax, start_ms, end_ms)
 
     def latency(self, ax: Axes | None = None, *, start_ms: float | None = None, end_ms: float | None = None) -> Figure:
-        """The latency of requests with its quantiles."""
+        """Draw a histogram of the latency with its quantiles."""
         return self._draw("latency", ax, start_ms, end_ms)
 
     def queue(self, ax: Axes | None = None, *, start_ms: float | None = None, end_ms: float | None = None) -> Figure:
-        """Time in the queue against time in execution, and the queue's depth."""
+        """Draw queue time and execution time of requests, and the queue depth, over time."""
         return self._draw("queue", ax, start_ms, end_ms)
 
     def alt(self, name: str) -> str:
-        """What a figure shows, in words and numbers.
+        """Return the alternative text of a figure.
 
         Raises
         ------
         InvalidArgumentError
-            If there is no figure of this name, or none of this recording.
+            If the figure does not exist, or cannot be drawn of this recording.
         """
-        words: str = _figure(name).describe(self._recording)
-        return words
+        text: str = _figure(name).describe(self._recording)
+        return text
 
     def svg(self, name: str) -> str:
-        """A figure as an SVG document with its description, for print and for the web.
+        """Return a figure as an SVG document with its alternative text.
 
         Raises
         ------
         InvalidArgumentError
-            If there is no figure of this name, or none of this recording.
+            If the figure does not exist, or cannot be drawn of this recording.
         """
         figure = figure_of(_figure(name).draw(self._recording))
         assert isinstance(figure, Picture)
         return figure.svg()
 
     def _draw(self, name: str, ax: Axes | None, start_ms: float | None, end_ms: float | None) -> Figure:
-        figure, part = _figure(name), self._part(start_ms, end_ms)
-        if part is not self._recording and not (part.batches or part.refused):
-            figure.describe(self._recording)  # says where this figure is not one of this recording at all
-            return figure_of(draw_empty(axes_for(ax, 1.0, "Nothing was executed in this part of the time.")))
-        return figure_of(figure.draw(part, ax))
+        figure, excerpt = _figure(name), self._excerpt(start_ms, end_ms)
+        if excerpt is not self._recording and not (excerpt.batches or excerpt.refused):
+            figure.describe(self._recording)  # raises if the figure cannot be drawn of this recording
+            return figure_of(draw_empty(axes_for(ax, 1.0, "Nothing was executed in this time range.")))
+        return figure_of(figure.draw(excerpt, ax))
 
-    def _part(self, start_ms: float | None, end_ms: float | None) -> Recording:
+    def _excerpt(self, start_ms: float | None, end_ms: float | None) -> Recording:
         if start_ms is None and end_ms is None:
             return self._recording
         return self._recording.between(start_ms, end_ms)
@@ -129,5 +129,5 @@ class Plot:
 
 def _figure(name: str) -> Any:
     if name not in _FIGURES:
-        raise InvalidArgumentError(f"there is no figure '{name}', only {', '.join(_FIGURES)}")
+        raise InvalidArgumentError(f"figure expected one of {', '.join(_FIGURES)}, got '{name}'")
     return _FIGURES[name]

@@ -1,4 +1,4 @@
-"""Where the time goes: queue against compute, and how many requests wait, over time."""
+"""Queue time and execution time of requests, and the number of waiting requests, over time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from matplotlib.ticker import MaxNLocator
 from tritonnb.figures.palette import BLUE, ORANGE, SKY, tint
 from tritonnb.figures.picture import axes_for
 from tritonnb.figures.scale import TimeScale, draw_empty, duration, panel_above, strip_spines
-from tritonnb.recording.waits import depth, drawn_waits
+from tritonnb.recording.waits import queue_depth, visible_waits
+from tritonnb.scheduling.reasons import counted
 
 if TYPE_CHECKING:
     from tritonnb.recording.recording import Recording
@@ -25,8 +26,8 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     if not rec.requests:
         return draw_empty(ax)
     scale = TimeScale.of(rec)
-    times, depths = depth(drawn_waits(rec))
-    xs = [scale.at(each) for each in times]
+    times, depths = queue_depth(visible_waits(rec))
+    xs = [scale.at(time_ns) for time_ns in times]
     ax.fill_between(xs, depths, step="post", color=tint(SKY, 0.6), linewidth=0)
     ax.step(xs, depths, where="post", color=BLUE, linewidth=0.8)
     ax.set_ylabel("requests waiting", fontsize=8)
@@ -35,7 +36,7 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     ax.set_ylim(bottom=0, top=max(1, max(depths, default=0)) * 1.1)
     scale.frame(ax)
     strip_spines(ax, keep="bottom left")
-    _parts(ax, rec, scale)
+    _queue_and_compute(ax, rec, scale)
     return ax
 
 
@@ -43,31 +44,32 @@ def describe(rec: Recording) -> str:
     """The alternative text."""
     if not rec.requests:
         return f"Queue. {rec.verdict()}"
-    queue = sum(each.queue_ns for each in rec.requests) / len(rec.requests)
-    compute = sum(each.exec_end_ns - each.exec_start_ns for each in rec.requests) / len(rec.requests)
-    _, depths = depth(drawn_waits(rec))
+    queue = sum(request.queue_ns for request in rec.requests) / len(rec.requests)
+    compute = sum(request.exec_end_ns - request.exec_start_ns for request in rec.requests) / len(rec.requests)
+    _, depths = queue_depth(visible_waits(rec))
     return (
-        f"Queue against compute: a request waits {duration(queue)} and runs {duration(compute)} on average, so "
-        f"{queue / (queue + compute or 1):.0%} of its time is queue. At most {max(depths, default=0)} wait at once."
+        f"Queue and compute time: a request waits {duration(queue)} and runs {duration(compute)} on average; "
+        f"{queue / (queue + compute or 1):.0%} of its time is queue time. At most "
+        f"{counted(max(depths, default=0), 'request')} waited at the same time."
     )
 
 
-def _parts(ax: Axes, rec: Recording, scale: TimeScale) -> None:
-    """Mean queue and compute time of the requests that finished in each part of the recording."""
-    above = panel_above(ax, 0.8, "ms a request (mean)")
-    ended = [each for each in rec.requests if scale.shows(each.exec_end_ns, each.exec_end_ns)]
-    ends = np.array([scale.at(each.exec_end_ns) for each in ended])
+def _queue_and_compute(ax: Axes, rec: Recording, scale: TimeScale) -> None:
+    """Draw mean queue and execution time of the requests that finished in each interval."""
+    above = panel_above(ax, 0.8, "time per request (ms, mean)")
+    requests = [request for request in rec.requests if scale.shows(request.exec_end_ns, request.exec_end_ns)]
+    ends = np.array([scale.at(request.exec_end_ns) for request in requests])
     edges = np.linspace(*scale.ends, _BINS + 1)
     counts = np.histogram(ends, edges)[0]
     base = np.zeros(_BINS)
-    for name, paint, hatch, values in (
-        ("compute", BLUE, "", [each.exec_end_ns - each.exec_start_ns for each in ended]),
-        ("queue", ORANGE, "//", [each.queue_ns for each in ended]),
+    for name, color, hatch, values in (
+        ("compute", BLUE, "", [request.exec_end_ns - request.exec_start_ns for request in requests]),
+        ("queue", ORANGE, "//", [request.queue_ns for request in requests]),
     ):
         total = np.histogram(ends, edges, weights=np.array(values, float) / 1e6)[0]
         mean = np.divide(total, counts, out=np.zeros(_BINS), where=counts > 0)
         above.bar(
-            edges[:-1], mean, np.diff(edges), bottom=base, align="edge", color=paint, hatch=hatch, label=name,
+            edges[:-1], mean, np.diff(edges), bottom=base, align="edge", color=color, hatch=hatch, label=name,
             edgecolor="white", linewidth=0,
         )  # fmt: skip
         base = base + mean

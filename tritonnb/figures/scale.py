@@ -1,4 +1,4 @@
-"""Time on an axis: from the beginning of the recording, in a unit that suits its length."""
+"""The time axis of figures: from the beginning of the recording, in s, ms or µs; and helpers to draw lanes."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
 
 _UNITS = ((1e9, "s", 20e9), (1e6, "ms", 1e6), (1e3, "µs", 0.0))
 _POINTS_PER_INCH = 72.0
-#: Keeps words apart from what they label: other spaces beside them vanish in SVG.
+#: Separates labels from marks: ordinary spaces at their ends disappear in SVG.
 SPACE = "\u00a0"
-#: Characters of a lane's name that have room beside it, and of a legend below a figure in each line.
+#: Maximum number of characters of a lane name, and of a line of the legend.
 _NAME, _LEGEND = 32, 130
 
 
 @dataclass(frozen=True, slots=True)
 class TimeScale:
-    """Nanoseconds of the clock to a position on the axis.
+    """Converts clock times in ns to positions on the time axis.
 
     Attributes
     ----------
     origin_ns : int
-        Where the axis is 0: the beginning of the recording.
+        Time at position 0: the beginning of the recording.
     begin_ns, end_ns : int
-        What is drawn: the recording, or a part of its time.
+        Time range that is drawn.
     unit_ns : float
     unit : str
     """
@@ -49,38 +49,38 @@ class TimeScale:
         return cls(rec.origin_ns, begin, end, unit_ns, unit)
 
     def at(self, time_ns: float) -> float:
-        """Where a moment is; what lies outside is at the edge."""
+        """Position of a time, clipped to the drawn range."""
         return (min(max(time_ns, self.begin_ns), self.end_ns) - self.origin_ns) / self.unit_ns
 
     def shows(self, begin_ns: int, end_ns: int) -> bool:
-        """Whether something of a time is drawn."""
+        """Whether an interval overlaps the drawn range."""
         return begin_ns <= self.end_ns and end_ns >= self.begin_ns
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Where what is drawn begins and ends."""
+        """Positions of the begin and end of the drawn range."""
         return self.at(self.begin_ns), self.at(self.end_ns)
 
     @property
     def length(self) -> float:
-        """All that is drawn."""
+        """Length of the drawn range."""
         return max((self.end_ns - self.begin_ns) / self.unit_ns, 1e-9)
 
     def fitting(self, ax: Axes) -> Callable[[str, float, float], bool]:
-        """A test whether a text of a font size (points) is likely to fit into a width on the axis."""
+        """Return a predicate: whether text in a font size (points) probably fits into a width on the axis."""
         figure = ax.get_figure(root=True)
         assert figure is not None
         points = figure.get_figwidth() * ax.get_position().width * _POINTS_PER_INCH / (self.length * 1.04)
         return lambda text, width, fontsize: len(text) * fontsize * 0.58 <= width * points
 
     def frame(self, ax: Axes) -> None:
-        """Set the axis up."""
+        """Set the limits of the time axis."""
         left, right = self.ends
         ax.set_xlim(left - 0.02 * self.length, right + 0.02 * self.length)
 
 
 def duration(ns: float) -> str:
-    """A time in words.
+    """A time with its unit.
 
     Examples
     --------
@@ -93,25 +93,25 @@ def duration(ns: float) -> str:
 
 
 def name_lanes(ax: Axes, names: Mapping[float, str]) -> None:
-    """Write names beside lanes; of long ones the end, which tells instances from each other."""
-    shown = [each if len(each) <= _NAME else f"…{each[1 - _NAME :]}" for each in names.values()]
+    """Label the lanes; long names keep their end, which distinguishes the instances."""
+    shown = [name if len(name) <= _NAME else f"…{name[1 - _NAME :]}" for name in names.values()]
     ax.set_yticks(list(names), shown)
 
 
 def set_time_label(ax: Axes, unit: str, legend: str) -> None:
-    """Write below an axis what its numbers are, and what the marks above it mean."""
+    """Label the time axis with its unit, followed by the legend of the marks."""
     ax.set_xlabel(textwrap.fill(f"{unit}{3 * SPACE} {legend}", _LEGEND), fontsize=8)
 
 
 def draw_empty(ax: Axes) -> Axes:
-    """What stands in place of a figure of nothing."""
+    """Draw the placeholder of an empty figure."""
     ax.set_axis_off()
     ax.text(0.5, 0.5, "Nothing was executed.", transform=ax.transAxes, fontsize=9, ha="center", va="center")
     return ax
 
 
 def strip_spines(ax: Axes, *, keep: str = "bottom") -> None:
-    """Take away what carries no information."""
+    """Hide spines and ticks that carry no information."""
     for side, spine in ax.spines.items():
         spine.set_visible(side in keep.split())
     ax.tick_params(axis="y", length=0)
@@ -119,7 +119,7 @@ def strip_spines(ax: Axes, *, keep: str = "bottom") -> None:
 
 
 def panel_above(ax: Axes, share: float, title: str) -> Axes:
-    """Axes on top of others that share their horizontal axis, in the room of those."""
+    """Split off a panel above the axes that shares their horizontal axis."""
     above: Axes = make_axes_locatable(ax).append_axes("top", size=f"{share:.0%}", pad=0.16, sharex=ax)
     above.text(1, 0.99, title, transform=above.transAxes, fontsize=8, ha="right", va="top")
     above.tick_params(labelbottom=False)
@@ -128,5 +128,5 @@ def panel_above(ax: Axes, share: float, title: str) -> Axes:
 
 
 def box(left: float, right: float, low: float, high: float) -> list[tuple[float, float]]:
-    """A rectangle, for a collection: thousands of patches would take minutes."""
+    """Corners of a rectangle for a PolyCollection, which is much faster than one patch per rectangle."""
     return [(left, low), (right, low), (right, high), (left, high)]

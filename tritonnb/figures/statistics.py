@@ -1,4 +1,4 @@
-"""``server["name"].plot``: figures of the statistics that every Triton keeps."""
+"""``server["name"].plot``: figures of the statistics extension."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from tritonnb.figures.batch_sizes import SizeCost, describe_costs, draw_costs
 from tritonnb.figures.palette import BLUE, INK, ORANGE, PINK, SKY
 from tritonnb.figures.picture import WIDTH, Picture, axes_for, figure_of
 from tritonnb.figures.scale import draw_empty, duration, strip_spines
+from tritonnb.scheduling.reasons import counted
 from tritonnb.telemetry.difference import difference
 
 _PARTS = {"queue": PINK, "compute_input": SKY, "compute_infer": BLUE, "compute_output": ORANGE}
 
 
 class StatisticsPlot:
-    """Draws a model's entry in the answer of the statistics extension, of this server or of any other.
+    """Draws the statistics of a model, as returned by the statistics extension of this or any other server.
 
     Parameters
     ----------
     stats : mapping
-        Such as ``server["name"].stats()`` gives.
+        As returned by ``server["name"].stats()``.
 
     ``server["name"].plot()`` draws both figures.
 
@@ -37,12 +38,12 @@ class StatisticsPlot:
         self._stats = stats
 
     def __call__(self, *, since: Mapping[str, Any] | None = None) -> Figure:
-        """Both figures: where a request's time goes, and the sizes of the batches.
+        """Draw both figures: the parts of the request time, and the batch sizes.
 
         Parameters
         ----------
         since : mapping, optional
-            Earlier statistics: only what came after them is drawn.
+            Earlier statistics: only the difference from them is drawn.
         """
         figure = Picture(figsize=(WIDTH, 6.2), layout="constrained")
         above, below = figure.subplots(2, 1, height_ratios=[1.6, 4.4])
@@ -55,25 +56,24 @@ class StatisticsPlot:
         return "<figures of statistics: parts(), batch_sizes(); plot() draws both>"
 
     def batch_sizes(self, ax: Axes | None = None, *, since: Mapping[str, Any] | None = None) -> Figure:
-        """How many batches of each size there were, what one took, and what a row of it cost.
+        """Draw the number of batches of each size, their mean execution time and the time per row.
 
         Parameters
         ----------
         ax : Axes, optional
         since : mapping, optional
-            Earlier statistics: only what came after them is drawn.
+            Earlier statistics: only the difference from them is drawn.
         """
-        found = self._costs(since)
-        return figure_of(draw_costs(found, ax, self._batch_sizes_in_words(since), "mean"))
+        return figure_of(draw_costs(self._costs(since), ax, self._batch_sizes_in_words(since), "mean"))
 
     def parts(self, ax: Axes | None = None, *, since: Mapping[str, Any] | None = None) -> Figure:
-        """Where a request's time goes on average: queue, input, inference, output.
+        """Draw the mean time of a request in its parts: queue, compute input, infer and output.
 
         Parameters
         ----------
         ax : Axes, optional
         since : mapping, optional
-            Earlier statistics: only what came after them is drawn.
+            Earlier statistics: only the difference from them is drawn.
         """
         stats = self._since(since)["inference_stats"]
         means = {name: _mean_ms(stats[name]) for name in _PARTS}
@@ -97,16 +97,17 @@ class StatisticsPlot:
         return [_cost(entry) for entry in self._since(since)["batch_stats"]]
 
     def _batch_sizes_in_words(self, since: Mapping[str, Any] | None) -> str:
-        found = self._costs(since)
-        return describe_costs(found) if found else "Batch sizes. Nothing was executed."
+        costs = self._costs(since)
+        return describe_costs(costs) if costs else "Batch sizes. Nothing was executed."
 
     def _parts_in_words(self, since: Mapping[str, Any] | None) -> str:
         stats = self._since(since)["inference_stats"]
         whole = stats["success"]
         if not whole["count"]:
             return "Parts of a request. Nothing was executed."
-        told = ", ".join(f"{name.replace('_', ' ')} {duration(_mean_ms(stats[name]) * 1e6)}" for name in _PARTS)
-        return f"A request takes {duration(_mean_ms(whole) * 1e6)} on average of {whole['count']}: {told}."
+        parts = ", ".join(f"{name.replace('_', ' ')} {duration(_mean_ms(stats[name]) * 1e6)}" for name in _PARTS)
+        count = counted(whole["count"], "request")
+        return f"A request takes {duration(_mean_ms(whole) * 1e6)}, the mean of {count}: {parts}."
 
     def _since(self, before: Mapping[str, Any] | None) -> Mapping[str, Any]:
         return self._stats if before is None else difference(self._stats, before)

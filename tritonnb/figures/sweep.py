@@ -1,4 +1,4 @@
-"""The picture of a sweep: a bar for each configuration, the best on top, and what runs now below."""
+"""The figure of a sweep: a bar for each configuration, the best at the top and the running one at the bottom."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tritonnb.profile.trial import Trial
 if TYPE_CHECKING:
     from tritonnb.profile.sweep_result import SweepResult
 
-#: Configurations that fit; of more the best are drawn.
+#: Maximum number of configurations drawn; of more the best are drawn.
 _ROWS = 30
 
 
@@ -24,14 +24,14 @@ def draw(sweep: SweepResult, ax: Axes | None = None) -> Figure:
     """Draw it; see `SweepResult.plot`."""
     shown = [*sweep.trials[:_ROWS], sweep.running]
     ax = axes_for(ax, 1.3 + 0.34 * len(shown), describe(sweep))
-    values = np.nan_to_num([each.rate if sweep.by_rate else each.percentile(99) for each in shown])
+    values = np.nan_to_num([trial.rate if sweep.by_rate else trial.percentile(99) for trial in shown])
     places = list(range(len(shown)))
-    for place, value, each in zip(places, values, shown, strict=True):
-        paint, hatch = _look(sweep, each)
-        ax.barh(place, value, color=tint(paint, 0.75), edgecolor=paint, hatch=hatch, height=0.7)
+    for place, value, trial in zip(places, values, shown, strict=True):
+        color, hatch = _style(sweep, trial)
+        ax.barh(place, value, color=tint(color, 0.75), edgecolor=color, hatch=hatch, height=0.7)
         ground = {"facecolor": "white", "edgecolor": "none", "pad": 1, "alpha": 0.85}
-        ax.text(value, place, f"{2 * SPACE}{_figures(each)}", va="center", fontsize=8, color=INK, bbox=ground)
-    ax.set_yticks(places, [each.words() or "now" for each in shown])
+        ax.text(value, place, f"{2 * SPACE}{_trial_text(trial)}", va="center", fontsize=8, color=INK, bbox=ground)
+    ax.set_yticks(places, [trial.words() or "running configuration" for trial in shown])
     ax.invert_yaxis()
     ax.set_xlim(0, 1.75 * max(values) or 1)
     strip_spines(ax, keep="bottom left")
@@ -43,26 +43,27 @@ def draw(sweep: SweepResult, ax: Axes | None = None) -> Figure:
 
 
 def describe(sweep: SweepResult) -> str:
-    """The picture in words."""
-    listed = "; ".join(f"{each.words()}: {_figures(each)}" for each in sweep.trials[:_ROWS])
+    """The alternative text."""
+    listed = "; ".join(f"{trial.words()}: {_trial_text(trial)}" for trial in sweep.trials[:_ROWS])
     return f"{sweep.verdict()} {listed}."
 
 
-def _look(sweep: SweepResult, each: Trial) -> tuple[str, str]:
-    if not each.meets:
+def _style(sweep: SweepResult, trial: Trial) -> tuple[str, str]:
+    if not trial.meets:
         return VERMILION, "//"
-    if each is sweep.best:
+    if trial is sweep.best:
         return GREEN, ""
-    return (GREY if each is sweep.running or each.extrapolated else BLUE), ""
+    return (GREY if trial is sweep.running or trial.extrapolated else BLUE), ""
 
 
-def _figures(each: Trial) -> str:
-    failed = "" if each.meets else ", not allowed"
-    failed += ", extrapolated" if each.extrapolated else ""
-    return f"{each.rate:,.0f}/s, p99 {each.percentile(99):.1f} ms, mean batch {each.mean_batch_size:.1f}{failed}"
+def _trial_text(trial: Trial) -> str:
+    failed = "" if trial.meets else ", violates the constraint"
+    failed += ", extrapolated" if trial.extrapolated else ""
+    rate, size = f"{trial.rate:,.0f} requests/s", f"mean batch size {trial.mean_batch_size:.1f}"
+    return f"{rate}, p99 {trial.percentile(99):.1f} ms, {size}{failed}"
 
 
 def _axis(sweep: SweepResult) -> str:
     if sweep.searched and sweep.constraint is not None:
-        return f"highest rate of Poisson arrivals with {sweep.constraint.text} (requests/s)"
-    return "requests answered a second" if sweep.by_rate else "p99 of the latency (ms)"
+        return f"highest rate of Poisson arrivals (requests/s) that satisfies {sweep.constraint.text}"
+    return "requests/s" if sweep.by_rate else "p99 latency (ms)"

@@ -1,6 +1,6 @@
-"""The timeline: a lane for each instance with its batches, the requests that wait, the queue's depth.
+"""The timeline: a lane for each instance with its batches, the waiting requests, and the queue depth.
 
-A box is a batch, as wide as it ran and as high as its part of ``max_batch_size``.
+A box is a batch: its width is the execution time, its height the share of ``max_batch_size``.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ from tritonnb.figures.scale import (
     strip_spines,
 )
 from tritonnb.recording.batches import Batch
-from tritonnb.recording.waits import Wait, depth, drawn_waits, rows, waits
+from tritonnb.recording.waits import Wait, queue_depth, visible_waits, waits_of
 from tritonnb.scheduling.reasons import counted
+from tritonnb.telemetry.lanes import assign_lanes
 
 if TYPE_CHECKING:
     from tritonnb.recording.recording import Recording
 
-#: Up to this many requests, each has a colour and a label of its own.
+#: Up to this many requests, each has its own colour and label.
 _FEW = 14
-#: More lines than this are not drawn: every n-th is.
+#: Maximum number of lines drawn; of more lines every n-th is drawn.
 _MOST_LINES = 4000
 _GAP, _WAITING, _DEPTH = 0.4, 1.6, 0.8
 
@@ -42,32 +43,32 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
     instances = rec.instances
     height = 1.1 + 0.75 * len(instances) + 1.5
     ax = axes_for(ax, height, describe(rec))
-    found = waits(rec)
-    few = len(found) <= _FEW
-    if not rec.batches and not found:
+    waits = waits_of(rec)
+    few = len(waits) <= _FEW
+    if not rec.batches and not waits:
         return draw_empty(ax)
     scale = TimeScale.of(rec)
     scale.frame(ax)
-    colours = {each.serial: colour(number) for number, each in enumerate(found)} if few else {}
-    levels = _priority_colours(found)
+    colours = {wait.serial: colour(number) for number, wait in enumerate(waits)} if few else {}
+    levels = _priority_colours(waits)
     ticks: dict[float, str] = {}
-    top = len(instances) * (1 + _GAP) + _GAP  # the label of a full batch is above its lane
+    top = len(instances) * (1 + _GAP) + _GAP  # room for the label of a full batch above its lane
     ran: dict[str, list[Batch]] = {}
     for batch in rec.batches:
         if not scale.shows(batch.exec_start_ns, batch.exec_end_ns):
             continue
         ran.setdefault(batch.instance, []).append(batch)
-    in_short = False
+    has_short_labels = False
     for number, instance in enumerate(instances):
         base = top - _GAP - number * (1 + _GAP) - 1
-        in_short |= _lane(ax, scale, rec, instance, ran.get(instance, []), base, colours)
+        has_short_labels |= _lane(ax, scale, rec, instance, ran.get(instance, []), base, colours)
         ticks[base + 0.5] = instance
-    waiting = drawn_waits(rec)
+    waiting = visible_waits(rec)
     ticks |= _waiting_band(ax, scale, waiting, -_GAP, colours, levels)
     ticks |= _depth_band(ax, scale, waiting, -2 * _GAP - _WAITING - _DEPTH)
     name_lanes(ax, ticks)
     ax.set_ylim(-2 * _GAP - _WAITING - _DEPTH - 0.1, top + 0.1)
-    set_time_label(ax, scale.unit, _legend(rec, levels, in_short))
+    set_time_label(ax, scale.unit, _legend(rec, levels, has_short_labels))
     strip_spines(ax)
     return ax
 
@@ -75,17 +76,17 @@ def draw(rec: Recording, ax: Axes | None = None) -> Axes:
 def describe(rec: Recording) -> str:
     """The alternative text."""
     if not rec.batches:
-        return f"Timeline without a batch. {rec.verdict()}"
-    _, depths = depth(drawn_waits(rec))
+        return f"Timeline without batches. {rec.verdict()}"
+    _, depths = queue_depth(visible_waits(rec))
     begin, end = rec.span_ns
     words = f"Timeline of {duration(end - begin)} on {counted(len(rec.instances), 'instance')}. {rec.verdict()}"
-    words += f" At most {counted(max(depths, default=0), 'request')} waited at once."
+    words += f" At most {counted(max(depths, default=0), 'request')} waited at the same time."
     if len(rec.batches) <= _FEW:
-        told = [
-            f"{counted(each.size, 'row')} on {each.instance} at {(each.exec_start_ns - rec.origin_ns) / 1e6:.1f} ms"
-            for each in rec.batches
+        label = [
+            f"{counted(batch.size, 'row')} on {batch.instance} at {(batch.exec_start_ns - rec.origin_ns) / 1e6:.1f} ms"
+            for batch in rec.batches
         ]
-        words += f" Batches: {'; '.join(told)}."
+        words += f" Batches: {'; '.join(label)}."
     return words
 
 
@@ -98,125 +99,125 @@ def _lane(
     base: float,
     colours: Mapping[int, str],
 ) -> bool:
-    """Draw it; whether labels are in short."""
+    """Draw the lane of an instance; returns whether labels are abbreviated."""
     full, preferred = rec.sizes_of(instance)
     ax.hlines([base, base + 1], *scale.ends, colors=LIGHT, linewidths=0.8, zorder=0)
     lines = [base + size / full for size in preferred if size < full]
     ax.hlines(lines, *scale.ends, colors=GREY, linewidths=0.6, linestyles=(0, (4, 4)), zorder=0)
-    sizes = {(each.batch, each.serial): each.size for each in rec.requests} if colours else {}
+    sizes = {(request.batch, request.serial): request.size for request in rec.requests} if colours else {}
     fits = scale.fitting(ax)
     boxes: list[list[tuple[float, float]]] = []
     faces: list[str] = []
-    in_short = False
+    has_short_labels = False
     for batch in batches:
         left, right = scale.at(batch.exec_start_ns), scale.at(batch.exec_end_ns)
         height = min(batch.size, full) / full
         if colours:
             y = base
             for serial in batch.requests:
-                rows_ = 1 if serial is None else sizes[batch.number, serial]
-                boxes.append(box(left, right, y, y + rows_ / full))
+                row_count = 1 if serial is None else sizes[batch.number, serial]
+                boxes.append(box(left, right, y, y + row_count / full))
                 faces.append(LIGHT if serial is None else tint(colours[serial], 0.6))
-                y += rows_ / full
+                y += row_count / full
         else:
             boxes.append(box(left, right, base, base + height))
             faces.append(tint(BLUE, 0.45))
-        in_short |= _label(ax, fits, batch, left, right, base + height)
+        has_short_labels |= _label(ax, fits, batch, left, right, base + height)
     edge = "white" if colours else BLUE
     ax.add_collection(PolyCollection(boxes, facecolors=faces, edgecolors=edge, linewidths=0.7, zorder=2))
     if colours:
         _names(ax, scale, rec, batches, base, full)
-    return in_short
+    return has_short_labels
 
 
 def _label(
     ax: Axes, fits: Callable[[str, float, float], bool], batch: Batch, left: float, right: float, top: float
 ) -> bool:
-    """Write it where it fits; whether in short."""
+    """Label a batch if there is room; returns whether the label is abbreviated."""
     requests = len(batch.requests)
     short = f"{requests}/{batch.size}"
     for text in (f"{counted(requests, 'request')}, {counted(batch.size, 'row')}", short):
         if fits(text, right - left, 7.5):
-            told = ax.text(left, top + 0.04, text, fontsize=7.5, color=INK, va="bottom", zorder=3)
-            told.set_bbox({"facecolor": "white", "linewidth": 0, "alpha": 0.8, "pad": 0})
+            label = ax.text(left, top + 0.04, text, fontsize=7.5, color=INK, va="bottom", zorder=3)
+            label.set_bbox({"facecolor": "white", "linewidth": 0, "alpha": 0.8, "pad": 0})
             return text == short
     return False
 
 
 def _names(ax: Axes, scale: TimeScale, rec: Recording, batches: list[Batch], base: float, full: int) -> None:
-    """The requests' labels on their parts of the boxes."""
+    """Label the parts of the boxes with their requests."""
     fits = scale.fitting(ax)
-    members = {(each.batch, each.serial): each for each in rec.requests}
+    members = {(request.batch, request.serial): request for request in rec.requests}
     for batch in batches:
         y = base
         left, right = scale.at(batch.exec_start_ns), scale.at(batch.exec_end_ns)
         for serial in batch.requests:
             request = members.get((batch.number, serial)) if serial is not None else None
-            rows_ = request.size if request else 1
+            row_count = request.size if request else 1
             text = "null" if request is None else request.id or str(request.serial)
-            if rows_ / full >= 0.17 and fits(text, right - left, 7.5):
+            if row_count / full >= 0.17 and fits(text, right - left, 7.5):
                 ax.text(
-                    (left + right) / 2, y + rows_ / full / 2, text, fontsize=7.5, ha="center", va="center", zorder=3
+                    (left + right) / 2, y + row_count / full / 2, text, fontsize=7.5, ha="center", va="center", zorder=3
                 )
-            y += rows_ / full
+            y += row_count / full
 
 
 def _waiting_band(
     ax: Axes,
     scale: TimeScale,
-    found: list[Wait],
+    waits: list[Wait],
     top: float,
     colours: Mapping[int, str],
     levels: Mapping[int, str],
 ) -> dict[float, str]:
-    shown = found[:: max(1, -(-len(found) // _MOST_LINES))]
-    # A request is at least as wide as its mark, so that marks do not cover each other.
+    shown = waits[:: max(1, -(-len(waits) // _MOST_LINES))]
+    # A line is at least as wide as its mark, so that marks do not overlap.
     mark = scale.length * 0.006
-    room = scale.length * 0.03 if colours else 0.0
-    begins = [scale.at(each.begin_ns) for each in shown]
-    ends = [scale.at(each.end_ns) for each in shown]
-    places = rows((begin - room, max(end, begin + mark)) for begin, end in zip(begins, ends, strict=True))
+    margin = scale.length * 0.03 if colours else 0.0
+    begins = [scale.at(wait.begin_ns) for wait in shown]
+    ends = [scale.at(wait.end_ns) for wait in shown]
+    places = assign_lanes((begin - margin, max(end, begin + mark)) for begin, end in zip(begins, ends, strict=True))
     step = min(0.32, _WAITING / (max(places, default=0) + 1))
     heights = [top - (place + 0.5) * step for place in places]
-    paint = [colours.get(each.serial) or levels.get(each.priority, SKY) for each in shown]
+    color = [colours.get(wait.serial) or levels.get(wait.priority, SKY) for wait in shown]
     lines = [[(b, y), (e, y)] for b, e, y in zip(begins, ends, heights, strict=True)]
-    ax.add_collection(LineCollection(lines, colors=paint, linewidths=min(2.0, 40 * step), zorder=2))
+    ax.add_collection(LineCollection(lines, colors=color, linewidths=min(2.0, 40 * step), zorder=2))
     size = min(22.0, 700 * step**2)
-    ax.scatter(begins, heights, s=size, c=paint, zorder=3, linewidths=0)
-    gone = [number for number, each in enumerate(shown) if each.refused]
-    ax.scatter([ends[n] for n in gone], [heights[n] for n in gone], s=30, marker="x", c=VERMILION, zorder=4)
-    for each, begin, y in zip(shown, begins, heights, strict=True) if colours else ():
-        ax.text(begin, y, f"{each.label}{SPACE}", fontsize=7.5, ha="right", va="center", color=INK)
-    every = f" (1 of {len(found) // len(shown)} drawn)" if len(shown) < len(found) else ""
+    ax.scatter(begins, heights, s=size, c=color, zorder=3, linewidths=0)
+    refused = [number for number, wait in enumerate(shown) if wait.refused]
+    ax.scatter([ends[n] for n in refused], [heights[n] for n in refused], s=30, marker="x", c=VERMILION, zorder=4)
+    for wait, begin, y in zip(shown, begins, heights, strict=True) if colours else ():
+        ax.text(begin, y, f"{wait.label}{SPACE}", fontsize=7.5, ha="right", va="center", color=INK)
+    every = f" (1 of {len(waits) // len(shown)} drawn)" if len(shown) < len(waits) else ""
     return {top - _WAITING / 2: f"waiting{every}"}
 
 
-def _depth_band(ax: Axes, scale: TimeScale, found: list[Wait], base: float) -> dict[float, str]:
-    times, depths = depth(found)
+def _depth_band(ax: Axes, scale: TimeScale, waits: list[Wait], base: float) -> dict[float, str]:
+    times, depths = queue_depth(waits)
     most = max(depths, default=0)
     if most:
-        heights = [base + _DEPTH * each / most for each in depths]
-        xs = [scale.at(each) for each in times]
+        heights = [base + _DEPTH * count / most for count in depths]
+        xs = [scale.at(time_ns) for time_ns in times]
         ax.fill_between(xs, heights, base, step="post", color=tint(SKY, 0.6), linewidth=0)
         ax.step(xs, heights, where="post", color=BLUE, linewidth=0.8)
     ax.axhline(base, color=LIGHT, linewidth=0.8, zorder=0)
     return {base: "0", base + _DEPTH: f"queue depth {most}"} if most else {base: "queue depth 0"}
 
 
-def _priority_colours(found: list[Wait]) -> dict[int, str]:
-    """A colour for each priority, where there are several."""
-    levels = sorted({each.priority for each in found if not each.refused})
+def _priority_colours(waits: list[Wait]) -> dict[int, str]:
+    """A colour for each priority, if there are several."""
+    levels = sorted({wait.priority for wait in waits if not wait.refused})
     return {level: colour(number) for number, level in enumerate(levels)} if len(levels) > 1 else {}
 
 
-def _legend(rec: Recording, levels: Mapping[int, str], in_short: bool) -> str:
-    words = "box: a batch, as high as its share of max_batch_size"
-    if in_short:
-        words += " (requests/rows)"
+def _legend(rec: Recording, levels: Mapping[int, str], has_short_labels: bool) -> str:
+    words = "box: batch, height: share of max_batch_size"
+    if has_short_labels:
+        words += " (label: requests/rows)"
     if any(size < full for full, preferred in map(rec.sizes_of, rec.instances) for size in preferred):
         words += "; dashed: preferred sizes"
-    if any(each.refused for each in waits(rec)):
+    if any(wait.refused for wait in waits_of(rec)):
         words += "; ×: refused"
     if levels:
-        words += "; " + ", ".join(f"priority {level}: {NAMES[each]}" for level, each in levels.items())
+        words += "; " + ", ".join(f"priority {level}: {NAMES[color]}" for level, color in levels.items())
     return words

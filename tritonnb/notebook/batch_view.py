@@ -96,9 +96,9 @@ def view(recording: Recording) -> BatchView:
     """
     models = sorted({each.model for each in recording.events if isinstance(each, RequestArrived | BatchSent)})
     if len(models) != 1:
-        found = f"{', '.join(models)}: use rec.of()" if models else "no model"
+        found = f"{', '.join(models)}: use rec.for_model()" if models else "no model"
         raise InvalidArgumentError(f"a view shows one model, and this is a recording of {found}")
-    one = recording.of(models[0])
+    one = recording.for_model(models[0])
     begin, end = one.span_ns
     config = one.configs.get(models[0], pb.ModelConfig())
     feed = Feed(models[0], config, begin, keep=_LONGEST, sample=False)

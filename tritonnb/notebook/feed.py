@@ -45,7 +45,7 @@ from tritonnb.notebook.view_encoding import (
 )
 from tritonnb.notebook.view_metadata import describe_config
 from tritonnb.recording.batches import batches_of
-from tritonnb.recording.instances import instances_of, natural
+from tritonnb.recording.instances import instances_of, natural_sort_key
 from tritonnb.recording.sequences import SlotHistory
 
 #: Requests drawn of one delivery, and batches. Jupyter passes on 1 MB a second; ten of the largest are 0.1 MB.
@@ -127,7 +127,7 @@ class Feed:
         if config == self.config:
             return False
         self.config, self.meta = config, describe_config(self.model, config)
-        self._stays.follow({self.model: config})
+        self._stays.update_configs({self.model: config})
         self._instances = instances_of(self.model, config)
         return True
 
@@ -190,7 +190,7 @@ class Feed:
         if self._stateful:
             arrived = [each for _, each in batch.requests if each is not None]
             for ran, requests in batches_of(list(map(unpack, [*arrived, batch.sent, packed]))):
-                self._stays.ran(ran, requests)
+                self._stays.add_batch(ran, requests)
 
     def _cache_hit(self, packed: Packed) -> None:
         self.counts.requests += 1
@@ -247,7 +247,7 @@ class Feed:
     def _state(self, now_ns: int) -> Json:
         return {
             "now": self._teller.at(now_ns),
-            "instances": sorted(self._instances, key=natural),
+            "instances": sorted(self._instances, key=natural_sort_key),
             "pending": self._pending,
             "depth": self._depth.now,
             "counts": asdict(self.counts),
@@ -285,14 +285,14 @@ class Feed:
         on_their_way = [arrived for batch in self._running.values() for _, arrived in batch.requests]
         live = {each[SEQUENCE] for each in (*self._waiting.values(), *filter(None, on_their_way))}
         found = []
-        for stay in self._stays.stays(now_ns, live):
+        for stay in self._stays.occupancies(now_ns, live):
             told = self._teller.stay(stay)
             key = (stay.instance, stay.slot, stay.assigned_ns)
             if self._told.get(key) != told:
                 self._told[key] = told
                 found.append(told)
         if self._sample:
-            self._stays.forget(now_ns - 1_000_000_000)
+            self._stays.discard_before(now_ns - 1_000_000_000)
             self._told = dict(list(self._told.items())[-(self._kept.maxlen or 0) :])
         return found
 

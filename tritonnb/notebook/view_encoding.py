@@ -121,7 +121,7 @@ class ViewEncoder:
         last = self.at(stay.requests[-1][1].queued_ns)
         return [
             stay.sequence, stay.instance, stay.slot, self.at(stay.arrived_ns), self.at(stay.assigned_ns), released,
-            stay.ended, stay.ran, last,
+            stay.ended, stay.request_count, last,
         ]  # fmt: skip
 
 

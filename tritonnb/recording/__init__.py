@@ -1,1 +1,1 @@
-"""Recordings of live and of simulated servers: batches with their reasons, files, comparisons."""
+"""Recordings of live and simulated servers: batches with their reasons, files, comparisons."""

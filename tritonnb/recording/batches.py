@@ -1,4 +1,4 @@
-"""What a recording holds: the batches that ran and the requests in them, joined from the events."""
+"""The batches that ran and the requests in them, joined from the events of a recording."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tritonnb.scheduling.reasons import counted, explain
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One batch that was sent to an instance and run.
+    """One batch that an instance executed.
 
     Attributes
     ----------
     number : int
-        In the server's event stream.
+        Number of the batch in the server's event stream.
     model, version, instance : str, int, str
     requests : tuple of int or None
         Serials of the requests, in order; None is a null request (sequence batcher).
@@ -27,13 +27,13 @@ class Batch:
     size : int
         Rows.
     reason : Reason
-        The rule that sent it and the numbers it looked at; `why` puts them into words.
+        The rule that sent the batch and the facts it is based on; `why` explains them.
     queue_depth : int
-        Requests left waiting when it was sent.
+        Requests left in the queue when the batch was sent.
     sent_ns, exec_start_ns, compute_start_ns, compute_end_ns, exec_end_ns : int
         Monotonic clock.
     queue_ns : int
-        How long the request that waited longest had waited when execution began.
+        Longest queue time of its requests when the execution began.
     """
 
     number: int
@@ -54,12 +54,12 @@ class Batch:
 
     @property
     def why(self) -> str:
-        """Why the scheduler sent this batch when it did, in words."""
+        """Explanation why the scheduler sent this batch when it did."""
         return explain(self.reason)
 
     @property
     def compute_ns(self) -> int:
-        """From the start of the execution to its end."""
+        """Execution time."""
         return self.exec_end_ns - self.exec_start_ns
 
     def __repr__(self) -> str:
@@ -69,27 +69,27 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class RequestRecord:
-    """One request that was run.
+    """One request that ran.
 
     Attributes
     ----------
     serial : int
     model, version, batch : str, int, int
-        Where it ran: ``batch`` is `Batch.number`.
+        ``batch`` is `Batch.number`.
     size : int
         Rows.
     received_ns, queued_ns, exec_start_ns, exec_end_ns : int
         Monotonic clock.
     failed : str
-        Failure reason of the statistics, empty for a success.
+        Failure reason of the statistics; empty for a success.
     id : str
-        The client's, if it gave one.
+        Request id given by the client, or empty.
     priority : int
-        As requested; 0 for none.
+        Requested priority; 0 for none.
     sequence_id : int or str
-        Correlation ID; 0 for none, and where the recording began after the request.
+        Correlation ID; 0 for none, or if the recording began after the request arrived.
     flags : int
-        ``SEQUENCE_START`` and ``SEQUENCE_END``.
+        Combination of ``SEQUENCE_START`` and ``SEQUENCE_END``.
     """
 
     serial: int
@@ -109,12 +109,12 @@ class RequestRecord:
 
     @property
     def starts(self) -> bool:
-        """Whether it began its sequence."""
+        """Whether the request starts its sequence."""
         return bool(self.flags & SEQUENCE_START)
 
     @property
     def ends(self) -> bool:
-        """Whether it ended its sequence."""
+        """Whether the request ends its sequence."""
         return bool(self.flags & SEQUENCE_END)
 
     @property
@@ -129,9 +129,9 @@ class RequestRecord:
 
 
 def batches_of(events: Sequence[Event]) -> Iterator[tuple[Batch, list[RequestRecord]]]:
-    """Every batch that was sent and ran, with the requests it ran, in the order in which they finished."""
-    sent = {each.batch: each for each in events if isinstance(each, BatchSent)}
-    arrived = {each.serial: each for each in events if isinstance(each, RequestArrived)}
+    """Every batch that ran, with its requests, in the order in which the batches finished."""
+    sent = {event.batch: event for event in events if isinstance(event, BatchSent)}
+    arrived = {event.serial: event for event in events if isinstance(event, RequestArrived)}
     for event in events:
         if isinstance(event, BatchExecuted) and event.batch in sent:
             yield _batch(sent[event.batch], event), _requests(event, arrived)
@@ -171,11 +171,11 @@ def _requests(event: BatchExecuted, arrived: Mapping[int, RequestArrived]) -> li
             event.exec_start_ns,
             event.exec_end_ns,
             failed,
-            *_as_sent(arrived.get(serial)),
+            *_request_fields(arrived.get(serial)),
         )
         for serial, size, received_ns, queued_ns, failed in event.requests
     ]
 
 
-def _as_sent(event: RequestArrived | None) -> tuple[str, int, int | str, int]:
+def _request_fields(event: RequestArrived | None) -> tuple[str, int, int | str, int]:
     return ("", 0, 0, 0) if event is None else (event.id, event.priority, event.correlation_id, event.flags)

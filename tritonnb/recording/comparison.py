@@ -1,4 +1,4 @@
-"""Two recordings side by side: of two runs, or of the same arrivals before and after an edit of the configuration."""
+"""`compare` and its result: two recordings side by side, or the same arrivals before and after an edit."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from functools import cached_property
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
+from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import RequestArrived
 from tritonnb.recording.batches import Batch
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from tritonnb.figures.picture import Picture
     from tritonnb.recording.recording import Recording
 
-#: What is compared: members of `Recording.summary`, and how they are shown.
+#: The keys of `Recording.summary` that are compared, and their formats.
 _MEASURES = {
     "requests": "{:.0f}",
     "rate": "{:.1f}",
@@ -34,31 +35,31 @@ _MEASURES = {
 
 _RECORDED = "recorded"
 _REMARK = (
-    "Before and after are simulated: these arrivals, these times of executions, and nothing else that takes time; "
+    "Before and after are simulated with the same arrivals and execution times and without other overhead; "
     "their times and rates are virtual, not measured."
 )
 _LIVE_REMARK = (
-    "What was recorded also took time between executions, and more requests may have gathered meanwhile: "
-    "what the edit does is the difference between before and after."
+    "The recorded run also spent time between executions, in which more requests may have queued: "
+    "the effect of the edit is the difference between before and after."
 )
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two recordings side by side; `compare` and `Recording.what_if` give one.
+    """Two recordings side by side, as returned by `compare` and `Recording.what_if`.
 
     Attributes
     ----------
     before, after : Recording
-        Of `what_if`, the same arrivals under the recorded configuration and under the edited one. Both are
-        simulated with the same service times, so that they differ by the edit alone.
+        For `what_if`, the same arrivals under the recorded and under the edited configuration. Both are simulated
+        with the same service times, so that they differ only by the edit.
     edits : dict
-        Of `what_if`: the fields that were set.
+        For `what_if`: the fields that were set.
     recorded : Recording or None
-        Of `what_if`: what the arrivals were taken from. It is shown where it differs from ``before``: a live server
-        does not only execute.
+        For `what_if`: the source of the arrivals. It is shown where it differs from ``before``, because a live server
+        also spends time between executions.
     names : tuple of str
-        What ``before`` and ``after`` are called.
+        Labels of ``before`` and ``after``.
     """
 
     before: Recording
@@ -68,55 +69,58 @@ class Comparison:
     names: tuple[str, str] = ("before", "after")
 
     def table(self) -> list[tuple[str, float, float]]:
-        """What is compared: name, before, after; times in milliseconds."""
+        """The compared keys of `Recording.summary`: name, before, after; units as in `Recording.summary`."""
         before, after = self.before.summary(), self.after.summary()
         return [(name, before[name], after[name]) for name in _MEASURES]
 
     def verdict(self) -> str:
-        """The comparison in one sentence."""
+        """Summarize the comparison in one sentence."""
         changed = [
-            f"{_words(name)} {_show(name, before)} → {_show(name, after)}"
+            f"{_label(name)} {_format(name, before)} → {_format(name, after)}"
             for name, before, after in self.table()
-            if _show(name, before) != _show(name, after)
+            if _format(name, before) != _format(name, after)
         ]
         if self.recorded is None:
-            return f"{self.names[1]} beside {self.names[0]}: {'; '.join(changed) or 'no number differs'}."
-        told = ", ".join(f"{name}: {value}" for name, value in self.edits.items())
-        return f"{f'With {told}' if told else 'Without an edit'}: {'; '.join(changed) or 'nothing changes'}."
+            return f"{self.names[1]} compared with {self.names[0]}: {'; '.join(changed) or 'no difference'}."
+        edits = ", ".join(f"{name}: {value}" for name, value in self.edits.items())
+        return f"{f'With {edits}' if edits else 'Without an edit'}: {'; '.join(changed) or 'nothing changes'}."
 
     def difference(self) -> str:
-        """The first batch that is another one, and why it was sent when it was."""
+        """Describe the first batch that differs, with the reason why each run sent it when it did."""
         if not self._have_the_same_arrivals:
-            return "the arrivals are not the same, so batches are not compared one by one"
+            return "the arrivals differ, so the batches are not compared one by one"
         runs = (self.before, self.after)
-        pairs = zip_longest(*(sorted(each.batches, key=_sent) for each in runs))
-        places = [_places(each) for each in runs]
+        pairs = zip_longest(*(sorted(run.batches, key=_sent_order) for run in runs))
+        positions = [_arrival_positions(run) for run in runs]
         for number, batches in enumerate(pairs, 1):
             one, other = (
-                None if batch is None else (_members(batch, place), batch.sent_ns - run.origin_ns)
-                for batch, place, run in zip(batches, places, runs, strict=True)
+                None if batch is None else (_members(batch, position), batch.sent_ns - run.origin_ns)
+                for batch, position, run in zip(batches, positions, runs, strict=True)
             )
             if one != other:
-                told = (
-                    f"{name.capitalize() if self.recorded else name}: {_told(batch, run.origin_ns)}."
+                sentences = (
+                    f"{name.capitalize() if self.recorded else name}: {_batch_text(batch, run.origin_ns)}."
                     for name, batch, run in zip(self.names, batches, runs, strict=True)
                 )
-                return f"batch {number} differs. {' '.join(told)}"
+                return f"batch {number} differs. {' '.join(sentences)}"
         return "the batches are the same"
 
     def changed_batches(self) -> tuple[set[int], set[int]]:
-        """The numbers of the batches, before and after, whose requests are not together in the other run."""
+        """The numbers of the batches, before and after, whose requests form no batch in the other run."""
         if not self._have_the_same_arrivals:
             return set(), set()
-        made = [
-            {_members(each, places): each.number for each in run.batches}
-            for run, places in ((run, _places(run)) for run in (self.before, self.after))
+        by_members = [
+            {_members(batch, positions): batch.number for batch in run.batches}
+            for run, positions in ((run, _arrival_positions(run)) for run in (self.before, self.after))
         ]
-        before, after = ({made[one][key] for key in made[one].keys() - made[1 - one].keys()} for one in (0, 1))
+        before, after = (
+            {by_members[index][key] for key in by_members[index].keys() - by_members[1 - index].keys()}
+            for index in (0, 1)
+        )
         return before, after
 
     def view(self) -> widgets.VBox:
-        """Both runs in the view of `Recording.view`, one below the other, over the same time.
+        """Open both runs in the widget of `Recording.view`, one below the other, on the same time axis.
 
         Returns
         -------
@@ -127,31 +131,33 @@ class Comparison:
         return compare(self)
 
     def plot(self, *, start_ms: float | None = None, end_ms: float | None = None) -> Picture:
-        """Both timelines, one above the other, over the same time.
+        """Draw both timelines, one above the other, on the same time axis.
 
         Parameters
         ----------
         start_ms, end_ms : float, optional
-            A part of the time, in milliseconds from the beginning of each.
+            Time range, in milliseconds from the beginning of each recording.
 
         Returns
         -------
         matplotlib.figure.Figure
-            A notebook shows it when a cell ends with it.
+            Displayed by a notebook if it is the last expression of a cell.
         """
-        from tritonnb.figures.compare import draw  # matplotlib takes a while to import
+        from tritonnb.figures.comparison import draw  # matplotlib takes a while to import
 
         return draw(self, start_ms, end_ms)
 
     def __repr__(self) -> str:
-        head, rows = self._shown()
-        lines = [f"  {name:<20}" + "".join(f"{each:>10}" for each in values) for name, *values in [("", *head), *rows]]
+        head, rows = self._columns_and_rows()
+        lines = [
+            f"  {name:<20}" + "".join(f"{value:>10}" for value in values) for name, *values in [("", *head), *rows]
+        ]
         return "\n".join([self.verdict(), *lines, *self._remarks(head)])
 
     def _repr_html_(self) -> str:
-        head, rows = self._shown()
-        body = "".join(f"<tr>{''.join(f'<td>{each}</td>' for each in row)}</tr>" for row in rows)
-        heads = "".join(f"<th>{each}</th>" for each in ("", *head))
+        head, rows = self._columns_and_rows()
+        body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+        heads = "".join(f"<th>{name}</th>" for name in ("", *head))
         return (
             f"<p><b>{html.escape(self.verdict())}</b></p>"
             f"<table style='margin-left:0'><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>"
@@ -163,50 +169,86 @@ class Comparison:
         return self.before.arrivals() == self.after.arrivals()
 
     def _remarks(self, head: list[str]) -> list[str]:
-        """What is virtual here, and what that means."""
+        """Which of the numbers are virtual."""
         if self.recorded is not None:
             return [_REMARK, _LIVE_REMARK] if _RECORDED in head else [_REMARK]
         virtual = [name for name, run in zip(self.names, (self.before, self.after), strict=True) if run.simulated]
-        words = "is simulated: its" if len(virtual) == 1 else "are simulated: their"
-        return [f"{' and '.join(virtual)} {words} times and rates are virtual, not measured."] if virtual else []
+        verb = "is simulated: its" if len(virtual) == 1 else "are simulated: their"
+        return [f"{' and '.join(virtual)} {verb} times and rates are virtual, not measured."] if virtual else []
 
-    def _shown(self) -> tuple[list[str], list[list[str]]]:
-        """The heads of the columns, and the rows: a name and what is in each column."""
+    def _columns_and_rows(self) -> tuple[list[str], list[list[str]]]:
+        """Column headers, and rows of a label and the value of each column."""
         runs = {self.names[0]: self.before, self.names[1]: self.after}
         if self.recorded is not None:
             runs = {_RECORDED: self.recorded, **runs}
         columns = {}
         for head, run in runs.items():
-            found = run.summary()
-            columns[head] = [_show(name, found[name]) for name in _MEASURES]
+            summary = run.summary()
+            columns[head] = [_format(name, summary[name]) for name in _MEASURES]
         if columns.get(_RECORDED) == columns[self.names[0]]:
             del columns[_RECORDED]
-        return [*columns], [list(row) for row in zip(map(_words, _MEASURES), *columns.values(), strict=True)]
+        return [*columns], [list(row) for row in zip(map(_label, _MEASURES), *columns.values(), strict=True)]
 
 
-def _sent(batch: Batch) -> tuple[int, int]:
+def compare(first: Recording, second: Recording, *, names: tuple[str, str] = ("first", "second")) -> Comparison:
+    """Compare two recordings, live or simulated.
+
+    Parameters
+    ----------
+    first, second : Recording
+        Batches are compared one by one if both have the same arrivals.
+    names : tuple of str, optional
+        Labels of the two recordings.
+
+    Returns
+    -------
+    Comparison
+
+    Raises
+    ------
+    InvalidArgumentError
+        If an argument is not a recording, or the names are not two different strings.
+
+    Examples
+    --------
+    >>> from tritonnb import fixed, simulate
+    >>> two, four = (simulate(f"max_batch_size: {rows}", [(0, rows)] * 8, fixed(5)) for rows in (2, 4))
+    >>> compare(two, four, names=("two rows", "four rows")).verdict()
+    'four rows compared with two rows: mean batch size 2.00 → 4.00.'
+    """
+    from tritonnb.recording.recording import Recording  # it imports this module
+
+    for recording in (first, second):
+        if not isinstance(recording, Recording):
+            raise InvalidArgumentError(f"compare expected two recordings, got {type(recording).__name__}")
+    if not isinstance(names, tuple | list) or len({*names}) != 2 or not all(isinstance(name, str) for name in names):
+        raise InvalidArgumentError(f"names expected two different strings, got {names!r}")
+    return Comparison(first, second, names=(names[0], names[1]))
+
+
+def _sent_order(batch: Batch) -> tuple[int, int]:
     return batch.sent_ns, batch.number
 
 
-def _places(run: Recording) -> dict[int, int]:
-    """The place of each request in the order of arrivals, by its serial."""
-    arrived = [each.serial for each in run.events if isinstance(each, RequestArrived)]
-    return {serial: place for place, serial in enumerate(arrived)}
+def _arrival_positions(run: Recording) -> dict[int, int]:
+    """The position of each request in the order of arrivals, by its serial."""
+    arrived = [event.serial for event in run.events if isinstance(event, RequestArrived)]
+    return {serial: position for position, serial in enumerate(arrived)}
 
 
-def _members(batch: Batch, places: Mapping[int, int]) -> tuple[int | None, ...]:
-    return tuple([None if serial is None else places[serial] for serial in batch.requests])
+def _members(batch: Batch, positions: Mapping[int, int]) -> tuple[int | None, ...]:
+    return tuple([None if serial is None else positions[serial] for serial in batch.requests])
 
 
-def _told(batch: Batch | None, begin_ns: int) -> str:
-    return "there is none" if batch is None else f"at {(batch.sent_ns - begin_ns) / 1e6:.1f} ms {batch.why}"
+def _batch_text(batch: Batch | None, begin_ns: int) -> str:
+    return "no batch" if batch is None else f"at {(batch.sent_ns - begin_ns) / 1e6:.1f} ms {batch.why}"
 
 
-def _words(name: str) -> str:
+def _label(name: str) -> str:
     if name == "rate":
         return "rate (requests/s)"
     return name.removesuffix("_ms").replace("_", " ") + (" (ms)" if name.endswith("_ms") else "")
 
 
-def _show(name: str, value: float) -> str:
+def _format(name: str, value: float) -> str:
     return _MEASURES[name].format(value)

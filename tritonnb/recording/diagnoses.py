@@ -1,7 +1,7 @@
-"""Diagnoses: what a recording says about a workload and a configuration that do not suit each other.
+"""Diagnoses: mismatches between a workload and a configuration, detected in a recording.
 
-Each is a rule over one model's recording. It speaks only where it applies, with the numbers that it saw,
-and says what would help.
+Each rule examines the recording of one model. Where it applies, it yields a sentence with the measured numbers and a
+remedy.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ from tritonnb.scheduling.reasons import counted
 if TYPE_CHECKING:
     from tritonnb.recording.recording import Recording
 
-#: Fewer requests or batches than this are no evidence.
-_ENOUGH = 10
-#: A client that waits for its answer sends again this soon after it, as a multiple of the latency.
-_AT_ONCE = 2.0
-#: Null rows below this part are no waste to speak of.
-_NULLS = 0.2
-#: From this share of the batches on it matters that later requests were not added.
-_SPLIT = 0.2
-#: Batches that make a row cheaper by less than this part do not pay.
-_SAVING = 0.15
-#: How busy instances are at capacity, and how much more is in the server than can run.
-_BUSY, _BEYOND = 0.9, 1.2
+#: Fewer requests or batches than this are not enough evidence.
+_MIN_COUNT = 10
+#: A client that waits for its response sends the next request within this multiple of the latency.
+_CLOSED_LOOP_GAP = 2.0
+#: A smaller share of null rows is not reported.
+_NULL_SHARE = 0.2
+#: A smaller share of batches that stopped accepting requests is not reported.
+_CLOSED_SHARE = 0.2
+#: Batching does not pay if it reduces the cost per row by less than this share.
+_MIN_SAVING = 0.15
+#: Utilization of instances at capacity, and rows in the server relative to the rows that can run at once.
+_BUSY_SHARE, _EXCESS_RATIO = 0.9, 1.2
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """One finding.
+    """One mismatch found in a recording.
 
     Attributes
     ----------
     name : str
-        Of the rule, such as ``one_at_a_time``.
+        Name of the rule, such as ``one_at_a_time``.
     model : str
     text : str
-        What is the case and what would help, in words, with the numbers.
+        The finding with its numbers, and the remedy.
     evidence : dict
         The numbers; times in milliseconds.
     """
@@ -63,157 +63,177 @@ class Diagnosis:
 
 
 def diagnose(rec: Recording) -> list[Diagnosis]:
-    """Every finding of a recording, model by model."""
-    found = []
-    for name in sorted({each.model for each in rec.batches} & rec.configs.keys()):
-        one = rec.of(name)
-        for rule, look in _RULES.items():
-            found += [Diagnosis(rule, name, text, evidence) for text, evidence in look(one, rec.configs[name])]
-    return found
+    """Apply every rule to each model of a recording."""
+    diagnoses = []
+    for name in sorted({batch.model for batch in rec.batches} & rec.configs.keys()):
+        model_recording = rec.for_model(name)
+        for rule, find in _RULES.items():
+            findings = find(model_recording, rec.configs[name])
+            diagnoses += [Diagnosis(rule, name, text, evidence) for text, evidence in findings]
+    return diagnoses
 
 
 Findings = Iterator[tuple[str, dict[str, Any]]]
 
 
 def _one_at_a_time(rec: Recording, config: pb.ModelConfig) -> Findings:
-    """A closed loop of one client: no batch can form."""
-    requests = sorted(rec.requests, key=lambda each: each.received_ns)
-    if len(requests) < _ENOUGH or not _batches(config):
+    """A closed loop with one client: no batch can form."""
+    requests = sorted(rec.requests, key=lambda request: request.received_ns)
+    if len(requests) < _MIN_COUNT or not _batches(config):
         return
     gaps = [after.received_ns - before.exec_end_ns for before, after in itertools.pairwise(requests)]
-    gap, latency = statistics.median(gaps), statistics.median(each.latency_ns for each in requests)
-    if min(gaps) >= 0 and gap <= _AT_ONCE * latency:
+    gap, latency = statistics.median(gaps), statistics.median(request.latency_ns for request in requests)
+    if min(gaps) >= 0 and gap <= _CLOSED_LOOP_GAP * latency:
         evidence = {"requests": len(requests), "gap_ms": gap / 1e6, "latency_ms": latency / 1e6}
         yield (
-            f"Concurrency is 1: no two of {len(requests)} requests were in the server together, each was sent "
-            f"{gap / 1e6:.2f} ms (median) after the answer to the one before. No batch can form: send several at once, "
-            f"from more clients or with infer_async.",
+            f"Concurrency is 1: no two of the {len(requests)} requests were in the server at the same time; each was "
+            f"sent {gap / 1e6:.2f} ms (median) after the previous response. No batch can form: send several requests "
+            f"at once, from more clients or with infer_async.",
             evidence,
         )
 
 
 def _delay_never_reached(rec: Recording, config: pb.ModelConfig) -> Findings:
-    """Batches fill before the delay is over."""
+    """Batches are complete before the delay expires."""
     batching = config.sequence_batching.oldest if config.HasField("sequence_batching") else config.dynamic_batching
     delay_us = batching.max_queue_delay_microseconds
-    rules = Counter(each.reason.rule for each in rec.batches)
+    rules = Counter(batch.reason.rule for batch in rec.batches)
     filled = sum(rules[rule] for rule in _FILLED)
-    if delay_us and len(rec.batches) >= _ENOUGH and not rules[reasons.DELAY_EXCEEDED] and filled == len(rec.batches):
-        waited = max(each.reason.facts.get("waited_ns", 0) for each in rec.batches) / 1e6
+    if delay_us and len(rec.batches) >= _MIN_COUNT and not rules[reasons.DELAY_EXCEEDED] and filled == len(rec.batches):
+        waited = max(batch.reason.facts.get("waited_ns", 0) for batch in rec.batches) / 1e6
         evidence = {"batches": filled, "delay_ms": delay_us / 1000, "longest_wait_ms": waited}
         yield (
-            f"max_queue_delay {delay_us / 1000:g} ms was never reached: each of {filled} batches was complete before, "
-            f"at the latest after {waited:.2f} ms. Another delay changes nothing; larger preferred sizes or a larger "
-            f"max_batch_size would.",
+            f"max_queue_delay {delay_us / 1000:g} ms was never reached: all {filled} batches were complete earlier, "
+            f"after {waited:.2f} ms at the latest. A different delay has no effect; larger preferred batch sizes or a "
+            f"larger max_batch_size would.",
             evidence,
         )
 
 
 def _delay_splits_batches(rec: Recording, config: pb.ModelConfig) -> Findings:
-    """Batches whose delay ran out while all instances were busy, so that later requests could not join."""
+    """Batches whose delay expired while all instances were busy, so that later requests could not join."""
     delay_us = config.dynamic_batching.max_queue_delay_microseconds
     closed = [batch for batch in rec.batches if batch.reason.facts.get("missed") and batch.reason.facts.get("ready_ns")]
     missed = sum(batch.reason.facts["missed"] for batch in closed)
-    if delay_us and len(rec.batches) >= _ENOUGH and len(closed) >= _SPLIT * len(rec.batches):
+    if delay_us and len(rec.batches) >= _MIN_COUNT and len(closed) >= _CLOSED_SHARE * len(rec.batches):
         execution_ms = statistics.median(batch.compute_ns for batch in rec.batches) / 1e6
         evidence = {"batches": len(rec.batches), "closed": len(closed), "missed": missed, "execution_ms": execution_ms}
         yield (
-            f"max_queue_delay {delay_us / 1000:g} ms ran out while all instances were busy: {len(closed)} of "
-            f"{len(rec.batches)} batches had to wait for an instance and were not added to, so {missed} requests "
-            f"waited for one batch more. With an execution of {execution_ms:.1f} ms, set max_queue_delay_microseconds "
-            f"to 0, or to more than that.",
+            f"max_queue_delay {delay_us / 1000:g} ms expired while all instances were busy: {len(closed)} of "
+            f"{len(rec.batches)} batches waited for an instance without accepting more requests, so {missed} requests "
+            f"had to wait for a later batch. An execution takes {execution_ms:.1f} ms (median): set "
+            f"max_queue_delay_microseconds to 0, or to more than that.",
             evidence,
         )
 
 
 def _null_rows(rec: Recording, config: pb.ModelConfig) -> Findings:
-    """The direct strategy computes slots that have nothing to run."""
-    batches = [each for each in rec.batches if each.slots]
-    rows = sum(each.size for each in batches)
-    nulls = sum(each.requests.count(None) for each in batches)
-    if len(batches) < _ENOUGH or nulls < _NULLS * rows:
+    """The direct strategy pads its batches with null requests."""
+    batches = [batch for batch in rec.batches if batch.slots]
+    rows = sum(batch.size for batch in batches)
+    nulls = sum(batch.requests.count(None) for batch in batches)
+    if len(batches) < _MIN_COUNT or nulls < _NULL_SHARE * rows:
         return
-    full, slots = sum(1 for each in batches if None not in each.requests), config.max_batch_size
+    full, slots = sum(1 for batch in batches if None not in batch.requests), config.max_batch_size
     evidence = {"nulls": nulls, "rows": rows, "batches": len(batches), "without_nulls": full}
     yield (
         f"{nulls / rows:.0%} of the rows were null requests: {nulls} of {rows} rows in {len(batches)} batches padded "
-        f"slots below the highest ready one, of {slots} slots. minimum_slot_utilization with "
-        f"max_queue_delay_microseconds waits for more slots to be ready; the oldest strategy needs no padding.",
+        f"slots below the highest ready slot, of {slots} slots. Set minimum_slot_utilization with "
+        f"max_queue_delay_microseconds to wait until more slots are ready, or use the oldest strategy, which needs "
+        f"no padding.",
         evidence,
     )
 
 
 def _idle_timeout(rec: Recording, config: pb.ModelConfig) -> Findings:
-    """A sequence went on after its slot had been taken away."""
+    """A sequence continued after the idle timeout had released its slot."""
     if not config.HasField("sequence_batching"):
         return
     limit_ms = sequence_batcher_settings(config, {}).max_sequence_idle_ns / 1e6
-    ids = {each.serial: each.correlation_id for each in rec.events if isinstance(each, RequestArrived)}
-    refused = [each for each in rec.refused if "must specify the START flag" in each.message]
-    told = set()
-    for stay in rec.slot_occupancy:
-        silent_since = stay.requests[-1][1].queued_ns
-        after = [each for each in refused if ids.get(each.serial) == stay.sequence and each.time_ns > silent_since]
-        if stay.ended == IDLE and after and stay.sequence not in told:
-            told.add(stay.sequence)
-            came_ms = (after[0].time_ns - silent_since) / 1e6
-            evidence = {"sequence": stay.sequence, "idle_ms": limit_ms, "came_after_ms": came_ms, "refused": len(after)}
+    ids = {event.serial: event.correlation_id for event in rec.events if isinstance(event, RequestArrived)}
+    refused = [refusal for refusal in rec.refused if "must specify the START flag" in refusal.message]
+    reported = set()
+    for occupancy in rec.slot_occupancy:
+        silent_since = occupancy.requests[-1][1].queued_ns
+        after = [
+            refusal
+            for refusal in refused
+            if ids.get(refusal.serial) == occupancy.sequence and refusal.time_ns > silent_since
+        ]
+        if occupancy.ended == IDLE and after and occupancy.sequence not in reported:
+            reported.add(occupancy.sequence)
+            gap_ms = (after[0].time_ns - silent_since) / 1e6
+            evidence = {
+                "sequence": occupancy.sequence,
+                "idle_ms": limit_ms,
+                "gap_ms": gap_ms,
+                "refused": len(after),
+            }
             yield (
-                f"Sequence {stay.sequence} lost slot {stay.slot} of {stay.instance} to the idle timeout: its next "
-                f"request came after {came_ms:.1f} ms, max_sequence_idle_microseconds allows {limit_ms:g} ms, so "
-                f"{counted(len(after), 'request was', 'requests were')} refused for want of the START flag.",
+                f"Sequence {occupancy.sequence} lost slot {occupancy.slot} of {occupancy.instance} to the idle "
+                f"timeout: its next request arrived after {gap_ms:.1f} ms, and max_sequence_idle_microseconds is "
+                f"{limit_ms:g} ms, so {counted(len(after), 'request was', 'requests were')} refused because the START "
+                f"flag is missing.",
                 evidence,
             )
 
 
 def _cost_in_proportion(rec: Recording, config: pb.ModelConfig) -> Findings:
-    """A batch of n takes n times as long as a batch of one."""
+    """The execution time is proportional to the batch size."""
     counts = {size: count for size, count in rec.batch_sizes().items() if count >= 3}
     if len(counts) < 2 or max(counts) < 2 * min(counts):
         return
     small, large = min(counts), max(counts)
     row = {size: rec.median_ms(size) / size for size in counts}
-    if min(row.values()) > (1 - _SAVING) * row[small]:
+    if min(row.values()) > (1 - _MIN_SAVING) * row[small]:
         evidence = {"row_ms": row, "batches": counts}
         yield (
-            f"Batching does not pay: a row costs {row[small]:.2f} ms in batches of {small} and {row[large]:.2f} ms in "
-            f"batches of {large}, since the time of a batch grows with its size. Requests only wait for each other.",
+            f"Batching does not pay: a row takes {row[small]:.2f} ms in batches of {counted(small, 'row')} and "
+            f"{row[large]:.2f} ms in batches of {counted(large, 'row')}, because the execution time grows with the "
+            f"batch size. Requests wait for each other without a benefit.",
             evidence,
         )
 
 
 def _beyond_capacity(rec: Recording, config: pb.ModelConfig) -> Findings:
-    """More in the server than can run: Little's law says how long they wait."""
-    if len(rec.requests) < 3 * _ENOUGH:
+    """More rows in the server than can run at once: Little's law gives their latency."""
+    if len(rec.requests) < 3 * _MIN_COUNT:
         return
-    begin = min(each.queued_ns for each in rec.requests)
-    seconds = (max(each.exec_end_ns for each in rec.requests) - begin) / 1e9
+    begin = min(request.queued_ns for request in rec.requests)
+    seconds = (max(request.exec_end_ns for request in rec.requests) - begin) / 1e9
     if not seconds:
         return
     instances = len(rec.instances)
-    busy = sum(each.compute_ns for each in rec.batches) / 1e9 / seconds / instances
-    rows = sum(each.size for each in rec.requests)
+    busy = sum(batch.compute_ns for batch in rec.batches) / 1e9 / seconds / instances
+    rows = sum(request.size for request in rec.requests)
     rate = rows / seconds
-    stay = sum(each.size * each.latency_ns for each in rec.requests) / rows / 1e9
-    inside, room = rate * stay, instances * max(1, config.max_batch_size)
-    if busy >= _BUSY and inside >= _BEYOND * room:
+    latency_s = sum(request.size * request.latency_ns for request in rec.requests) / rows / 1e9
+    in_server, capacity = rate * latency_s, instances * max(1, config.max_batch_size)
+    if busy >= _BUSY_SHARE and in_server >= _EXCESS_RATIO * capacity:
         offered = offered_load(rec)
         arriving = offered.rate * offered.rows
-        evidence = {"rows_per_second": rate, "stay_ms": stay * 1e3, "inside": inside, "room": room, "busy": busy}
-        able = f"{counted(instances, 'instance')} x max_batch_size {room // instances}"
+        evidence = {
+            "rows_per_second": rate,
+            "latency_ms": latency_s * 1e3,
+            "rows_in_server": in_server,
+            "row_capacity": capacity,
+            "busy": busy,
+        }
+        capacity_text = f"{counted(instances, 'instance')} x max_batch_size {capacity // instances}"
         if offered.exceeds_service:
             yield (
-                f"Overloaded: {arriving:.0f} rows a second arrive and {rate:.0f} are served, by instances that were "
-                f"{busy:.0%} busy ({able}). Requests wait longer the longer this lasts, {stay * 1e3:.1f} ms on average "
-                f"in this recording: fewer requests, more instances or larger batches would help.",
+                f"Overloaded: {arriving:.0f} rows/s arrive and {rate:.0f} rows/s are served; the instances were "
+                f"{busy:.0%} busy ({capacity_text}). The longer this lasts, the longer requests wait (mean latency "
+                f"of this recording: {latency_s * 1e3:.1f} ms). Send fewer requests, add instances or "
+                f"allow larger batches.",
                 evidence | {"arriving_rows_per_second": arriving},
             )
             return
         yield (
-            f"More requests are in the server than can run: {inside:.0f} rows on average = {rate:.0f} rows a "
-            f"second x {stay * 1e3:.1f} ms (Little's law), and {room} can run at once ({able}), on instances that "
-            f"were {busy:.0%} busy. More requests at once add waiting, not throughput: {room} rows inside would take "
-            f"{room / rate * 1e3:.1f} ms each.",
+            f"More requests are in the server than can run at once: {in_server:.0f} rows on average = {rate:.0f} "
+            f"rows/s x {latency_s * 1e3:.1f} ms (Little's law), and {capacity} rows can run at once "
+            f"({capacity_text}); the instances were {busy:.0%} busy. A higher concurrency adds waiting time, not "
+            f"throughput: with {capacity} rows in the server the latency would be {capacity / rate * 1e3:.1f} ms.",
             evidence,
         )
 

@@ -1,4 +1,4 @@
-"""Requests of ensembles on their way: which requests of the steps' models were theirs."""
+"""Requests of ensembles, with the requests that they sent to the models of their steps."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class EnsembleRequest:
     ----------
     serial : int
     model : str
-        The ensemble; of ensembles within ensembles the outermost.
+        Name of the ensemble; of nested ensembles the outermost.
     steps : tuple of int
-        Serials of the requests that it sent to the models of its steps, in order, those of inner ensembles too.
+        Serials of the requests sent to the models of its steps, in order, including those of nested ensembles.
     received_ns, ended_ns : int or None
-        Monotonic clock; None for what lies outside the recording.
+        Monotonic clock; None if outside the recording.
     failed : str
-        Failure reason of the statistics, empty for a success.
+        Failure reason of the statistics; empty for a success.
     """
 
     serial: int
@@ -34,7 +34,7 @@ class EnsembleRequest:
 
 
 def ensemble_requests_of(events: Iterable[Event]) -> list[EnsembleRequest]:
-    """The requests of ensembles in a stream of events, in order of their first step."""
+    """The requests of ensembles in a stream of events, ordered by their first step."""
     outermost: dict[int, int] = {}
     models: dict[int, str] = {}
     steps: dict[int, list[int]] = {}

@@ -1,7 +1,7 @@
-"""Recordings as files: one JSON value on each line.
+"""Recording files: one JSON value per line.
 
-The first line says what the file is and whether it is of a simulation, and holds the configurations of the
-models as *config.pbtxt* text; every other line is one event.
+The first line holds the format, whether the recording is simulated, and the configurations of the models as
+*config.pbtxt* text. Every other line is one event.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _TUPLES = {"members", "slots", "requests"}
 def write(
     path: str | os.PathLike[str], events: Iterable[Event], configs: Mapping[str, pb.ModelConfig], simulated: bool
 ) -> None:
-    """Write a recording, replacing a file of that name at once."""
+    """Write a recording; an existing file is replaced atomically."""
     target = Path(path)
     partial = target.with_name(target.name + ".partial")
     with partial.open("w", encoding="utf-8") as file:
-        texts = {name: text_format.MessageToString(each) for name, each in configs.items()}
+        texts = {name: text_format.MessageToString(config) for name, config in configs.items()}
         print(json.dumps(_FORMAT | {"models": texts, "simulated": simulated}), file=file)
         for event in events:
             print(json.dumps({"event": type(event).__name__} | dataclasses.asdict(event)), file=file)
@@ -39,12 +39,12 @@ def write(
 
 
 def read(path: str | os.PathLike[str]) -> tuple[list[Event], dict[str, pb.ModelConfig], bool]:
-    """The events and configurations of a file, and whether it is of a simulation.
+    """Read the events and configurations of a file, and whether it is a simulation.
 
     Raises
     ------
     InvalidArgumentError
-        If the file is no recording, or of a format that this version does not know.
+        If the file is not a recording, or has an unknown format version.
     """
     with Path(path).open(encoding="utf-8") as file:
         lines = enumerate(file, 1)
@@ -55,9 +55,11 @@ def read(path: str | os.PathLike[str]) -> tuple[list[Event], dict[str, pb.ModelC
                 raise ValueError(form)
             configs = {name: text_format.Parse(text, pb.ModelConfig()) for name, text in texts.items()}
         except (StopIteration, ValueError, TypeError, KeyError, text_format.ParseError):
-            raise InvalidArgumentError(f"'{path}' is not a tritonnb recording") from None
+            raise InvalidArgumentError(f"'{path}': expected a tritonnb recording, got another kind of file") from None
         if version != _FORMAT["version"]:
-            raise InvalidArgumentError(f"'{path}' is a recording of version {version}, expected {_FORMAT['version']}")
+            raise InvalidArgumentError(
+                f"recording '{path}': expected format version {_FORMAT['version']}, got {version}"
+            )
         return [_event(path, number, line) for number, line in lines], configs, bool(head.get("simulated"))
 
 
@@ -67,7 +69,7 @@ def _event(path: str | os.PathLike[str], number: int, line: str) -> Event:
         kind = getattr(all_events, fields.pop("event"))
         event: Event = kind(**{name: _tuple(value) if name in _TUPLES else value for name, value in fields.items()})
     except (ValueError, TypeError, AttributeError, KeyError) as error:
-        raise InvalidArgumentError(f"line {number} of the recording '{path}' is no event: {error}") from error
+        raise InvalidArgumentError(f"recording '{path}', line {number}: expected an event: {error}") from error
     return event
 
 

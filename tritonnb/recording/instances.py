@@ -9,9 +9,10 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 
 
 def instances_of(model: str, config: pb.ModelConfig) -> list[str]:
-    """The instances that a configuration tells of; those on GPUs depend on the machine and are not told.
+    """The names of the instances that a configuration determines.
 
-    A simulation numbers the instances of all groups through, so several groups tell nothing either.
+    Empty for instances on GPUs, whose number depends on the machine, and for several instance groups, whose names in a
+    simulation differ from those of the server.
     """
     groups = config.instance_group
     if len(groups) != 1 or groups[0].gpus:
@@ -20,6 +21,6 @@ def instances_of(model: str, config: pb.ModelConfig) -> list[str]:
     return [f"{name}_{number}" for number in range(max(1, groups[0].count))]
 
 
-def natural(name: str) -> list[Any]:
-    """A key for sorting that puts instance 10 after instance 9."""
+def natural_sort_key(name: str) -> list[Any]:
+    """Sort key that puts instance 10 after instance 9."""
     return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]

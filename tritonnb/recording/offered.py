@@ -1,4 +1,4 @@
-"""The rate at which requests arrive, which an overloaded server does not reach."""
+"""The rate at which requests arrive, which exceeds the throughput of an overloaded server."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from tritonnb.core.events import RequestArrived
 if TYPE_CHECKING:
     from tritonnb.recording.recording import Recording
 
-#: Arrivals that exceed what is served by less than this share are no overload: a recording has a beginning and an end.
+#: A smaller excess of arrivals over throughput is not an overload: a recording has a beginning and an end.
 _EXCESS = 0.05
 
 
 @dataclass(frozen=True)
 class OfferedLoad:
-    """What arrived, and what of it was served.
+    """Arrival rate and throughput of a recording.
 
     Attributes
     ----------
     rate : float
-        Requests that arrived a second, refused ones included.
+        Arriving requests per second, including refused ones.
     rows : float
-        Rows of a request, on average.
+        Mean number of rows per request.
     throughput : float
-        Requests that ran a second, from the first arrival to the end of the last execution.
+        Executed requests per second, from the first arrival to the end of the last execution.
     """
 
     rate: float
@@ -38,25 +38,25 @@ class OfferedLoad:
 
     @property
     def exceeds_service(self) -> bool:
-        """Whether requests arrive faster than they are served; never so for clients that wait for their responses."""
+        """Whether requests arrive faster than they are served; never true for clients that wait for their responses."""
         return self.rate > (1 + _EXCESS) * self.throughput
 
 
 def offered_load(rec: Recording) -> OfferedLoad:
-    """The load of a recording of one model, in which at least one request ran and time passed."""
-    arrived = sorted((each.time_ns, each.size) for each in rec.events if isinstance(each, RequestArrived))
-    begin = min(each.received_ns for each in rec.requests)
-    throughput = len(rec.requests) * 1e9 / (max(each.exec_end_ns for each in rec.requests) - begin)
-    first_end_ns = min(each.exec_end_ns for each in rec.requests)
+    """Measure the load of a recording of one model; at least one request must have run and time must have passed."""
+    arrived = sorted((event.time_ns, event.size) for event in rec.events if isinstance(event, RequestArrived))
+    begin = min(request.received_ns for request in rec.requests)
+    throughput = len(rec.requests) * 1e9 / (max(request.exec_end_ns for request in rec.requests) - begin)
+    first_end_ns = min(request.exec_end_ns for request in rec.requests)
     rate = _rate([time_ns for time_ns, _ in arrived], first_end_ns) or throughput
-    sizes = [size for _, size in arrived] or [each.size for each in rec.requests]
+    sizes = [size for _, size in arrived] or [request.size for request in rec.requests]
     return OfferedLoad(rate, float(np.mean(sizes)), throughput)
 
 
 def _rate(times_ns: Sequence[int], first_end_ns: int) -> float:
-    """Arrivals a second after those that came before anything was answered; 0 where there are none.
+    """Arrivals per second after the first response; 0 if there are none.
 
-    The first requests of clients that wait for their responses come at once; only what follows has a rate.
+    Clients that wait for their responses send their first requests all at once, so those do not count.
     """
     first = max(1, bisect_left(times_ns, first_end_ns))
     span_ns = times_ns[-1] - times_ns[first - 1] if first < len(times_ns) else 0

@@ -1,7 +1,4 @@
-"""A recording: the event stream of a while, as requests and batches that one can ask why.
-
-Everything here is derived from the events, which stay available as they came.
-"""
+"""A recording: the events of a server or a simulation over a period, and the requests and batches derived from them."""
 
 from __future__ import annotations
 
@@ -25,8 +22,8 @@ from tritonnb.recording.batches import Batch, RequestRecord, batches_of
 from tritonnb.recording.comparison import Comparison
 from tritonnb.recording.diagnoses import Diagnosis, diagnose
 from tritonnb.recording.ensemble_requests import EnsembleRequest, ensemble_requests_of
-from tritonnb.recording.instances import instances_of, natural
-from tritonnb.recording.sequences import SlotOccupancy, slot_count, stays
+from tritonnb.recording.instances import instances_of, natural_sort_key
+from tritonnb.recording.sequences import SlotOccupancy, slot_count, slot_occupancy_of
 from tritonnb.recording.summary import summary, verdict
 from tritonnb.scheduling.reasons import counted
 from tritonnb.simulation.arrivals import Arrival
@@ -44,16 +41,16 @@ _VIRTUAL = "Simulated: times and rates are virtual, not measured."
 
 
 class Recording:
-    """What happened while it was recorded.
+    """The events of a server or a simulation over a period.
 
     Attributes
     ----------
     events : list of Event
-        Everything, in order.
+        All events, in order.
     configs : dict of str to ModelConfig
         The configurations of the models, by name.
     simulated : bool
-        Whether its times are virtual.
+        True for a simulation, whose times are virtual.
 
     Examples
     --------
@@ -73,7 +70,7 @@ class Recording:
         self.fill(events, configs or {})
 
     def fill(self, events: Iterable[Event], configs: Mapping[str, pb.ModelConfig]) -> None:
-        """Make this the recording of these events; a recording in progress is empty until it ends."""
+        """Replace the content; a recording in progress is empty until it ends."""
         self.events = list(events)
         self.configs = dict(configs)
         for derived in ("_executed", "ensemble_requests", "slot_occupancy"):
@@ -91,41 +88,41 @@ class Recording:
 
     @property
     def refused(self) -> list[RequestRefused]:
-        """The requests that did not run."""
-        return [each for each in self.events if isinstance(each, RequestRefused)]
+        """The requests that were refused or cancelled before they ran."""
+        return [event for event in self.events if isinstance(event, RequestRefused)]
 
     @cached_property
     def _executed(self) -> tuple[list[Batch], list[RequestRecord]]:
-        found = list(batches_of(self.events))
-        return [batch for batch, _ in found], [each for _, requests in found for each in requests]
+        executed = list(batches_of(self.events))
+        return [batch for batch, _ in executed], [request for _, requests in executed for request in requests]
 
     @cached_property
     def slot_occupancy(self) -> list[SlotOccupancy]:
-        """Sequences in the slots of their instances; empty without a stateful model."""
-        return stays(batches_of(self.events), self.configs, self.span_ns[1])
+        """Which sequence held which batch slot, and when; empty without a stateful model."""
+        return slot_occupancy_of(batches_of(self.events), self.configs, self.span_ns[1])
 
     @cached_property
     def ensemble_requests(self) -> list[EnsembleRequest]:
-        """Requests of ensembles on their way through the steps."""
+        """Requests of ensembles, with the requests of their steps."""
         return ensemble_requests_of(self.events)
 
     @property
     def plot(self) -> Plot:
-        """Still figures: ``rec.plot()`` for an overview; ``rec.plot.timeline()``, ``slots``, ``steps``, ...
+        """Static figures: ``rec.plot()`` for an overview; ``rec.plot.timeline()``, ``slots``, ``steps``, ...
 
-        Each takes ``start_ms=`` and ``end_ms=`` for a part of the time, and gives a figure.
+        Each takes ``start_ms=`` and ``end_ms=`` to select a time range and returns a figure.
         """
         from tritonnb.figures.plot import Plot  # matplotlib takes a while to import
 
         return Plot(self)
 
     def view(self) -> BatchView:
-        """The recording in the view that `ModelHandle.watch` shows live: to scrub through, step, zoom and export.
+        """Open the recording in the widget of `ModelHandle.watch`, to step, zoom and export.
 
         Raises
         ------
         InvalidArgumentError
-            If it is of no model or of several; see `of`.
+            If the recording is not of exactly one model; see `for_model`.
         """
         from tritonnb.notebook.batch_view import view
 
@@ -133,28 +130,28 @@ class Recording:
 
     @property
     def span_ns(self) -> tuple[int, int]:
-        """From the first event, or the acceptance of the first request that ran, to the last."""
-        times = [each.time_ns for each in self.events] or [0]
-        begin = min(times[0], *(each.queued_ns for each in self.requests)) if self.requests else times[0]
+        """Monotonic times of the first event, or acceptance of a request that ran, and of the last event."""
+        times = [event.time_ns for event in self.events] or [0]
+        begin = min(times[0], *(request.queued_ns for request in self.requests)) if self.requests else times[0]
         return begin, max(times)
 
     @property
     def origin_ns(self) -> int:
-        """The moment from which times of figures count: the beginning."""
+        """The time (monotonic clock, ns) that figures show as 0: the beginning."""
         return self.span_ns[0]
 
     def between(self, start_ms: float | None = None, end_ms: float | None = None) -> Recording:
-        """The requests that were in the server in a part of the time, and their batches.
+        """Return the requests that were in the server during a time range, and their batches.
 
         Parameters
         ----------
         start_ms, end_ms : float, optional
-            Milliseconds from the beginning; by default from the beginning, and to the end.
+            Milliseconds from the beginning of the recording; by default its beginning and its end.
 
         Raises
         ------
         InvalidArgumentError
-            If the part has no length.
+            If ``start_ms`` is not before ``end_ms``.
         """
         from tritonnb.recording.excerpt import excerpt
 
@@ -162,94 +159,94 @@ class Recording:
 
     @property
     def instances(self) -> list[str]:
-        """The instances that ran something, and those that are known to have had nothing to do."""
-        seen = {each.instance for each in self.batches}
+        """Names of the instances that ran a batch, and of those that the configuration defines but that stayed idle."""
+        seen = {batch.instance for batch in self.batches}
         for name, config in self.configs.items():
-            if any(each.model == name for each in self.batches):
+            if any(batch.model == name for batch in self.batches):
                 seen.update(instances_of(name, config))
-        return sorted(seen, key=natural)
+        return sorted(seen, key=natural_sort_key)
 
     def sizes_of(self, instance: str) -> tuple[int, list[int]]:
-        """The largest batch of an instance in rows, and the preferred sizes of its model."""
-        batches = [each for each in self.batches if each.instance == instance]
+        """The largest possible batch of an instance in rows, and the preferred batch sizes of its model."""
+        batches = [batch for batch in self.batches if batch.instance == instance]
         config = self._config_of(instance)
-        seen = max((each.size for each in batches), default=1)
+        seen = max((batch.size for batch in batches), default=1)
         if config is None:
             return seen, []
         batching = config.sequence_batching.oldest if config.HasField("sequence_batching") else config.dynamic_batching
         return max(config.max_batch_size, seen), sorted(set(batching.preferred_batch_size))
 
     def slots_of(self, instance: str) -> int:
-        """Slots of an instance of a stateful model."""
+        """Number of batch slots of an instance of a stateful model."""
         config = self._config_of(instance)
         seen = max(
-            (max(each.slots) + 1 for each in self.batches if each.instance == instance and each.slots), default=1
+            (max(batch.slots) + 1 for batch in self.batches if batch.instance == instance and batch.slots), default=1
         )
         return seen if config is None else max(seen, slot_count(config))
 
     def _config_of(self, instance: str) -> pb.ModelConfig | None:
-        models = {each.model for each in self.batches if each.instance == instance}
+        models = {batch.model for batch in self.batches if batch.instance == instance}
         names = models or {name for name in self.configs if instance.startswith(f"{name}_")}
         return next((self.configs[name] for name in names if name in self.configs), None)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Recording:
-        """Read a recording that was saved.
+        """Read a recording that `save` wrote.
 
         Raises
         ------
         InvalidArgumentError
-            If the file is no recording.
+            If the file is not a recording.
         """
         events, configs, simulated = files.read(path)
         return cls(events, configs, simulated=simulated)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the recording to a file, one event a line (JSON)."""
+        """Write the recording to a file: JSON, one event per line."""
         files.write(path, self.events, self.configs, self.simulated)
 
     def to_perfetto(self, path: str | os.PathLike[str]) -> None:
-        """Write the recording as a timeline, to be opened in https://ui.perfetto.dev.
+        """Write the recording as a trace for https://ui.perfetto.dev.
 
         Parameters
         ----------
         path : path
-            Of the file (JSON, Chrome's trace event format).
+            File to write (JSON, Chrome's trace event format).
         """
         from tritonnb.recording.perfetto import trace_events
 
         content = json.dumps({"traceEvents": trace_events(self), "displayTimeUnit": "ms"})
         Path(path).write_text(content, encoding="utf-8")
 
-    def of(self, model: str) -> Recording:
-        """Only what concerns one model.
+    def for_model(self, model: str) -> Recording:
+        """Return the part of the recording that concerns one model.
 
         Parameters
         ----------
         model : str
-            One that was served while it was recorded.
+            Name of a model that was served during the recording.
 
         Raises
         ------
         InvalidArgumentError
-            If nothing was recorded of a model of that name.
+            If the recording has neither events nor a configuration of that model.
         """
-        known = self.configs.keys() | {each.model for each in self.events}
+        known = self.configs.keys() | {event.model for event in self.events}
         if model not in known:
-            names = ", ".join(map(repr, sorted(known))) or "no model"
-            raise InvalidArgumentError(f"nothing was recorded of model '{model}', only of {names}")
-        configs = {name: each for name, each in self.configs.items() if name == model}
-        events = (each for each in self.events if each.model == model)
+            names = ", ".join(map(repr, sorted(known))) or "(none)"
+            raise InvalidArgumentError(f"recording expected one of the models {names}, got '{model}'")
+        configs = {name: config for name, config in self.configs.items() if name == model}
+        events = (event for event in self.events if event.model == model)
         return Recording(events, configs, simulated=self.simulated)
 
     def arrivals(self) -> list[Arrival]:
-        """When each request arrived, from the first on, to simulate again or to send again."""
-        arrived = [each for each in self.events if isinstance(each, RequestArrived)]
-        given_up = {each.serial: each.time_ns for each in self.events if isinstance(each, RequestCancelled)}
-        return [_arrival(each, arrived[0].time_ns, given_up.get(each.serial)) for each in arrived]
+        """Arrival of each request, in µs after the first one: for `simulate`, `load` or `sweep`."""
+        arrived = [event for event in self.events if isinstance(event, RequestArrived)]
+        cancelled_ns = {event.serial: event.time_ns for event in self.events if isinstance(event, RequestCancelled)}
+        return [_arrival(event, arrived[0].time_ns, cancelled_ns.get(event.serial)) for event in arrived]
 
     def service(self) -> Service:
-        """How long executions took, by rows (medians): a service-time model.
+        """Return a service-time model with the median execution time of each batch size.
 
         Raises
         ------
@@ -258,21 +255,21 @@ class Recording:
         """
         sizes = self.batch_sizes()
         if not sizes:
-            raise InvalidArgumentError("nothing was executed while it was recorded, so no service time is known")
+            raise InvalidArgumentError("service() expected a recording with at least one executed batch, got none")
         return table({size: self.median_ms(size) for size in sizes})
 
     def what_if(self, *, service: Service | None = None, seed: int = 0, **edits: Any) -> Comparison:
-        """What the same arrivals would have met under another configuration, in virtual time.
+        """Simulate the same arrivals under an edited configuration.
 
-        Both configurations, the recorded and the other one, are simulated. Arrivals stay as they were recorded:
-        clients that wait for answers would have sent earlier or later under the other configuration.
+        Both the recorded and the edited configuration are simulated. Arrival times stay as recorded, although clients
+        that wait for responses would have sent earlier or later under the edited configuration.
 
         Parameters
         ----------
         service : Service, optional
-            By default as recorded (`service`).
+            Service-time model; by default the recorded one (`service`).
         seed : int, optional
-            Of what is random in the service times.
+            Seed of random service times.
         **edits
             Fields of the configuration: ``max_queue_delay_microseconds=0``, ``max_batch_size=16``,
             ``preferred_batch_size=[4]``, ``count=2``, …
@@ -284,38 +281,68 @@ class Recording:
         Raises
         ------
         InvalidArgumentError
-            If the recording is of no model or of several (see `of`), or a field does not exist.
+            If the recording is not of exactly one model (see `for_model`), or a field does not exist.
         """
-        models = {each.model for each in self.events if isinstance(each, RequestArrived)}
+        models = {event.model for event in self.events if isinstance(event, RequestArrived)}
         if len(models) != 1:
-            found = f"{', '.join(sorted(models))}: use rec.of()" if models else "no model"
-            raise InvalidArgumentError(f"what_if needs a recording of one model, and this is of {found}")
+            names = f"{', '.join(sorted(models))}: use rec.for_model()" if models else "no model"
+            raise InvalidArgumentError(f"what_if expected a recording of one model, got one of {names}")
         name = models.pop()
         config = self.configs[name]
         runs = [
-            Recording(run(each, self.arrivals(), service or self.service(), seed), {name: each}, simulated=True)
-            for each in (config, edited(config, edits))
+            Recording(
+                run(candidate, self.arrivals(), service or self.service(), seed), {name: candidate}, simulated=True
+            )
+            for candidate in (config, edited(config, edits))
         ]
         return Comparison(runs[0], runs[1], edits, self)
 
     def batch_sizes(self) -> dict[int, int]:
-        """How many batches of each number of rows ran."""
-        return dict(sorted(Counter(each.size for each in self.batches).items()))
+        """Number of batches that ran, by batch size in rows."""
+        return dict(sorted(Counter(batch.size for batch in self.batches).items()))
 
     def summary(self) -> dict[str, Any]:
-        """The recording in numbers; times in milliseconds."""
+        """Return the key figures of the recording.
+
+        Returns
+        -------
+        dict
+            ``requests``, ``rows``, ``batches`` : int
+                What ran. A request that runs several times (iterative sequences) counts each time.
+            ``rate`` : float
+                Requests per second, from the first reception to the end of the last execution; virtual in a simulation.
+            ``refused``, ``failed`` : int
+                Requests that did not run, and requests that ran with an error.
+            ``mean_batch_size`` : float
+                Rows per batch.
+            ``rows_batched`` : float
+                Share (0 to 1) of the rows that ran in a batch with rows of another request.
+            ``null_rows`` : int
+                Null requests, the padding of the direct strategy of the sequence batcher.
+            ``longest_queue_ms`` : float
+                Longest time of a request in the queue, in milliseconds.
+            ``latency_p50_ms``, ``latency_p99_ms`` : float
+                Quantiles of the time from reception to the end of the execution, in milliseconds.
+
+        Examples
+        --------
+        >>> from tritonnb import fixed, simulate
+        >>> rec = simulate("max_batch_size: 2 dynamic_batching { }", [(0, 1)] * 4, fixed(5))
+        >>> rec.summary()["mean_batch_size"], rec.summary()["latency_p99_ms"]
+        (2.0, 10.0)
+        """
         return summary(self)
 
     def verdict(self) -> str:
-        """The recording in one sentence."""
+        """Summarize the recording in one sentence."""
         return verdict(self)
 
     def diagnoses(self) -> list[Diagnosis]:
-        """What does not suit the workload or the configuration, with the evidence; empty if nothing stands out."""
+        """Mismatches of workload and configuration, each with its evidence and a remedy; empty if there are none."""
         return diagnose(self)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """One row for each batch; times in milliseconds from the first batch sent.
+        """One row for each batch; ``sent_ms`` counts from the first batch sent.
 
         Raises
         ------
@@ -327,20 +354,20 @@ class Recording:
         return pandas.DataFrame(self._table())
 
     def _table(self) -> list[dict[str, Any]]:
-        begin = min((each.sent_ns for each in self.batches), default=0)
+        begin = min((batch.sent_ns for batch in self.batches), default=0)
         return [
             {
-                "batch": each.number,
-                "model": each.model,
-                "instance": each.instance,
-                "requests": len(each.requests),
-                "rows": each.size,
-                "sent_ms": (each.sent_ns - begin) / 1e6,
-                "queue_ms": each.queue_ns / 1e6,
-                "compute_ms": each.compute_ns / 1e6,
-                "why": each.why,
+                "batch": batch.number,
+                "model": batch.model,
+                "instance": batch.instance,
+                "requests": len(batch.requests),
+                "rows": batch.size,
+                "sent_ms": (batch.sent_ns - begin) / 1e6,
+                "queue_ms": batch.queue_ns / 1e6,
+                "compute_ms": batch.compute_ns / 1e6,
+                "why": batch.why,
             }
-            for each in self.batches
+            for batch in self.batches
         ]
 
     def __repr__(self) -> str:
@@ -348,7 +375,7 @@ class Recording:
         for size, count in self.batch_sizes().items():
             lines.append(f"  batch size {size:>4}: {count:>5} x {self.median_ms(size):8.2f} ms (median)")
         lines += [f"  {_VIRTUAL}"] if self.simulated else []
-        return "\n".join([*lines, *(f"  ! {each}" for each in self.diagnoses())])
+        return "\n".join([*lines, *(f"  ! {diagnosis}" for diagnosis in self.diagnoses())])
 
     def _repr_html_(self) -> str:
         rows = "".join(
@@ -359,7 +386,7 @@ class Recording:
             "<table><thead><tr><th>batch size (rows)</th><th>batches</th><th>compute, median (ms)</th></tr></thead>"
             f"<tbody>{rows}</tbody></table>"
         )
-        findings = "".join(f"<li>{html.escape(str(each))}</li>" for each in self.diagnoses())
+        findings = "".join(f"<li>{html.escape(str(diagnosis))}</li>" for diagnosis in self.diagnoses())
         return (
             f"<p><b>{html.escape(self.verdict())}</b></p>"
             + (table if rows else "")
@@ -368,20 +395,20 @@ class Recording:
         )
 
     def median_ms(self, size: int) -> float:
-        """How long a batch of this many rows ran: the median, in milliseconds.
+        """Median execution time of batches with this many rows, in milliseconds.
 
         Raises
         ------
         InvalidArgumentError
-            If none ran.
+            If no such batch ran.
         """
-        times = [each.compute_ns / 1e6 for each in self.batches if each.size == size]
+        times = [batch.compute_ns / 1e6 for batch in self.batches if batch.size == size]
         if not times:
             raise InvalidArgumentError(f"no batch of {counted(size, 'row')} ran")
         return statistics.median(times)
 
 
-def _arrival(event: RequestArrived, begin_ns: int, given_up_ns: int | None) -> Arrival:
+def _arrival(event: RequestArrived, begin_ns: int, cancelled_ns: int | None) -> Arrival:
     return Arrival(
         (event.time_ns - begin_ns) / 1000,
         event.size,
@@ -391,5 +418,5 @@ def _arrival(event: RequestArrived, begin_ns: int, given_up_ns: int | None) -> A
         bool(event.flags & SEQUENCE_START),
         bool(event.flags & SEQUENCE_END),
         event.shape_key,
-        None if given_up_ns is None else (given_up_ns - begin_ns) / 1000,
+        None if cancelled_ns is None else (cancelled_ns - begin_ns) / 1000,
     )

@@ -1,8 +1,8 @@
-"""Which sequence held which batch slot, and which waited in the backlog: folded from a recording's batches.
+"""Which sequence occupied which batch slot, and which waited in the backlog: derived from the batches of a recording.
 
-A batch tells the slot of each of its requests. A slot is free again when its sequence's END request is
-sent, or when the sequence has been idle for ``max_sequence_idle_microseconds``; whoever came before that
-and got the slot waited in the backlog until then.
+A batch names the slot of each of its requests. A slot is released when the END request of its sequence is sent, or
+when the sequence has been idle for ``max_sequence_idle_microseconds``. The next sequence in the slot was in the backlog
+if it arrived before that.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from tritonnb.recording.batches import Batch, RequestRecord
 from tritonnb.scheduling.direct import DirectSettings
 from tritonnb.scheduling.from_config import sequence_batcher_settings
 
-#: Batches of an instance among which the one that ran at a given time is looked for.
+#: Recent batches kept for each instance, to find the one that ran at a given time.
 _REMEMBERED = 4096
-#: How a stay ended.
+#: How the occupancy of a slot ended.
 END, IDLE, OPEN = "END", "idle", ""
 
 
@@ -34,15 +34,15 @@ class SlotOccupancy:
     arrived_ns : int
         When its first request was accepted.
     assigned_ns : int
-        When it got the slot: later than ``arrived_ns`` if it waited in the backlog.
+        When the slot was assigned: later than ``arrived_ns`` if the sequence waited in the backlog.
     released_ns : int or None
-        When the slot was free again; None if it was not, or nobody saw it.
+        When the slot was released; None if that is outside the recording.
     ended : str
-        ``END`` (its END request was sent), ``idle`` (it timed out), or empty.
+        ``END`` (its END request was sent), ``idle`` (idle timeout), or empty (still open).
     requests : list of (Batch, RequestRecord)
-        What ran of it, in order.
-    ran : int
-        How many requests that were.
+        Its requests that ran, in order, with their batches.
+    request_count : int
+        Number of requests that ran, including those dropped from ``requests``.
     """
 
     sequence: int | str
@@ -54,21 +54,21 @@ class SlotOccupancy:
     released_ns: int | None = None
     ended: str = OPEN
     requests: list[tuple[Batch, RequestRecord]] = field(default_factory=list)
-    ran: int = 0
+    request_count: int = 0
 
     @property
     def backlog_ns(self) -> int:
-        """How long it waited for a slot."""
+        """Time in the backlog."""
         return self.assigned_ns - self.arrived_ns
 
 
 class SlotHistory:
-    """Folds batches, in the order in which each instance ran them, into stays.
+    """Derives slot occupancies from batches, added in the order in which each instance ran them.
 
     Parameters
     ----------
     configs : mapping of str to ModelConfig
-        For the strategy and the idle time of each model.
+        Configurations by model name, for the strategy and the idle timeout.
     """
 
     def __init__(self, configs: Mapping[str, pb.ModelConfig]) -> None:
@@ -76,77 +76,86 @@ class SlotHistory:
         self._slots: dict[tuple[str, int], _Slot] = {}
         self._busy: dict[str, deque[Batch]] = {}
 
-    def follow(self, configs: Mapping[str, pb.ModelConfig]) -> None:
-        """The configurations have changed."""
+    def update_configs(self, configs: Mapping[str, pb.ModelConfig]) -> None:
+        """Use changed configurations from now on."""
         self._configs = configs
         for slot in self._slots.values():
             slot.rules = _Rules.of(configs.get(slot.model))
 
-    def ran(self, batch: Batch, requests: Iterable[RequestRecord]) -> None:
-        """One more batch, with the requests that ran in it."""
+    def add_batch(self, batch: Batch, requests: Iterable[RequestRecord]) -> None:
+        """Add a batch and the requests that ran in it."""
         if not batch.slots:
             return
-        records = {each.serial: each for each in requests}
+        records = {request.serial: request for request in requests}
         before = self._busy.setdefault(batch.instance, deque(maxlen=_REMEMBERED))
         for index, serial in zip(batch.slots, batch.requests, strict=True):
             if serial in records:
                 key = (batch.instance, index)
                 if key not in self._slots:
                     self._slots[key] = _Slot(batch.model, _Rules.of(self._configs.get(batch.model)), before)
-                self._slots[key].ran(batch, index, records[serial])
+                self._slots[key].add_request(batch, index, records[serial])
         before.append(batch)
 
-    def stays(self, until_ns: int, waiting: Container[int | str] = ()) -> list[SlotOccupancy]:
-        """Every stay up to a time, in the order in which they began.
+    def occupancies(self, until_ns: int, waiting: Container[int | str] = ()) -> list[SlotOccupancy]:
+        """The occupancies up to a time, ordered by their assignment.
 
-        Sequences with requests that wait or run, so that no batch tells of them yet, are not idle.
+        ``waiting`` are sequences with requests that wait or run, which are therefore not idle.
         """
         for slot in self._slots.values():
-            if slot.held and slot.held[-1].sequence not in waiting:
-                slot.time_out(until_ns)
-        return sorted((stay for slot in self._slots.values() for stay in slot.held), key=lambda each: each.assigned_ns)
+            if slot.occupancies and slot.occupancies[-1].sequence not in waiting:
+                slot.release_if_idle(until_ns)
+        return sorted(
+            (occupancy for slot in self._slots.values() for occupancy in slot.occupancies),
+            key=lambda occupancy: occupancy.assigned_ns,
+        )
 
-    def forget(self, before_ns: int) -> None:
-        """Drop the stays that ended before a time, and of the others all requests but the last."""
+    def discard_before(self, before_ns: int) -> None:
+        """Discard the occupancies that ended before a time, and all but the last request of the others."""
         for slot in self._slots.values():
-            slot.held = [each for each in slot.held if each.released_ns is None or each.released_ns >= before_ns]
-            for stay in slot.held:
-                del stay.requests[:-1]
+            slot.occupancies = [
+                occupancy
+                for occupancy in slot.occupancies
+                if occupancy.released_ns is None or occupancy.released_ns >= before_ns
+            ]
+            for occupancy in slot.occupancies:
+                del occupancy.requests[:-1]
 
 
-def stays(
+def slot_occupancy_of(
     executed: Iterable[tuple[Batch, list[RequestRecord]]], configs: Mapping[str, pb.ModelConfig], until_ns: int
 ) -> list[SlotOccupancy]:
-    """Every stay of a sequence in a slot, in the order in which they began.
+    """The slot occupancies of a recording, ordered by their assignment.
 
     Parameters
     ----------
     executed : iterable of (Batch, list of RequestRecord)
-        Of a recording.
+        Batches of a recording with their requests.
     configs : mapping of str to ModelConfig
     until_ns : int
-        The end of the recording: a timeout after it was not seen.
+        End of the recording; later idle timeouts are not part of it.
     """
     history = SlotHistory(configs)
-    for batch, requests in sorted(executed, key=lambda each: (each[0].sent_ns, each[0].number)):
-        history.ran(batch, requests)
-    return history.stays(until_ns)
+    for batch, requests in sorted(executed, key=lambda pair: (pair[0].sent_ns, pair[0].number)):
+        history.add_batch(batch, requests)
+    return history.occupancies(until_ns)
 
 
 def slot_count(config: pb.ModelConfig) -> int:
-    """Slots of each instance."""
+    """Number of batch slots of each instance."""
     return sequence_batcher_settings(config, {}).strategy.slot_count
 
 
-def numbered(held: Sequence[SlotOccupancy]) -> dict[int | str, int]:
-    """A number for each sequence, in the order in which they arrived, to choose colours by."""
-    ordered = sorted(held, key=lambda each: each.arrived_ns)
-    return {each: number for number, each in enumerate(dict.fromkeys(stay.sequence for stay in ordered))}
+def number_sequences(occupancies: Sequence[SlotOccupancy]) -> dict[int | str, int]:
+    """Number the sequences in the order in which they arrived, to choose their colours."""
+    ordered = sorted(occupancies, key=lambda occupancy: occupancy.arrived_ns)
+    return {
+        sequence: number for number, sequence in enumerate(dict.fromkeys(occupancy.sequence for occupancy in ordered))
+    }
 
 
 @dataclass(frozen=True, slots=True)
 class _Rules:
-    """What decides when a slot is free again."""
+    """The settings that determine when a slot is released."""
 
     idle_ns: int | None
     direct: bool
@@ -160,53 +169,55 @@ class _Rules:
 
 
 class _Slot:
-    """One slot and the stays in it, built from what runs there."""
+    """One slot and its occupancies."""
 
-    def __init__(self, model: str, rules: _Rules, busy: deque[Batch]) -> None:
+    def __init__(self, model: str, rules: _Rules, instance_batches: deque[Batch]) -> None:
         self.model = model
         self.rules = rules
-        self.held: list[SlotOccupancy] = []
-        self._busy = busy  # what ran on the slot's instance up to now
-        self._done_ns = 0  # when the last request of this slot had run
+        self.occupancies: list[SlotOccupancy] = []
+        self._instance_batches = instance_batches  # recent batches of the slot's instance
+        self._done_ns = 0  # end of the last execution of this slot
 
-    def ran(self, batch: Batch, index: int, request: RequestRecord) -> None:
-        """One more request: of the sequence that holds the slot, or of the next one."""
-        stay = self.held[-1] if self.held else None
-        sequence = request.sequence_id or f"#{request.serial}"  # an iterative request needs no id
-        if stay is not None:
-            self.time_out(request.queued_ns - 1 if stay.sequence == sequence else batch.sent_ns)
-        if stay is None or stay.released_ns is not None or stay.sequence != sequence:
-            free_ns = request.queued_ns if stay is None else self._freed(stay, batch)
+    def add_request(self, batch: Batch, index: int, request: RequestRecord) -> None:
+        """Add a request of the sequence that occupies the slot, or of the next sequence."""
+        occupancy = self.occupancies[-1] if self.occupancies else None
+        sequence = request.sequence_id or f"#{request.serial}"  # an iterative request may have no correlation ID
+        if occupancy is not None:
+            self.release_if_idle(request.queued_ns - 1 if occupancy.sequence == sequence else batch.sent_ns)
+        if occupancy is None or occupancy.released_ns is not None or occupancy.sequence != sequence:
+            free_ns = request.queued_ns if occupancy is None else self._release_previous(occupancy, batch)
             assigned_ns = max(request.queued_ns, free_ns)
-            stay = SlotOccupancy(sequence, batch.model, batch.instance, index, request.queued_ns, assigned_ns)
-            self.held.append(stay)
-        stay.requests.append((batch, request))
-        stay.ran += 1
+            occupancy = SlotOccupancy(sequence, batch.model, batch.instance, index, request.queued_ns, assigned_ns)
+            self.occupancies.append(occupancy)
+        occupancy.requests.append((batch, request))
+        occupancy.request_count += 1
         if request.ends:
-            # The oldest strategy lets go when END goes to its batcher, after the slot's request before it has run.
+            # The oldest strategy releases it when END goes to its batcher: after the previous request of the slot ran.
             direct = self.rules.direct
-            stay.released_ns = batch.sent_ns if direct else max(stay.assigned_ns, request.queued_ns, self._done_ns)
-            stay.ended = END
+            occupancy.released_ns = (
+                batch.sent_ns if direct else max(occupancy.assigned_ns, request.queued_ns, self._done_ns)
+            )
+            occupancy.ended = END
         self._done_ns = batch.exec_end_ns
 
-    def time_out(self, until_ns: int) -> None:
-        """End the stay if its sequence was silent for too long before a time."""
-        stay = self.held[-1] if self.held else None
-        if stay is None or stay.released_ns is not None or self.rules.idle_ns is None:
+    def release_if_idle(self, until_ns: int) -> None:
+        """End the occupancy if the idle timeout of its sequence expired before a time."""
+        occupancy = self.occupancies[-1] if self.occupancies else None
+        if occupancy is None or occupancy.released_ns is not None or self.rules.idle_ns is None:
             return
-        # Time in the backlog counts, what waits in the slot still runs, and a busy instance is asked when it is free.
-        last_batch, last = stay.requests[-1]
-        expired = max(last.queued_ns + self.rules.idle_ns, stay.assigned_ns, last_batch.sent_ns)
+        # Time in the backlog counts; requests in the slot still run; a busy instance is checked when it is idle.
+        last_batch, last = occupancy.requests[-1]
+        expired = max(last.queued_ns + self.rules.idle_ns, occupancy.assigned_ns, last_batch.sent_ns)
         if self.rules.direct:
-            running = (each.exec_end_ns for each in reversed(self._busy) if each.sent_ns <= expired)
+            running = (batch.exec_end_ns for batch in reversed(self._instance_batches) if batch.sent_ns <= expired)
             expired = max(expired, next(running, 0))
         else:
             expired = max(expired, self._done_ns)
         if expired <= until_ns:
-            stay.released_ns, stay.ended = expired, IDLE
+            occupancy.released_ns, occupancy.ended = expired, IDLE
 
-    def _freed(self, stay: SlotOccupancy, batch: Batch) -> int:
-        """When the last owner left, given that another one runs there now."""
-        if stay.released_ns is None:  # it was cancelled, which no batch tells
-            stay.released_ns = min(self._done_ns, batch.sent_ns)
-        return stay.released_ns
+    def _release_previous(self, occupancy: SlotOccupancy, batch: Batch) -> int:
+        """When the previous occupancy ended, known that another sequence runs in the slot now."""
+        if occupancy.released_ns is None:  # it was cancelled, which is not visible in batches
+            occupancy.released_ns = min(self._done_ns, batch.sent_ns)
+        return occupancy.released_ns

@@ -1,4 +1,4 @@
-"""A recording in numbers, and in one sentence."""
+"""Key figures of a recording, and its one-sentence summary."""
 
 from __future__ import annotations
 
@@ -14,71 +14,67 @@ if TYPE_CHECKING:
 
 
 def summary(recording: Recording) -> dict[str, Any]:
-    """The figures of a recording; times in milliseconds.
-
-    ``rate`` is in requests a second, from the first reception to the end of the last execution; of a simulation it is
-    virtual. ``rows_batched`` is the part of the rows that shared a batch with another request's.
-    """
+    """The key figures of a recording; `Recording.summary` documents keys and units."""
     requests, batches = recording.requests, recording.batches
-    latencies = sorted(each.latency_ns / 1e6 for each in requests)
-    rows = sum(each.size for each in requests)
-    alone = {each.number for each in batches if len(each.requests) - each.requests.count(None) == 1}
-    together = sum(each.size for each in requests if each.batch not in alone)
-    span_ns = max((each.exec_end_ns for each in requests), default=0)
-    span_ns -= min((each.received_ns for each in requests), default=0)
+    latencies = sorted(request.latency_ns / 1e6 for request in requests)
+    rows = sum(request.size for request in requests)
+    unshared = {batch.number for batch in batches if len(batch.requests) - batch.requests.count(None) == 1}
+    shared_rows = sum(request.size for request in requests if request.batch not in unshared)
+    span_ns = max((request.exec_end_ns for request in requests), default=0)
+    span_ns -= min((request.received_ns for request in requests), default=0)
     return {
         "requests": len(requests),
         "rate": len(requests) / span_ns * 1e9 if span_ns else 0.0,
         "rows": rows,
         "batches": len(batches),
         "refused": len(recording.refused),
-        "failed": sum(1 for each in requests if each.failed),
+        "failed": sum(1 for request in requests if request.failed),
         "mean_batch_size": rows / len(batches) if batches else 0.0,
-        "rows_batched": together / rows if rows else 0.0,
-        "null_rows": sum(each.requests.count(None) for each in batches),
-        "longest_queue_ms": max((each.queue_ns / 1e6 for each in requests), default=0.0),
+        "rows_batched": shared_rows / rows if rows else 0.0,
+        "null_rows": sum(batch.requests.count(None) for batch in batches),
+        "longest_queue_ms": max((request.queue_ns / 1e6 for request in requests), default=0.0),
         "latency_p50_ms": quantile(latencies, 0.50),
         "latency_p99_ms": quantile(latencies, 0.99),
     }
 
 
 def verdict(recording: Recording) -> str:
-    """What a recording shows, in one sentence."""
+    """Summarize a recording in one sentence."""
     if not recording.batches:
         refused = recording.refused
-        why = f": {len(refused)} refused, the first with '{refused[0].message}'" if refused else ""
-        return f"Nothing was executed{why}."
-    found = summary(recording)
-    words = (
-        f"{counted(found['requests'], 'request')} ran in {counted(found['batches'], 'batch', 'batches')}: "
-        f"mean batch {found['mean_batch_size']:.1f} rows; {found['rows_batched']:.0%} of rows shared a batch; "
-        f"the oldest request waited {_waited(recording, found['longest_queue_ms'])}"
+        cause = f": {len(refused)} refused, the first with '{refused[0].message}'" if refused else ""
+        return f"Nothing was executed{cause}."
+    figures = summary(recording)
+    sentence = (
+        f"{counted(figures['requests'], 'request')} ran in {counted(figures['batches'], 'batch', 'batches')}: "
+        f"mean batch size {figures['mean_batch_size']:.1f} rows; {figures['rows_batched']:.0%} of the rows "
+        f"shared a batch; longest time in the queue {_wait_text(recording, figures['longest_queue_ms'])}"
     )
     for name in ("refused", "failed"):
-        words += f"; {found[name]} {name}" if found[name] else ""
-    return f"{words}."
+        sentence += f"; {figures[name]} {name}" if figures[name] else ""
+    return f"{sentence}."
 
 
-def _waited(recording: Recording, longest_ms: float) -> str:
-    """The longest wait, beside what the configuration allows, if it says so."""
+def _wait_text(recording: Recording, longest_ms: float) -> str:
+    """The longest queue time, compared with the configured maximum delay if there is one."""
     configs = list(recording.configs.values())
     allowed = _delay_us(configs[0]) / 1000 if len(configs) == 1 else 0
     if not allowed:
         return f"{longest_ms:.1f} ms"
     if longest_ms <= 1.05 * allowed:
-        return f"{longest_ms:.1f} ms of {allowed:g} ms allowed"
-    if _found_idle(max(recording.batches, key=lambda each: each.queue_ns)):
-        return f"{longest_ms:.1f} ms: max_queue_delay {allowed:g} ms, and the way to an idle instance"
-    return f"{longest_ms:.1f} ms: longer than max_queue_delay {allowed:g} ms, for want of a free instance"
+        return f"{longest_ms:.1f} ms (max_queue_delay {allowed:g} ms)"
+    if _was_sent_to_idle_instance(max(recording.batches, key=lambda batch: batch.queue_ns)):
+        return f"{longest_ms:.1f} ms (max_queue_delay {allowed:g} ms plus the dispatch to an idle instance)"
+    return f"{longest_ms:.1f} ms (exceeds max_queue_delay {allowed:g} ms: all instances were busy)"
 
 
-def _found_idle(batch: Batch) -> bool:
-    """Whether an instance was free when the batch was ready."""
+def _was_sent_to_idle_instance(batch: Batch) -> bool:
+    """Whether an instance was idle when the batch was ready."""
     return bool(batch.reason.facts.get("idle_ns")) and not batch.reason.facts.get("ready_ns")
 
 
 def _delay_us(config: pb.ModelConfig) -> int:
-    """How long a request may be held back for others to join."""
+    """The maximum queue delay of the configuration, in µs."""
     if not config.HasField("sequence_batching"):
         return int(config.dynamic_batching.max_queue_delay_microseconds)
     sequences = config.sequence_batching

@@ -1,8 +1,7 @@
-"""Requests that wait, and how many of them there are at each moment."""
+"""Queue waits of requests, and the queue depth over time."""
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,16 +14,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """One request from its acceptance to its execution or refusal.
+    """The wait of one request, from its acceptance to its execution or refusal.
 
     Attributes
     ----------
     serial, size, priority : int
     label : str
-        The client's id, else the serial.
+        The request id given by the client, or else the serial.
     begin_ns, end_ns : int
     refused : str
-        The error's text; empty for one that ran.
+        Error message; empty if the request ran.
     """
 
     serial: int
@@ -36,57 +35,38 @@ class Wait:
     refused: str = ""
 
 
-def waits(rec: Recording) -> list[Wait]:
-    """Every request's wait, in order of its beginning; one that runs several times waits once."""
-    sent = {each.number: each.sent_ns for each in rec.batches}
-    found: dict[int, Wait] = {}
-    for each in rec.requests:
-        label = each.id or str(each.serial)
-        end_ns = max(sent[each.batch], each.queued_ns)
-        found.setdefault(each.serial, Wait(each.serial, each.size, each.priority, label, each.queued_ns, end_ns))
-    arrived = {each.serial: each for each in rec.events if isinstance(each, RequestArrived)}
-    for gone in rec.refused:
-        asked = arrived.get(gone.serial)
-        label = (asked.id if asked else "") or str(gone.serial)
-        priority = asked.priority if asked else 0
-        error = gone.message or "cancelled"
-        refused = Wait(gone.serial, gone.size, priority, label, gone.received_ns, gone.time_ns, error)
-        found.setdefault(gone.serial, refused)
-    return sorted(found.values(), key=lambda each: (each.begin_ns, each.serial))
+def waits_of(rec: Recording) -> list[Wait]:
+    """The wait of each request, ordered by its beginning; a request that runs several times has one wait."""
+    sent = {batch.number: batch.sent_ns for batch in rec.batches}
+    by_serial: dict[int, Wait] = {}
+    for request in rec.requests:
+        label = request.id or str(request.serial)
+        end_ns = max(sent[request.batch], request.queued_ns)
+        wait = Wait(request.serial, request.size, request.priority, label, request.queued_ns, end_ns)
+        by_serial.setdefault(request.serial, wait)
+    arrived = {event.serial: event for event in rec.events if isinstance(event, RequestArrived)}
+    for refusal in rec.refused:
+        arrival = arrived.get(refusal.serial)
+        label = (arrival.id if arrival else "") or str(refusal.serial)
+        priority = arrival.priority if arrival else 0
+        error = refusal.message or "cancelled"
+        wait = Wait(refusal.serial, refusal.size, priority, label, refusal.received_ns, refusal.time_ns, error)
+        by_serial.setdefault(refusal.serial, wait)
+    return sorted(by_serial.values(), key=lambda wait: (wait.begin_ns, wait.serial))
 
 
-def drawn_waits(rec: Recording) -> list[Wait]:
-    """The waits of which something lies in the time that is drawn."""
+def visible_waits(rec: Recording) -> list[Wait]:
+    """The waits that overlap the time range of a recording."""
     begin_ns, end_ns = rec.span_ns
-    return [each for each in waits(rec) if each.begin_ns <= end_ns and each.end_ns >= begin_ns]
+    return [wait for wait in waits_of(rec) if wait.begin_ns <= end_ns and wait.end_ns >= begin_ns]
 
 
-def depth(found: Iterable[Wait]) -> tuple[list[int], list[int]]:
-    """Requests waiting: moments in ns, and how many from each of them on."""
+def queue_depth(waits: Iterable[Wait]) -> tuple[list[int], list[int]]:
+    """Number of waiting requests: times in ns at which it changes, and its value from each of them on."""
     steps: dict[int, int] = {}
-    for each in found:
-        steps[each.begin_ns] = steps.get(each.begin_ns, 0) + 1
-        steps[each.end_ns] = steps.get(each.end_ns, 0) - 1
+    for wait in waits:
+        steps[wait.begin_ns] = steps.get(wait.begin_ns, 0) + 1
+        steps[wait.end_ns] = steps.get(wait.end_ns, 0) - 1
     times = sorted(steps)
     now = 0
     return times, [now := now + steps[time] for time in times]
-
-
-def rows(intervals: Iterable[tuple[float, float]]) -> list[int]:
-    """A row for each interval (in order of their beginnings), so that none overlaps another: the topmost free one.
-
-    Examples
-    --------
-    >>> rows([(0, 5), (1, 2), (3, 4), (4, 6)])
-    [0, 1, 1, 1]
-    """
-    busy: list[tuple[float, int]] = []
-    free: list[int] = []
-    chosen = []
-    for begin, end in intervals:
-        while busy and busy[0][0] <= begin:
-            heapq.heappush(free, heapq.heappop(busy)[1])
-        row = heapq.heappop(free) if free else len(busy)
-        heapq.heappush(busy, (end, row))
-        chosen.append(row)
-    return chosen

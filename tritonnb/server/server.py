@@ -315,7 +315,7 @@ class Server(BackgroundServer):
 
         Examples
         --------
-        >>> server.recent().of("digits").batches[-1].why  # doctest: +SKIP
+        >>> server.recent().for_model("digits").batches[-1].why  # doctest: +SKIP
         """
         recording = Recording()
         recording.fill(map(unpack, self.call(list, self.engine.stream.recent)), self.call(self.engine.configs))

@@ -1,1 +1,1 @@
-"""Worksheets: exercises on batching that mark their answers."""
+"""Worksheets: exercises on batching that check their answers."""

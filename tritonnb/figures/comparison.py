@@ -1,4 +1,4 @@
-"""Two recordings, one above the other over the same time."""
+"""Two recordings, one above the other on the same time axis."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ def draw(comparison: Comparison, start_ms: float | None = None, end_ms: float | 
     """Draw it; see `Comparison.plot`."""
     before, after = comparison.names
     if comparison.recorded is not None:
-        told = ", ".join(f"{name}: {value}" for name, value in comparison.edits.items()) or "no edit"
-        after = f"{after} ({told})"
+        edits = ", ".join(f"{name}: {value}" for name, value in comparison.edits.items()) or "no edit"
+        after = f"{after} ({edits})"
     runs = {before: comparison.before, after: comparison.after}
     if (start_ms, end_ms) != (None, None):
         runs = {name: rec.between(start_ms, end_ms) for name, rec in runs.items()}
-    lanes = sum(len(each.instances) for each in runs.values())
+    lanes = sum(len(run.instances) for run in runs.values())
     figure = Picture(figsize=(WIDTH, 4.6 + 0.75 * lanes), layout="constrained")
     panels = figure.subplots(2, 1)
     for ax, (title, rec) in zip(panels, runs.items(), strict=True):
         timeline.draw(rec, ax)
-        found = rec.summary()
+        summary = rec.summary()
         ax.set_title(
-            f"{title}: {found['batches']} batches of {found['mean_batch_size']:.1f} rows, latency p50 "
-            f"{found['latency_p50_ms']:.1f} ms, p99 {found['latency_p99_ms']:.1f} ms",
+            f"{title}: {summary['batches']} batches of {summary['mean_batch_size']:.1f} rows, latency p50 "
+            f"{summary['latency_p50_ms']:.1f} ms, p99 {summary['latency_p99_ms']:.1f} ms",
             loc="left",
             fontsize=9,
         )

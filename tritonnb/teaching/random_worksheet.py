@@ -1,0 +1,130 @@
+"""`worksheet`: random exercises from a seed.
+
+No two events that matter happen at the same time, so that the solution is unambiguous.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from itertools import pairwise
+
+from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.model_config.read import read_config
+from tritonnb.simulation.arrivals import Arrival
+from tritonnb.teaching.worksheet import LETTERS, Worksheet
+
+_ATTEMPTS = 10_000
+
+
+def worksheet(batcher: str = "dynamic", *, seed: int = 0, requests: int = 6) -> Worksheet:
+    """Generate an exercise from a seed.
+
+    Parameters
+    ----------
+    batcher : str, optional
+        ``"dynamic"``, or ``"direct"`` or ``"oldest"`` for a sequence batcher with that strategy.
+    seed : int, optional
+        The same seed generates the same exercise.
+    requests : int, optional
+        Number of requests, 3 to 26.
+
+    Returns
+    -------
+    Worksheet
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the batcher does not exist, or the number of requests is out of range.
+
+    Examples
+    --------
+    >>> sheet = worksheet(seed=1)
+    >>> bool(sheet.check(sheet.solution))
+    True
+    """
+    if batcher not in _GENERATORS:
+        raise InvalidArgumentError(f"batcher expected one of {', '.join(_GENERATORS)}, got {batcher!r}")
+    if not 3 <= requests <= len(LETTERS):
+        raise InvalidArgumentError(f"requests expected a number from 3 to {len(LETTERS)}, got {requests}")
+    rng = random.Random(f"{batcher} {seed}")
+    sheet = _GENERATORS[batcher](rng, requests)
+    for _ in range(_ATTEMPTS):
+        if _is_unambiguous(sheet) and _is_instructive(sheet):
+            break
+        sheet = _GENERATORS[batcher](rng, requests)
+    return sheet
+
+
+def _dynamic(rng: random.Random, requests: int) -> Worksheet:
+    limit = rng.choice([4, 8])
+    delay_ms = rng.choice([0, 5, 10, 20])
+    lines = [f"  max_queue_delay_microseconds: {delay_ms * 1000}"] if delay_ms else []
+    if rng.random() < 0.4:
+        lines.append(f"  preferred_batch_size: [ {limit // 2} ]")
+    body = "\n".join(["dynamic_batching {", *lines, "}"])
+    times = _times(rng, requests, 12)
+    arrivals = [Arrival(time_us, rng.randint(1, limit // 2)) for time_us in times]
+    return Worksheet(f"max_batch_size: {limit}\n{body}", arrivals, rng.choice([10, 15, 20]))
+
+
+def _direct(rng: random.Random, requests: int) -> Worksheet:
+    slots = rng.choice([2, 3])
+    lines = ["  direct {"]
+    if rng.random() < 0.5:
+        lines.append(f"    max_queue_delay_microseconds: {rng.choice([5, 10]) * 1000}")
+        lines.append(f"    minimum_slot_utilization: {rng.choice([0.5, 1.0])}")
+    return _stateful(rng, requests, slots, [*lines, "  }"])
+
+
+def _oldest(rng: random.Random, requests: int) -> Worksheet:
+    lines = ["  oldest {", f"    max_candidate_sequences: {rng.choice([2, 3])}"]
+    if rng.random() < 0.5:
+        lines.append(f"    max_queue_delay_microseconds: {rng.choice([5, 10]) * 1000}")
+    return _stateful(rng, requests, rng.choice([2, 4]), [*lines, "  }"])
+
+
+_GENERATORS = {"dynamic": _dynamic, "direct": _direct, "oldest": _oldest}
+
+
+def _stateful(rng: random.Random, requests: int, limit: int, strategy: list[str]) -> Worksheet:
+    body = "\n".join(["sequence_batching {", *strategy, "}"])
+    count = max(2, requests // 2)
+    owners = [rng.randrange(count) for _ in range(requests)]
+    arrivals = [
+        Arrival(
+            time_us,
+            sequence_id=owner + 1,
+            sequence_start=owner not in owners[:at],
+            sequence_end=owner not in owners[at + 1 :],
+        )
+        for at, (owner, time_us) in enumerate(zip(owners, _times(rng, requests, 8), strict=True))
+    ]
+    return Worksheet(f"max_batch_size: {limit}\n{body}", arrivals, rng.choice([7, 10, 13]))
+
+
+def _times(rng: random.Random, requests: int, gap_ms: int) -> list[float]:
+    """Random increasing times in whole milliseconds (as µs), the first at 0."""
+    times = [0.0]
+    while len(times) < requests:
+        times.append(times[-1] + 1000 * rng.randint(1, gap_ms))
+    return times
+
+
+def _is_unambiguous(sheet: Worksheet) -> bool:
+    """Whether no two events that matter happen at the same time."""
+    ends = [batch.exec_end_ns for batch in sheet.recording.batches]
+    arrived = sheet.arrived_ns
+    delays = {int(delay_us) * 1000 for delay_us in re.findall(r"delay_microseconds: (\d+)", sheet.config)}
+    due = {moment + delay for moment in arrived for delay in delays}
+    moments = sorted([*ends, *arrived, *due])
+    return all(a != b for a, b in pairwise(moments)) and not sheet.recording.refused
+
+
+def _is_instructive(sheet: Worksheet) -> bool:
+    """Whether batch sizes differ and, where several rules exist, reasons differ, too."""
+    sizes = {sum(request is not None for request in batch.requests) for batch in sheet.recording.batches}
+    rules = {batch.reason.rule for batch in sheet.recording.batches}
+    has_single_rule = read_config(sheet.config).HasField("sequence_batching")
+    return len(sizes) > 1 and len(sheet.recording.batches) >= 3 and (has_single_rule or len(rules) > 1)
