@@ -24,7 +24,7 @@ def panel(server: Server) -> Iterator[Traffic]:
 def answered(load: tnb.Load | None, server: Server) -> tnb.Load:
     """The load, once something was answered."""
     assert load is not None
-    while not load.answered:
+    while not load.completed:
         server.call(int)
     return load
 

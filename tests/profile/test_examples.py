@@ -28,21 +28,21 @@ VARIABLE = spec('input { name: "X" data_type: TYPE_INT64 dims: [ -1, 3 ] }')
 @pytest.mark.parametrize("datatype", DATATYPES, ids=lambda each: each.name)
 def test_generated_tensors_fit_the_model(kind, datatype):
     model = spec(f'input {{ name: "X" data_type: {datatype.config_name} dims: [ 2, 3 ] }}')
-    array = examples(model, kind, {}, seed=1).take(4)["X"]
+    array = examples(model, kind, {}, seed=1).next_example(4)["X"]
     assert array.shape == (4, 2, 3)
     RequestValidator(model).check(InferRequest("m", {"X": Tensor("X", datatype, array)}, print))
 
 
 def test_random_tensors_come_from_the_seed_and_differ_from_each_other():
     first, again, other = (examples(ONE, "random", {}, seed) for seed in (1, 1, 2))
-    one, two = first.take(1), first.take(1)
-    np.testing.assert_array_equal(one["X"], again.take(1)["X"])
+    one, two = first.next_example(1), first.next_example(1)
+    np.testing.assert_array_equal(one["X"], again.next_example(1)["X"])
     assert (one["X"] != two["X"]).any()
-    assert (one["X"] != other.take(1)["X"]).any()
+    assert (one["X"] != other.next_example(1)["X"]).any()
 
 
 def test_a_model_that_does_not_batch_gets_no_batch_dimension():
-    assert examples(spec('input { name: "X" data_type: TYPE_FP32 dims: [ 2 ] }', 0), "zero", {}, 0).take(1)[
+    assert examples(spec('input { name: "X" data_type: TYPE_FP32 dims: [ 2 ] }', 0), "zero", {}, 0).next_example(1)[
         "X"
     ].shape == (2,)
 
@@ -50,37 +50,37 @@ def test_a_model_that_does_not_batch_gets_no_batch_dimension():
 def test_optional_inputs_are_left_out():
     optional = 'input { name: "Y" data_type: TYPE_FP32 dims: [ 2 ] optional: true }'
     model = spec(f'input {{ name: "X" data_type: TYPE_FP32 dims: [ 2 ] }} {optional}')
-    assert list(examples(model, "random", {}, 0).take(1)) == ["X"]
+    assert list(examples(model, "random", {}, 0).next_example(1)) == ["X"]
 
 
 def test_variable_dimensions_are_given_by_shapes():
-    assert examples(VARIABLE, "zero", {"X": (5, 3)}, 0).take(2)["X"].shape == (2, 5, 3)
+    assert examples(VARIABLE, "zero", {"X": (5, 3)}, 0).next_example(2)["X"].shape == (2, 5, 3)
 
 
 def test_given_examples_are_sent_in_turn_as_they_are():
     source = examples(ONE, [{"X": [[1, 2]]}, {"X": [[3, 4], [5, 6]]}], {}, 0)
-    taken = [source.take(None)["X"].tolist() for _ in range(3)]
+    taken = [source.next_example(None)["X"].tolist() for _ in range(3)]
     assert taken == [[[1, 2]], [[3, 4], [5, 6]], [[1, 2]]]
 
 
 def test_given_rows_are_repeated_or_cut_where_a_size_is_asked_for():
     source = examples(ONE, {"X": [[1, 2], [3, 4]]}, {}, 0)
-    assert source.take(3)["X"].tolist() == [[1, 2], [3, 4], [1, 2]]
-    assert source.take(1)["X"].tolist() == [[1, 2]]
+    assert source.next_example(3)["X"].tolist() == [[1, 2], [3, 4], [1, 2]]
+    assert source.next_example(1)["X"].tolist() == [[1, 2]]
 
 
 @pytest.mark.parametrize(
     ("model", "inputs", "shapes", "complaint"),
     [
-        (ONE, "ones", {}, "inputs cannot be 'ones'"),
-        (ONE, [], {}, "an example to send"),
+        (ONE, "ones", {}, "inputs expected 'random'"),
+        (ONE, [], {}, "at least one example"),
         (ONE, {"X": np.zeros((1, 2))}, {}, "is FP32 .* got an array of float64"),
         (ONE, {"X": [[1, 2, 3]]}, {}, "unexpected shape for input 'X' for model 'm'"),
         (ONE, {"Z": [[1]]}, {}, "unexpected inference input 'Z'"),
         (ONE, {}, {}, "expected 1 inputs but got 0"),
         (VARIABLE, "random", {}, r"variable dimensions \[-1, 3\].*shapes=\{'X': \[16, 3\]\}"),
         (VARIABLE, "random", {"X": (5, 4)}, r"gives \[5, 4\] for input 'X', but model 'm' expects \[-1, 3\]"),
-        (VARIABLE, "random", {"Q": (5,)}, "shapes names 'Q'"),
+        (VARIABLE, "random", {"Q": (5,)}, "shapes expected inputs of model 'm' .* got 'Q'"),
     ],
 )
 def test_what_does_not_fit_is_refused_before_anything_is_sent(model, inputs, shapes, complaint):

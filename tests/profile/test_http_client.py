@@ -18,7 +18,7 @@ class Server:
     """Answers each request of a connection with the next of some texts; None closes the connection."""
 
     def __init__(self, *answers: bytes | None) -> None:
-        self.answers = list(answers)
+        self.responses = list(answers)
         self.connections = 0
         self.begun = asyncio.Event()
         self.requests: list[bytes] = []
@@ -26,13 +26,13 @@ class Server:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         self.begun.set()
-        while self.answers:
+        while self.responses:
             try:
                 head = await reader.readuntil(b"\r\n\r\n")
             except asyncio.IncompleteReadError:
                 break
             self.requests.append(head + await reader.readexactly(3))
-            answer = self.answers.pop(0)
+            answer = self.responses.pop(0)
             if answer is None:
                 break
             writer.write(answer)
@@ -89,7 +89,7 @@ def test_a_connection_that_the_server_ends_is_not_used_again():
 
 
 @pytest.mark.parametrize(
-    ("answer", "complaint"), [(None, "closed the connection"), (b"SSH-2.0-OpenSSH\r\n", "no HTTP answer")]
+    ("answer", "complaint"), [(None, "closed the connection"), (b"SSH-2.0-OpenSSH\r\n", "expected an HTTP response")]
 )
 def test_what_is_no_answer_is_an_error(answer: bytes | None, complaint: str):
     with pytest.raises(ConnectionError, match=complaint):

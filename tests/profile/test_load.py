@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 import tritonnb as tnb
 from tests.profile.conftest import MODELS, Gate
-from tritonnb.profile.over_http import OverHttp
+from tritonnb.profile.over_http import HttpTarget
 from tritonnb.profile.remote import RemoteModel
 from tritonnb.profile.result import INTENDED
 from tritonnb.profile.running_load import Load
@@ -31,7 +31,7 @@ WAYS = ["process", "http", "grpc"]
 def test_an_open_loop_sends_what_it_should_when_it_should(server: Server, over: str):
     times = [0, 2000, 2000, 5000]
     result = tnb.load(server["held"], arrivals=[(each, 2) for each in times], over=over).wait(60)
-    assert sorted(np.diff(np.sort(result.answers[:, INTENDED])) / 1000) == sorted(np.diff(times))
+    assert sorted(np.diff(np.sort(result.responses[:, INTENDED])) / 1000) == sorted(np.diff(times))
     found = result.summary()
     assert (found["requests"], found["rows"], found["failed"]) == (4, 8, 0)
     assert result.recording is not None
@@ -45,7 +45,7 @@ def test_latency_counts_from_the_intended_time_even_while_nothing_is_answered(se
     gate.open()
     result = load.wait(60)
     assert result.requests == 20
-    assert (np.diff(np.sort(result.answers[:, INTENDED])) == 1_000_000).all()
+    assert (np.diff(np.sort(result.responses[:, INTENDED])) == 1_000_000).all()
     assert (result.latencies_ms > 0).all()
 
 
@@ -132,11 +132,11 @@ def test_the_handle_counts_while_it_runs_and_stops_when_told(server: Server, gat
     assert "sent" in repr(load)
     assert "closed loop, 2 clients" in load._repr_html_()
     assert load.result.recording is None
-    assert len(load.newest(1)) <= 1
+    assert len(load.latest_responses(1)) <= 1
     load.stop()
     result = load.wait(60)
     assert load.done
-    assert load.sent == load.answered == result.requests
+    assert load.sent == load.completed == result.requests
     assert result.recording is None
     assert load.in_flight == 0
     assert repr(load) == repr(result)
@@ -145,13 +145,13 @@ def test_the_handle_counts_while_it_runs_and_stops_when_told(server: Server, gat
 def test_traffic_without_an_end_keeps_its_newest_answers(server: Server, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("tritonnb.profile.running_load._KEPT", 10)
     load = tnb.load(server["held"], clients=2)
-    while load.answered < 50:
+    while load.completed < 50:
         server.call(int)
     load.stop()
     result = load.wait(60)
-    assert 10 <= result.requests <= 20 < load.answered
+    assert 10 <= result.requests <= 20 < load.completed
     assert result.recording is None
-    assert result.answers.tolist() == load.newest(20).tolist()
+    assert result.responses.tolist() == load.latest_responses(20).tolist()
 
 
 def test_a_load_can_be_awaited(server: Server):
@@ -254,13 +254,13 @@ def test_a_client_that_gives_up_cancels_its_request(server: Server, over: str):
 
 
 def test_a_request_that_is_given_up_before_it_has_left_is_answered(server: Server):
-    target = OverHttp(RemoteModel.parse(f"{server.url}/v2/models/held"))
+    target = HttpTarget(RemoteModel.parse(f"{server.url}/v2/models/held"))
     busy, answers = threading.Event(), SimpleQueue[str]()
     inputs = {"X": np.ones((1, 2), np.float32)}
-    shot = PendingRequest(tnb.Arrival(0), inputs, 0, 0, lambda shot, time_ns, error: answers.put(error))
+    pending = PendingRequest(tnb.Arrival(0), inputs, 0, 0, lambda pending, time_ns, error: answers.put(error))
     target._loop.loop.call_soon_threadsafe(busy.wait)
-    target.send(shot)
-    target.cancel(shot)
+    target.send(pending)
+    target.cancel(pending)
     busy.set()
     assert answers.get(timeout=60) == "cancelled by the client"
     target.close()
@@ -314,7 +314,7 @@ def test_the_result_is_data_first(server: Server):
     result = tnb.load(server["held"], clients=2, requests=10).wait(60)
     table = result.to_pandas()
     assert len(table) == 10
-    assert (table["answered_ms"] >= table["sent_ms"]).all()
+    assert (table["completed_ms"] >= table["sent_ms"]).all()
     found = result.summary()
     assert found["in_flight"] == pytest.approx(found["rate"] * found["latency_mean_ms"] / 1000)
     assert result.percentile(50) == found["latency_p50_ms"] <= found["latency_p99_ms"] <= found["latency_max_ms"]
@@ -327,7 +327,7 @@ def test_a_result_draws_itself(server: Server):
     ax = Figure().add_subplot()
     assert result.plot(ax) is ax.figure
     labels = ax.get_legend_handles_labels()[1]
-    assert {"since it was to be sent", "failed", f"p99 {result.percentile(99):.2f} ms"} <= set(labels)
+    assert {"since intended send time", "failed", f"p99 {result.percentile(99):.2f} ms"} <= set(labels)
     shown = result.plot()._repr_mimebundle_()
     assert result.verdict() in shown["text/plain"]
 

@@ -34,8 +34,8 @@ def test_every_size_up_to_the_limit_is_measured(server: Server):
 
 def test_the_sizes_can_be_chosen(server: Server):
     assert list(tnb.service_times(server["held"], sizes=[8, 1])) == [1, 8]
-    assert list(tnb.service_times(server["held"], size=4)) == [4, 8]
-    assert list(tnb.service_times(server, "held", sizes=[6], size=3)) == [6]
+    assert list(tnb.service_times(server["held"], rows=4)) == [4, 8]
+    assert list(tnb.service_times(server, "held", sizes=[6], rows=3)) == [6]
     assert list(tnb.service_times(server["held"], sizes=[2], inputs={"X": [[1, 2]]})) == [2]
 
 
@@ -46,7 +46,7 @@ def test_the_sizes_can_be_chosen(server: Server):
         ({"sizes": [0]}, "expected numbers from 1 to 8, got 0"),
         ({"sizes": [1.5]}, "expected numbers from 1 to 8, got 1.5"),
         ({"sizes": []}, "sizes is empty"),
-        ({"sizes": [3], "size": 2}, "from 1 to 8 that are multiples of size=2, got 3"),
+        ({"sizes": [3], "size": 2}, "from 1 to 8 that are multiples of rows=2, got 3"),
         ({"sizes": [3], "size": 0}, "size must be positive"),
     ],
 )

@@ -51,7 +51,7 @@ def test_what_is_better_than_now_is_the_best(server: Server):
 def test_nothing_is_recommended_that_is_not_better_than_now(server: Server, fields: dict, traffic: dict):
     found = tnb.sweep(server["held"], **fields, **traffic, **FLAT).wait()
     assert found.best is found.running
-    assert found.verdict().startswith("Keep what you have: ")
+    assert found.verdict().startswith("Keep the running configuration: ")
     assert "is not better beyond the noise of 1%" in found.verdict()
     assert found.apply() == "unchanged"
 
@@ -67,8 +67,8 @@ def test_a_difference_within_the_noise_of_the_measurement_is_none(server: Server
 def test_only_the_running_configuration_may_obey_the_constraint(server: Server):
     found = tnb.sweep(server["held"], max_batch_size=[1], constraint="p99 < 50 ms", rate=300, **FLAT).wait()
     assert found.best is found.running
-    assert found.verdict().startswith("None of 1 configurations obeys p99 < 50 ms; the nearest: max_batch_size 1")
-    assert "Keep what you have: " in found.verdict()
+    assert found.verdict().startswith("None of 1 configurations satisfies p99 < 50 ms; the nearest: max_batch_size 1")
+    assert "Keep the running configuration: " in found.verdict()
 
 
 def test_a_delay_that_breaks_the_constraint_is_not_the_best(server: Server):
@@ -101,7 +101,7 @@ def test_the_same_seed_finds_the_same(server: Server):
 
 def test_nothing_may_be_found(server: Server):
     found = tnb.sweep(server["held"], count=[1, 2], constraint="p99 < 5 ms", rate=10, **FLAT).wait()
-    assert found.verdict().startswith("None of 2 configurations obeys p99 < 5 ms; the nearest: count 2")
+    assert found.verdict().startswith("None of 2 configurations satisfies p99 < 5 ms; the nearest: count 2")
     with pytest.raises(tnb.TritonError, match="None of 2 configurations"):
         found.apply()
 
@@ -112,7 +112,7 @@ def test_a_model_that_only_fails_can_be_swept_and_drawn(server: Server):
         raise ValueError("no luck")
 
     found = tnb.sweep(server["fails"], count=[2, 1], rate=1000, requests=20, live=True).wait()
-    assert found.verdict().startswith("None of 2 configurations obeys every request being answered")
+    assert found.verdict().startswith("None of 2 configurations satisfies every request being answered")
     assert [each.edits["count"] for each in found.trials] == [1, 2]
     found.plot()
 
@@ -184,7 +184,7 @@ def test_it_runs_in_the_background_and_says_how_far_it_is(server: Server, gate: 
 
 def test_stopped_it_keeps_what_was_tried_and_the_model_is_as_it_was(server: Server, monkeypatch: pytest.MonkeyPatch):
     before = server["held"].config.text
-    tried, sweeps, begun = tnb.profile.trial.live, [], threading.Event()
+    tried, sweeps, begun = tnb.profile.trial.run_live_trial, [], threading.Event()
 
     def until_the_third(*args):
         begun.wait(60)
@@ -192,7 +192,7 @@ def test_stopped_it_keeps_what_was_tried_and_the_model_is_as_it_was(server: Serv
             sweeps[0].stop()
         return tried(*args)
 
-    monkeypatch.setattr("tritonnb.profile.trial.live", until_the_third)
+    monkeypatch.setattr("tritonnb.profile.trial.run_live_trial", until_the_third)
     sweeps.append(tnb.sweep(server["held"], max_batch_size=[1, 2, 4], clients=4, requests=40, live=True))
     begun.set()
     found = sweeps[0].wait(60)

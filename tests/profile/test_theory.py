@@ -22,15 +22,15 @@ def test_the_latency_obeys_littles_law_and_inoues_bound(alpha: float, tau0: floa
     found = tnb.theory(simulated(1000 * load / alpha, alpha, tau0))
     assert (found.alpha_ms, found.tau0_ms) == (pytest.approx(alpha, rel=0.01), pytest.approx(tau0, rel=0.01))
     assert found.expected_in_system == pytest.approx(found.in_system, rel=1e-6)
-    assert found.bound_ms is not None
-    assert 0.9 * found.bound_ms < found.latency_ms < 1.01 * found.bound_ms
+    assert found.latency_bound_ms is not None
+    assert 0.9 * found.latency_bound_ms < found.latency_ms < 1.01 * found.latency_bound_ms
 
 
 def test_requests_alone_are_an_m_d_1_queue():
     found = tnb.theory(simulated(rate=70, alpha_ms=0, tau0_ms=10, config='name: "m" max_batch_size: 1'))
     assert found.latency_ms == pytest.approx(found.unbatched_latency_ms, rel=0.05)
     assert found.load == pytest.approx(0.7, rel=0.02)
-    assert found.bound_ms is None
+    assert found.latency_bound_ms is None
     assert "without batches it would be" in found.verdict()
 
 
@@ -42,8 +42,8 @@ def test_batches_carry_what_single_requests_cannot():
     assert found.saturation == pytest.approx(1600)
     assert found.load == pytest.approx(900 / 1600, rel=0.05)
     assert math.isinf(found.unbatched_latency_ms)
-    assert found.bound_ms is None
-    assert "could not keep up" in repr(found)
+    assert found.latency_bound_ms is None
+    assert "is overloaded" in repr(found)
     assert "Inoue" not in found._repr_html_()
     assert found.to_dict()["saturation"] == found.saturation
 

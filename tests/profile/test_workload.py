@@ -79,7 +79,7 @@ def test_no_two_loads_share_a_correlation_id():
 def test_each_client_of_a_closed_loop_sends_sequences_of_its_own():
     found = asked(clients=2, sequence_length=2)
     assert isinstance(found, ClosedLoopWorkload)
-    one, other = ([next(dealer) for _ in range(4)] for dealer in found.dealers())
+    one, other = ([next(dealer) for _ in range(4)] for dealer in found.client_requests())
     assert [each.sequence_end for each in one] == [False, True, False, True]
     assert one[0].sequence_id == one[1].sequence_id
     assert len({each.sequence_id for each in [*one, *other]}) == 4

@@ -90,7 +90,7 @@ def test_a_wait_for_traffic_tells_how_far_it_is_and_an_interrupt_keeps_what_was_
     assert told
     assert all(" sent, " in each for each in told)
     assert shown[-1] == ""
-    assert kernel.run("load.wait(60); print(load.done, load.answered == load.sent)") == "True True\n"
+    assert kernel.run("load.wait(60); print(load.done, load.completed == load.sent)") == "True True\n"
     assert kernel.run(ASK) == ANSWER
 
 

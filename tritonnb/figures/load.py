@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from tritonnb.figures.palette import BLUE, INK, ORANGE, SKY, VERMILION
 from tritonnb.figures.picture import axes_for, figure_of
 from tritonnb.figures.scale import strip_spines
-from tritonnb.profile.result import ANSWERED, ERROR, INTENDED, SENT, LoadResult
+from tritonnb.profile.result import COMPLETED, ERROR, INTENDED, SENT, LoadResult
 
 #: Maximum number of requests drawn; of more requests every k-th is drawn.
 _DOTS = 4000
@@ -20,26 +20,26 @@ _LATE = 0.05
 def draw(result: LoadResult, ax: Axes | None = None) -> Figure:
     """Draw it; see `LoadResult.plot`."""
     ax = axes_for(ax, 3.2, describe(result))
-    table = result.answers[:: len(result.answers) // _DOTS + 1]
+    table = result.responses[:: len(result.responses) // _DOTS + 1]
     table = table[np.argsort(table[:, INTENDED])]
-    begin = result.answers[:, INTENDED].min() if result.requests else 0
+    begin = result.responses[:, INTENDED].min() if result.requests else 0
     succeeded = table[table[:, ERROR] == 0]
     failed = table[table[:, ERROR] != 0]
     seconds = (succeeded[:, INTENDED] - begin) / 1e9
     ax.plot(
         seconds,
-        (succeeded[:, ANSWERED] - succeeded[:, INTENDED]) / 1e6,
+        (succeeded[:, COMPLETED] - succeeded[:, INTENDED]) / 1e6,
         ".",
         ms=3,
         color=BLUE,
         label="since intended send time",
     )
     if _sent_late(result):
-        since_sent = (succeeded[:, ANSWERED] - succeeded[:, SENT]) / 1e6
+        since_sent = (succeeded[:, COMPLETED] - succeeded[:, SENT]) / 1e6
         ax.plot(seconds, since_sent, ".", ms=3, color=SKY, label="since actual send time")
     if len(failed):
         when = (failed[:, INTENDED] - begin) / 1e9
-        ax.plot(when, (failed[:, ANSWERED] - failed[:, INTENDED]) / 1e6, "x", color=VERMILION, label="failed")
+        ax.plot(when, (failed[:, COMPLETED] - failed[:, INTENDED]) / 1e6, "x", color=VERMILION, label="failed")
     for name, color, line in ((50, INK, "-"), (99, ORANGE, "--")) if len(succeeded) else ():
         value = result.percentile(name)
         ax.axhline(value, color=color, linestyle=line, linewidth=1.2, label=f"p{name} {value:.2f} ms")

@@ -31,7 +31,7 @@ def draw(sweep: SweepResult, ax: Axes | None = None) -> Figure:
         ax.barh(place, value, color=tint(color, 0.75), edgecolor=color, hatch=hatch, height=0.7)
         ground = {"facecolor": "white", "edgecolor": "none", "pad": 1, "alpha": 0.85}
         ax.text(value, place, f"{2 * SPACE}{_trial_text(trial)}", va="center", fontsize=8, color=INK, bbox=ground)
-    ax.set_yticks(places, [trial.words() or "running configuration" for trial in shown])
+    ax.set_yticks(places, [trial.edits_text() or "running configuration" for trial in shown])
     ax.invert_yaxis()
     ax.set_xlim(0, 1.75 * max(values) or 1)
     strip_spines(ax, keep="bottom left")
@@ -44,7 +44,7 @@ def draw(sweep: SweepResult, ax: Axes | None = None) -> Figure:
 
 def describe(sweep: SweepResult) -> str:
     """The alternative text."""
-    listed = "; ".join(f"{trial.words()}: {_trial_text(trial)}" for trial in sweep.trials[:_ROWS])
+    listed = "; ".join(f"{trial.edits_text()}: {_trial_text(trial)}" for trial in sweep.trials[:_ROWS])
     return f"{sweep.verdict()} {listed}."
 
 

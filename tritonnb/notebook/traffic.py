@@ -19,7 +19,7 @@ import numpy as np
 from tritonnb.core.errors import TritonError
 from tritonnb.notebook.static_fallback import LIVE, StaticFallback
 from tritonnb.profile.load import load
-from tritonnb.profile.result import ANSWERED, ERROR, INTENDED
+from tritonnb.profile.result import COMPLETED, ERROR, INTENDED
 from tritonnb.profile.running_load import Load
 from tritonnb.profile.workload import SEQUENCE_LENGTH
 
@@ -197,11 +197,11 @@ def _outcome(ended: Load) -> str:
 def describe(followed: Load) -> str:
     """A load's figures of the last two seconds, as HTML."""
     counts = f"{followed.sent:,} sent · {followed.in_flight:,} in flight · {followed.failed:,} failed"
-    answers = followed.newest(20_000)
-    recent = answers[answers[:, ANSWERED] > time.monotonic_ns() - _WINDOW_S * 1e9]
+    answers = followed.latest_responses(20_000)
+    recent = answers[answers[:, COMPLETED] > time.monotonic_ns() - _WINDOW_S * 1e9]
     good = recent[recent[:, ERROR] == 0]
     if not len(good):
         return f"{counts} · <i>nothing was answered in the last {_WINDOW_S:.0f} s</i>"
     rate = len(good) / max(1e-3, min(_WINDOW_S, (time.monotonic_ns() - int(answers[0, INTENDED])) / 1e9))
-    p50, p99 = np.percentile((good[:, ANSWERED] - good[:, INTENDED]) / 1e6, [50, 99])
+    p50, p99 = np.percentile((good[:, COMPLETED] - good[:, INTENDED]) / 1e6, [50, 99])
     return f"{counts} · <b>{rate:,.0f} answers/s</b> · latency p50 <b>{p50:.2f} ms</b>, p99 <b>{p99:.2f} ms</b>"

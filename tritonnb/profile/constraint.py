@@ -1,4 +1,4 @@
-"""What must hold of latencies: ``"p99 < 50 ms"``."""
+"""Upper bounds of latencies, such as ``"p99 < 50 ms"``."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.telemetry.quantiles import quantile
 
 _TERM = re.compile(r"\s*(p\d+(?:\.\d+)?|mean|max)\s*<=?\s*(\d+(?:\.\d+)?)\s*(us|µs|ms|s)\s*")
 _MS = {"us": 1e-3, "µs": 1e-3, "ms": 1.0, "s": 1e3}
@@ -21,7 +22,7 @@ class Constraint:
     Attributes
     ----------
     text : str
-        As it was written.
+        The constraint as written.
     bounds : dict of str to float
         Milliseconds, by ``p99``, ``mean``, ``max``, …
     """
@@ -31,7 +32,7 @@ class Constraint:
 
     @classmethod
     def parse(cls, text: str) -> Constraint:
-        """Read ``"p99 < 50 ms"``, or several such joined by ``and``.
+        """Parse ``"p99 < 50 ms"``, or several bounds joined by ``and``.
 
         Raises
         ------
@@ -45,23 +46,25 @@ class Constraint:
         """
         bounds = {}
         for term in text.split(" and "):
-            found = _TERM.fullmatch(term)
-            if found is None or (found[1][0] == "p" and float(found[1][1:]) > 100):
+            match = _TERM.fullmatch(term)
+            if match is None or (match[1][0] == "p" and float(match[1][1:]) > 100):
                 raise InvalidArgumentError(
-                    f"constraint cannot be '{text}': write such as 'p99 < 50 ms' or 'mean < 5 ms and max < 1 s'"
+                    f"constraint expected bounds such as 'p99 < 50 ms' or 'mean < 5 ms and max < 1 s', got '{text}'"
                 )
-            bounds[found[1]] = float(found[2]) * _MS[found[3]]
+            bounds[match[1]] = float(match[2]) * _MS[match[3]]
         return cls(text, bounds)
 
     def holds(self, latencies_ms: npt.NDArray[np.float64]) -> bool:
-        """Whether these latencies obey it; none at all do not."""
+        """Whether the latencies satisfy all bounds; false if there are no latencies."""
         return bool(len(latencies_ms)) and all(
             measure(latencies_ms, name) <= bound for name, bound in self.bounds.items()
         )
 
 
 def measure(latencies_ms: npt.NDArray[np.float64], name: str) -> float:
-    """The percentile, mean or maximum of that name."""
+    """The percentile, mean or maximum with that name."""
     if name == "mean":
         return float(latencies_ms.mean())
-    return float(np.percentile(latencies_ms, 100 if name == "max" else float(name[1:])))
+    if name == "max":
+        return float(latencies_ms.max())
+    return quantile(np.sort(latencies_ms).tolist(), float(name[1:]) / 100)

@@ -1,6 +1,6 @@
-"""The tensors that a load sends: made from the model's own metadata, or given by the user.
+"""The input tensors that a load sends: generated from the metadata of the model, or supplied by the user.
 
-They are made and checked before the first request leaves, and sent in turn.
+They are created and validated before the first request is sent, and used in turn.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Tensors = dict[str, npt.NDArray[Any]]
 Inputs = str | Mapping[str, npt.ArrayLike] | Sequence[Mapping[str, npt.ArrayLike]]
 Shapes = Mapping[str, Sequence[int]]
 
-#: Different random examples, as long as all of them together stay below so many bytes.
+#: Number of different random examples, and the limit of their total size in bytes.
 _EXAMPLES, _BYTES = 16, 64_000_000
-#: Random integers are below this: class numbers, characters and token numbers of most models.
+#: Random integers are below this: valid as class, character and token indices of most models.
 _INTEGERS = 100
 
 
@@ -36,22 +36,22 @@ class Examples:
     ----------
     count : int
     make : callable
-        ``make(number, rows)`` gives an example; called once for each number and number of rows.
+        ``make(number, rows)`` creates an example; called once for each combination.
     """
 
     def __init__(self, count: int, make: Callable[[int, int | None], Tensors]) -> None:
         self._count = count
         self._make = make
-        self._made: dict[tuple[int, int | None], Tensors] = {}
-        self._taken = 0
+        self._cache: dict[tuple[int, int | None], Tensors] = {}
+        self._next_index = 0
 
-    def take(self, rows: int | None) -> Tensors:
-        """The next example, with so many rows; None leaves it as it is."""
-        key = (self._taken % self._count, rows)
-        self._taken += 1
-        if key not in self._made:
-            self._made[key] = self._make(*key)
-        return self._made[key]
+    def next_example(self, rows: int | None) -> Tensors:
+        """Return the next example with this many rows; None keeps the rows of the example."""
+        key = (self._next_index % self._count, rows)
+        self._next_index += 1
+        if key not in self._cache:
+            self._cache[key] = self._make(*key)
+        return self._cache[key]
 
 
 def examples(spec: ModelSpec, inputs: Inputs, shapes: Shapes, seed: int) -> Examples:
@@ -61,32 +61,32 @@ def examples(spec: ModelSpec, inputs: Inputs, shapes: Shapes, seed: int) -> Exam
     ----------
     spec : ModelSpec
     inputs : str, mapping or sequence of mappings
-        ``"random"``, ``"zero"``, the tensors of one request by name, or several such.
+        ``"random"``, ``"zero"``, the tensors of one request by name, or several of these.
     shapes : mapping of str to sequence of int
         The shape to use for an input of variable dimensions, without the batch dimension.
     seed : int
-        Of random tensors.
+        Seed of random tensors.
 
     Raises
     ------
     InvalidArgumentError
-        If they do not fit the model; in Triton's words where it would refuse such a request.
+        If they do not fit the model; with Triton's message if Triton would reject the request.
     """
     if isinstance(inputs, str):
         return _generated(spec, inputs, shapes, seed)
     several = [inputs] if isinstance(inputs, Mapping) else list(inputs)
     if not several:
-        raise InvalidArgumentError("inputs is an empty list: a load needs an example to send")
-    given = [_checked(spec, each) for each in several]
+        raise InvalidArgumentError("inputs expected at least one example, got an empty list")
+    checked = [_checked(spec, example) for example in several]
     if spec.max_batch_size == 0:
-        return Examples(len(given), lambda number, rows: given[number])
-    return Examples(len(given), lambda number, rows: _with_rows(given[number], rows))
+        return Examples(len(checked), lambda number, rows: checked[number])
+    return Examples(len(checked), lambda number, rows: _with_rows(checked[number], rows))
 
 
 def _checked(spec: ModelSpec, inputs: Mapping[str, npt.ArrayLike]) -> Tensors:
-    """The arrays as the model will get them."""
+    """Validate an example; returns the arrays as the model receives them."""
     request = make_request(spec, -1, inputs)
-    arrays = {name: each.array for name, each in request.inputs.items()}
+    arrays = {name: tensor.array for name, tensor in request.inputs.items()}
     RequestValidator(spec).check(request)
     return arrays
 
@@ -94,69 +94,69 @@ def _checked(spec: ModelSpec, inputs: Mapping[str, npt.ArrayLike]) -> Tensors:
 def _with_rows(example: Tensors, rows: int | None) -> Tensors:
     if rows is None:
         return example
-    return {name: each.take(range(rows), axis=0, mode="wrap") for name, each in example.items()}
+    return {name: array.take(range(rows), axis=0, mode="wrap") for name, array in example.items()}
 
 
-# --- made from the metadata -----------------------------------------------------------------------
+# --- generated from the metadata ------------------------------------------------------------------
 
 
 def _generated(spec: ModelSpec, kind: str, shapes: Shapes, seed: int) -> Examples:
     if kind not in ("random", "zero"):
-        raise InvalidArgumentError(f"inputs cannot be '{kind}': give 'random', 'zero', a dict of arrays, or a list")
+        raise InvalidArgumentError(f"inputs expected 'random', 'zero', a dict of arrays or a list, got '{kind}'")
     if unknown := set(shapes) - set(spec.inputs):
         raise InvalidArgumentError(
-            f"shapes names '{min(unknown)}', but model '{spec.name}' has {', '.join(map(repr, spec.inputs))}"
+            f"shapes expected inputs of model '{spec.name}' ({', '.join(map(repr, spec.inputs))}), got '{min(unknown)}'"
         )
-    wanted = [each for each in spec.inputs.values() if not each.optional]
-    dims = {each.name: _dims(spec, each, shapes) for each in wanted}
+    tensors = [tensor for tensor in spec.inputs.values() if not tensor.optional]
+    dims = {tensor.name: _example_dims(spec, tensor, shapes) for tensor in tensors}
     batching = spec.max_batch_size > 0
 
     def make(number: int, rows: int | None) -> Tensors:
-        chance = np.random.default_rng((seed, number))
-        made: Tensors = {}
-        for each in wanted:
-            shape = (rows or 1, *dims[each.name]) if batching else dims[each.name]
-            made[each.name] = zeros(each.datatype, shape) if kind == "zero" else _random(each, shape, chance)
-        return made
+        rng = np.random.default_rng((seed, number))
+        example: Tensors = {}
+        for tensor in tensors:
+            shape = (rows or 1, *dims[tensor.name]) if batching else dims[tensor.name]
+            example[tensor.name] = zeros(tensor.datatype, shape) if kind == "zero" else _random(tensor, shape, rng)
+        return example
 
-    size = sum(math.prod(dims[each.name]) * (each.datatype.itemsize or 12) for each in wanted)
+    size = sum(math.prod(dims[tensor.name]) * (tensor.datatype.itemsize or 12) for tensor in tensors)
     fitting = _BYTES // (max(1, spec.max_batch_size) * max(1, size))
     return Examples(1 if kind == "zero" else max(1, min(_EXAMPLES, fitting)), make)
 
 
-def _dims(spec: ModelSpec, wanted: TensorSpec, shapes: Shapes) -> tuple[int, ...]:
-    if wanted.shape_tensor:
+def _example_dims(spec: ModelSpec, tensor: TensorSpec, shapes: Shapes) -> tuple[int, ...]:
+    if tensor.shape_tensor:
         raise InvalidArgumentError(
-            f"input '{wanted.name}' of model '{spec.name}' is a shape tensor, which cannot be made up: give inputs="
+            f"input '{tensor.name}' of model '{spec.name}' is a shape tensor, which cannot be generated: give inputs="
         )
-    dims = tuple(shapes.get(wanted.name, wanted.dims))
-    fits = len(dims) == len(wanted.dims) and all(b in (-1, a) for a, b in zip(dims, wanted.dims, strict=True))
+    dims = tuple(shapes.get(tensor.name, tensor.dims))
+    fits = len(dims) == len(tensor.dims) and all(b in (-1, a) for a, b in zip(dims, tensor.dims, strict=True))
     if not fits:
         raise InvalidArgumentError(
-            f"shapes gives {list(dims)} for input '{wanted.name}', but model '{spec.name}' expects "
-            f"{list(wanted.dims)} (the batch dimension is not part of it)"
+            f"shapes for input '{tensor.name}' of model '{spec.name}' expected {list(tensor.dims)} (without the batch "
+            f"dimension), got {list(dims)}"
         )
     if min(dims, default=1) < 0:
-        example = [16 if each < 0 else each for each in dims]
+        example = [16 if dim < 0 else dim for dim in dims]
         raise InvalidArgumentError(
-            f"input '{wanted.name}' of model '{spec.name}' has variable dimensions {list(dims)}: "
-            f"say which shape to send, such as shapes={{'{wanted.name}': {example}}}"
+            f"input '{tensor.name}' of model '{spec.name}' has variable dimensions {list(dims)}: "
+            f"give the shape to send, such as shapes={{'{tensor.name}': {example}}}"
         )
     return dims
 
 
-def _random(wanted: TensorSpec, shape: tuple[int, ...], chance: np.random.Generator) -> npt.NDArray[Any]:
-    datatype = wanted.datatype
+def _random(tensor: TensorSpec, shape: tuple[int, ...], rng: np.random.Generator) -> npt.NDArray[Any]:
+    datatype = tensor.datatype
     if datatype is BYTES:
-        letters = chance.integers(ord("a"), ord("z") + 1, (*shape, 8), np.uint8)
-        made = np.empty(shape, object)
+        letters = rng.integers(ord("a"), ord("z") + 1, (*shape, 8), np.uint8)
+        strings = np.empty(shape, object)
         for place in np.ndindex(shape):
-            made[place] = letters[place].tobytes()
-        return made
+            strings[place] = letters[place].tobytes()
+        return strings
     if datatype is BOOL:
-        return chance.integers(0, 2, shape).astype(np.bool_)
+        return rng.integers(0, 2, shape).astype(np.bool_)
     if datatype is BF16:
-        return float32_to_bf16(chance.random(shape, np.float32))
+        return float32_to_bf16(rng.random(shape, np.float32))
     if datatype.numpy.kind == "f":
-        return chance.random(shape).astype(datatype.numpy)
-    return chance.integers(0, _INTEGERS, shape).astype(datatype.numpy)
+        return rng.random(shape).astype(datatype.numpy)
+    return rng.integers(0, _INTEGERS, shape).astype(datatype.numpy)

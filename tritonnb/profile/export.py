@@ -1,4 +1,4 @@
-"""A model with another configuration, as files that Triton loads."""
+"""Export a model with another configuration to a model repository."""
 
 from __future__ import annotations
 
@@ -18,37 +18,38 @@ if TYPE_CHECKING:
 
 
 def export(model: ModelHandle, config: pb.ModelConfig, repository: str | os.PathLike[str]) -> Path:
-    """Write a model into a repository: its files, and *config.pbtxt*.
+    """Write the files of a model and its *config.pbtxt* to a model repository.
 
-    What is there already is replaced file by file; other files stay.
+    Existing files of the same names are replaced; other files stay.
 
     Parameters
     ----------
     model : ModelHandle
     config : ModelConfig
     repository : path
-        Made if it is not there.
+        Created if it does not exist.
 
     Returns
     -------
     pathlib.Path
-        The model's directory in it.
+        Directory of the model in the repository.
 
     Raises
     ------
     InvalidArgumentError
-        If the model has no files, or the repository is the one that it is served from.
+        If the model has no files, or is served from this repository.
     """
     source = model.served.context.directory
     if not (source / str(model.served.version)).is_dir():
         raise InvalidArgumentError(
-            f"model '{model.name}' is a Python function of this process and has no files to export: "
+            f"model '{model.name}': export expected a model with files, got a Python function: "
             "write it as a model.py of the python backend"
         )
     target = Path(repository).expanduser() / model.name
     if target.resolve() == source.resolve():
         raise InvalidArgumentError(
-            f"'{target}' is what is being served: export somewhere else, or edit the configuration there"
+            f"model '{model.name}': export expected another repository than the served one, got '{target}': "
+            "export somewhere else, or edit the configuration there"
         )
     shutil.copytree(source, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__", "config.pbtxt"))
     write_text(target / "config.pbtxt", text_format.MessageToString(config))

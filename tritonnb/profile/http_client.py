@@ -1,6 +1,6 @@
-"""A light HTTP client for loads: many requests at once cost little of the interpreter that serves them, too.
+"""A minimal HTTP client for loads, which takes little time from a server in the same interpreter.
 
-Each request has a connection to itself while it is under way; connections that are free are used again.
+Each request in flight has its own connection; free connections are reused.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import httptools
 
-Answer = tuple[int, bytes]
+Response = tuple[int, bytes]
 
 
 class HttpClient:
@@ -21,7 +21,7 @@ class HttpClient:
     Parameters
     ----------
     url : str
-        ``http://HOST:PORT`` or ``https://HOST:PORT``; a path is not heeded.
+        ``http://HOST:PORT`` or ``https://HOST:PORT``; a path is ignored.
     """
 
     def __init__(self, url: str) -> None:
@@ -33,34 +33,36 @@ class HttpClient:
         self._free: list[_Connection] = []
 
     def head(self, path: str, length: int, headers: dict[str, str]) -> bytes:
-        """The head of a request with a body of so many bytes."""
-        told = {"Host": self._authority, "Content-Length": str(length), **headers}
-        return "\r\n".join([f"POST {path} HTTP/1.1", *(f"{k}: {v}" for k, v in told.items()), "", ""]).encode("latin-1")
+        """Encode the head of a request; ``length`` is the size of its body in bytes."""
+        fields = {"Host": self._authority, "Content-Length": str(length), **headers}
+        return "\r\n".join([f"POST {path} HTTP/1.1", *(f"{k}: {v}" for k, v in fields.items()), "", ""]).encode(
+            "latin-1"
+        )
 
-    async def post(self, head: bytes, body: bytes) -> Answer:
-        """Send a request; the status and body of its answer.
+    async def post(self, head: bytes, body: bytes) -> Response:
+        """Send a request; returns status and body of its response.
 
         Raises
         ------
         OSError
             If the connection fails.
         """
-        connection = self._take() or await self._connect()
+        connection = self._free_connection() or await self._connect()
         try:
-            answer = await connection.ask(head, body)
+            response = await connection.send_request(head, body)
         except BaseException:
             connection.close()
             raise
         if connection.usable:
             self._free.append(connection)
-        return answer
+        return response
 
     def close(self) -> None:
-        """Close the connections that are free."""
+        """Close the free connections."""
         while self._free:
             self._free.pop().close()
 
-    def _take(self) -> _Connection | None:
+    def _free_connection(self) -> _Connection | None:
         while self._free:
             connection = self._free.pop()
             if connection.usable:
@@ -81,17 +83,17 @@ class _Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._body: list[bytes] = []
         self._transport: asyncio.Transport
-        self._answer: asyncio.Future[Answer] | None = None
+        self._response: asyncio.Future[Response] | None = None
 
-    def ask(self, head: bytes, body: bytes) -> asyncio.Future[Answer]:
-        """Send a request; resolved with its answer."""
-        self._answer = asyncio.get_running_loop().create_future()
+    def send_request(self, head: bytes, body: bytes) -> asyncio.Future[Response]:
+        """Send a request; the future resolves with its response."""
+        self._response = asyncio.get_running_loop().create_future()
         self._body = []
         self._transport.writelines([head, body])
-        return self._answer
+        return self._response
 
     def close(self) -> None:
-        """Give the connection up."""
+        """Abort the connection."""
         self.usable = False
         self._transport.abort()
 
@@ -104,7 +106,7 @@ class _Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            self._fail(ConnectionError(f"no HTTP answer: {error}"))
+            self._fail(ConnectionError(f"expected an HTTP response, got: {error}"))
             self.close()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -116,9 +118,9 @@ class _Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         self.usable = self._parser.should_keep_alive()
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_result((self._parser.get_status_code(), b"".join(self._body)))
+        if self._response is not None and not self._response.done():
+            self._response.set_result((self._parser.get_status_code(), b"".join(self._body)))
 
     def _fail(self, error: Exception) -> None:
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(error)
+        if self._response is not None and not self._response.done():
+            self._response.set_exception(error)

@@ -1,4 +1,4 @@
-"""`load`: traffic on a model, from a thread of its own, measured from the clients' side."""
+"""`load`: send requests to a model in the background and measure them on the client side."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def load(
     clients: int | None = None,
     duration: float | None = None,
     requests: int | None = None,
-    size: int | None = None,
+    rows: int | None = None,
     burst: int = 8,
     sequence_length: int | None = None,
     sequences: int = 4,
@@ -38,67 +38,67 @@ def load(
     grace: float = 60.0,
     seed: int = 0,
 ) -> Load:
-    """Send traffic to a model, in the background.
+    """Send requests to a model in the background.
 
-    Give ``rate`` for an open loop, ``clients`` for a closed one, or a list of arrivals.
+    Give ``rate`` for an open loop, ``clients`` for a closed loop, or a list of arrivals.
 
     Parameters
     ----------
     model : ModelHandle, Server or str
         ``server["name"]``, or any server of the v2 protocol: ``http://HOST:PORT/v2/models/NAME`` or
         ``grpc://HOST:PORT/v2/models/NAME``. A server, and a URL without the path of a model, need ``name``, unless
-        there is only one model. Without a scheme a URL means HTTP, or what ``over`` says.
+        there is only one model. Without a scheme the protocol is HTTP, or the one of ``over``.
     name : str, optional
-        The model, where ``model`` does not name it.
+        Name of the model, if ``model`` does not determine it.
     rate : float, optional
-        Requests a second of an open loop.
+        Requests per second of an open loop.
     arrivals : str, iterable of Arrival or of (time in µs, rows), or ClosedLoop, optional
-        How the requests of an open loop come: ``"constant"`` (the default), ``"poisson"``, ``"burst"``. Or
-        a list of them, such as `Recording.arrivals` gives; what it says of shapes is not heeded.
+        Arrival process of an open loop: ``"constant"`` (the default), ``"poisson"``, ``"burst"``; or a list of arrivals
+        such as `Recording.arrivals`, whose shapes are ignored.
     clients : int, optional
-        Clients of a closed loop: each waits for its answer before it sends again.
+        Number of clients of a closed loop: each waits for its response before it sends the next request.
     duration : float, optional
-        Seconds; without it and ``requests``, traffic goes on until `Load.stop`, and the newest 100,000
-        answers are kept.
+        Seconds. Without ``duration`` and ``requests`` the load runs until `Load.stop` and keeps the last 100,000
+        responses.
     requests : int, optional
-        How many, at most.
-    size : int, optional
-        Rows of each request; by default those of the inputs that were given, and 1 for generated ones.
+        Maximum number of requests.
+    rows : int, optional
+        Rows of each request; by default the rows of the given inputs, or 1 for generated inputs.
     burst : int, optional
-        Requests that come at once, for ``arrivals="burst"``.
+        Requests per burst, for ``arrivals="burst"``.
     sequence_length : int, optional
-        Send sequences of so many requests: each client of a closed loop one after the other, an open
-        loop to ``sequences`` of them in turn. What is under way at the end is ended. By default 10 for a
-        model with ``sequence_batching`` and for an ensemble with such a step, and 0, which is none, for any other.
+        Number of requests per sequence; 0 sends no sequences. Each client of a closed loop sends one sequence after the
+        other; an open loop sends ``sequences`` of them concurrently. Open sequences are ended at the end. By default 10
+        for a model with ``sequence_batching`` and for an ensemble with such a step, and 0 for other models.
     sequences : int, optional
-        Sequences of an open loop that are under way at once.
+        Number of concurrent sequences of an open loop.
     inputs : str, mapping or sequence of mappings, optional
-        ``"random"`` or ``"zero"`` tensors made from the model's metadata, the tensors of a request by
-        name, or several such, sent in turn.
+        ``"random"`` or ``"zero"`` tensors generated from the model's metadata, the tensors of a request by name, or
+        several of these, sent in turn.
     shapes : mapping of str to sequence of int, optional
         The shape to use for inputs of variable dimensions, without the batch dimension.
     over : str, optional
-        ``"process"``, or ``"http"`` or ``"grpc"`` to go through the server's own socket. By default ``"process"`` for
-        a model of this process, and what a URL says for others.
+        ``"process"`` to submit requests directly, ``"http"`` or ``"grpc"`` to send them to the server's endpoint. By
+        default ``"process"`` for a model of this process, and the scheme of a URL.
     record : bool, optional
-        Record what the server does meanwhile; by default if the traffic has an end. Only of a server in this process.
+        Record the server during the load, if it is in this process; by default if the load has an end.
     grace : float, optional
-        Seconds without any answer after which requests that are under way count as failed, once everything is sent
-        or no client of a closed loop with a number of requests is free.
+        Seconds without any response after which requests in flight count as failed, once all requests are sent or all
+        clients of a closed loop with a limited number of requests are waiting.
     seed : int, optional
-        Of random times and tensors.
+        Seed of random times and tensors.
 
     Returns
     -------
     Load
-        At once; the traffic has begun.
+        Returned immediately; the load is running.
 
     Raises
     ------
     InvalidArgumentError
         If the arguments contradict each other or do not fit the model.
     UnavailableError
-        If no server answers at the URL, or ``over`` asks for an endpoint that the server does not have.
+        If no server responds at the URL, or the server has no endpoint for ``over``.
 
     Examples
     --------
@@ -109,13 +109,13 @@ def load(
     source = find_model(model, name, over)
     target = open_target(source, over)
     try:
-        asked = workload(
+        traffic = workload(
             rate=rate,
             arrivals=arrivals,
             clients=clients,
             duration=duration,
             requests=requests,
-            size=size,
+            rows=rows,
             burst=burst,
             sequence_length=sequence_length,
             sequences=sequences,
@@ -124,10 +124,12 @@ def load(
         )
         tensors = examples(target.spec, inputs, shapes or {}, seed)
         limit = target.spec.max_batch_size
-        if size is not None and size > max(1, limit):
-            raise InvalidArgumentError(f"size must be <= {max(1, limit)} for '{target.spec.name}', got {size}")
+        if rows is not None and rows > max(1, limit):
+            raise InvalidArgumentError(
+                f"rows for model '{target.spec.name}' expected at most {max(1, limit)} (max_batch_size), got {rows}"
+            )
     except BaseException:
         target.close()
         raise
-    recorded = asked.ends if record is None else record
-    return Load(target, asked, tensors, source if recorded and not isinstance(source, RemoteModel) else None, grace)
+    recorded = traffic.ends if record is None else record
+    return Load(target, traffic, tensors, source if recorded and not isinstance(source, RemoteModel) else None, grace)

@@ -1,4 +1,4 @@
-"""Waiting for something long: it can be interrupted, and a notebook shows meanwhile how far it is."""
+"""Wait for a long operation: interruptible, with its progress shown in a notebook."""
 
 from __future__ import annotations
 
@@ -14,23 +14,22 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 T = TypeVar("T")
-#: How often who waits looks how far it is, in seconds. Who slept until the end instead would never
-#: hear of an interrupt that came just before: only a signal that finds it asleep wakes a thread.
-_LOOK_S = 0.2
+#: Poll interval in seconds. A signal wakes only a thread that is waiting already, so never wait without a timeout.
+_POLL_S = 0.2
 
 
-def wait(finished: Future[T], timeout: float | None, told: Callable[[], str], stop: Callable[[], None]) -> T:
-    """Wait for what is under way.
+def wait(finished: Future[T], timeout: float | None, progress: Callable[[], str], stop: Callable[[], None]) -> T:
+    """Wait for the result of a future.
 
     Parameters
     ----------
     finished : concurrent.futures.Future
     timeout : float or None
         Seconds.
-    told : callable
-        How far it is, in words.
+    progress : callable
+        Returns the progress as a sentence.
     stop : callable
-        Called if an interrupt (``KeyboardInterrupt``) ends the waiting.
+        Called if ``KeyboardInterrupt`` ends the waiting.
 
     Returns
     -------
@@ -40,16 +39,16 @@ def wait(finished: Future[T], timeout: float | None, told: Callable[[], str], st
     Raises
     ------
     TimeoutError
-        If there is none by then, with how far it is.
+        If there is no result by then; the message names the progress.
     """
     end = math.inf if timeout is None else time.monotonic() + timeout
     try:
-        with _line() as tell:
+        with _line() as show:
             while not finished.done() and (left := end - time.monotonic()) > 0:
-                if not futures.wait([finished], min(left, _LOOK_S)).done:
-                    tell(told())
+                if not futures.wait([finished], min(left, _POLL_S)).done:
+                    show(progress())
             if not finished.done():
-                raise TimeoutError(f"not over after {timeout:g} s, and going on: {told()}")
+                raise TimeoutError(f"not finished after {timeout:g} s and still running: {progress()}")
             return finished.result()
     except KeyboardInterrupt:
         stop()
@@ -58,9 +57,9 @@ def wait(finished: Future[T], timeout: float | None, told: Callable[[], str], st
 
 @contextmanager
 def _line() -> Iterator[Callable[[str], None]]:
-    """A line of the notebook to tell the progress on: none before the first word, and empty after the end.
+    """Yield a function that shows the progress as a line of the notebook; the line is empty after the end.
 
-    Only the main thread has one: what waits on another thread is a part of something that has a line.
+    Outside a notebook, and on other threads than the main thread, nothing is shown.
     """
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
@@ -70,19 +69,19 @@ def _line() -> Iterator[Callable[[str], None]]:
     from IPython.display import DisplayHandle
 
     line = DisplayHandle()
-    said = ""
+    shown = ""
 
-    def tell(text: str) -> None:
-        nonlocal said
-        if text != said:
-            show: Callable[..., None] = line.update if said else line.display
-            said = text  # before it is shown: who interrupts that shall find the line empty, too
-            show(_line_data(text), raw=True)
+    def show(text: str) -> None:
+        nonlocal shown
+        if text != shown:
+            update: Callable[..., None] = line.update if shown else line.display
+            shown = text  # set first, so that the line is emptied even if an interrupt comes during the update
+            update(_line_data(text), raw=True)
 
     try:
-        yield tell
+        yield show
     finally:
-        if said:
+        if shown:
             line.update(_line_data(""), raw=True)
 
 

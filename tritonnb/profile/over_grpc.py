@@ -1,4 +1,4 @@
-"""A load over gRPC: to the server of this process, or to any other of the v2 protocol."""
+"""The gRPC target of a load: the server of this process, or any other server of the v2 protocol."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tritonnb.profile.targets import PendingRequest, is_stateful
 _CANCELLED = "cancelled by the client"
 
 
-class OverGrpc:
-    """A model behind gRPC: one channel, a ``ModelInfer`` for each request.
+class GrpcTarget:
+    """A model reached over gRPC: one channel, and a ``ModelInfer`` call per request.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ class OverGrpc:
     InvalidArgumentError
         If the server does not know the model.
     UnavailableError
-        If no server answers there.
+        If no server responds at the URL.
     """
 
     alive = True
@@ -44,63 +44,63 @@ class OverGrpc:
         self._channel = model.channel()
         self._infer = service_pb2_grpc.GRPCInferenceServiceStub(self._channel).ModelInfer
         self._encoded: dict[int, service_pb2.ModelInferRequest] = {}
-        # Of each sequence the requests that wait for the one that is under way: calls do not keep their order.
+        # The requests of each sequence that wait for the one in flight, because concurrent calls have no order.
         self._lock = RLock()
         self._waiting: dict[int | str, deque[PendingRequest]] = {}
 
-    def send(self, shot: PendingRequest) -> None:
-        """Send the request, or keep it until the previous one of its sequence is answered."""
-        sequence = shot.arrival.sequence_id
+    def send(self, pending: PendingRequest) -> None:
+        """Send the request, or keep it until the previous request of its sequence is complete."""
+        sequence = pending.arrival.sequence_id
         with self._lock:
             if sequence and sequence in self._waiting:
-                self._waiting[sequence].append(shot)
+                self._waiting[sequence].append(pending)
                 return
             if sequence:
                 self._waiting[sequence] = deque()
-            self._call(shot)
+            self._call(pending)
 
-    def cancel(self, shot: PendingRequest) -> None:
-        """Cancel the call; a request that was not sent yet is answered at once."""
+    def cancel(self, pending: PendingRequest) -> None:
+        """Cancel the call; a request that was not sent yet completes at once."""
         with self._lock:
-            if shot.sent is not None:
-                shot.sent.cancel()
+            if pending.handle is not None:
+                pending.handle.cancel()
                 return
-            self._waiting[shot.arrival.sequence_id].remove(shot)
-        shot.answered(shot, time.monotonic_ns(), _CANCELLED)
+            self._waiting[pending.arrival.sequence_id].remove(pending)
+        pending.on_complete(pending, time.monotonic_ns(), _CANCELLED)
 
     def close(self) -> None:
-        """Close the channel, and with it what is under way."""
+        """Close the channel, which cancels the calls in flight."""
         self._channel.close()
 
-    def _call(self, shot: PendingRequest) -> None:
-        shot.sent = self._infer.future(self._request(shot))
-        shot.sent.add_done_callback(lambda call: self._done(shot, call))
+    def _call(self, pending: PendingRequest) -> None:
+        pending.handle = self._infer.future(self._request(pending))
+        pending.handle.add_done_callback(lambda call: self._done(pending, call))
 
-    def _done(self, shot: PendingRequest, call: Any) -> None:
-        """Take the response; called on a thread of gRPC."""
+    def _done(self, pending: PendingRequest, call: Any) -> None:
+        """Receive the response; called on a gRPC thread."""
         now = time.monotonic_ns()
         error = "" if call.code() is grpc.StatusCode.OK else call.details() or call.code().name
         cancelled = call.code() is grpc.StatusCode.CANCELLED
-        shot.answered(shot, now, _CANCELLED if cancelled else error)
+        pending.on_complete(pending, now, _CANCELLED if cancelled else error)
         with self._lock:
-            waiting = self._waiting.get(shot.arrival.sequence_id)
+            waiting = self._waiting.get(pending.arrival.sequence_id)
             if waiting:
                 self._call(waiting.popleft())
             else:
-                self._waiting.pop(shot.arrival.sequence_id, None)
+                self._waiting.pop(pending.arrival.sequence_id, None)
 
-    def _request(self, shot: PendingRequest) -> service_pb2.ModelInferRequest:
-        """The message; of requests without parameters every example is encoded once."""
-        parameters = request_parameters(shot.arrival)
+    def _request(self, pending: PendingRequest) -> service_pb2.ModelInferRequest:
+        """The message; the examples of requests without parameters are encoded once."""
+        parameters = request_parameters(pending.arrival)
         if parameters:
-            return self._encode(shot, parameters)
-        if id(shot.inputs) not in self._encoded:
-            self._encoded[id(shot.inputs)] = self._encode(shot, parameters)
-        return self._encoded[id(shot.inputs)]
+            return self._encode(pending, parameters)
+        if id(pending.inputs) not in self._encoded:
+            self._encoded[id(pending.inputs)] = self._encode(pending, parameters)
+        return self._encoded[id(pending.inputs)]
 
-    def _encode(self, shot: PendingRequest, parameters: dict[str, Any]) -> service_pb2.ModelInferRequest:
+    def _encode(self, pending: PendingRequest, parameters: dict[str, Any]) -> service_pb2.ModelInferRequest:
         request = service_pb2.ModelInferRequest(model_name=self.spec.name, model_version=self._version)
-        for name, array in shot.inputs.items():
+        for name, array in pending.inputs.items():
             datatype = self.spec.inputs[name].datatype
             request.inputs.add(name=name, datatype=datatype.name, shape=array.shape)
             request.raw_input_contents.append(encode_bytes(array) if datatype is BYTES else array.tobytes())

@@ -1,4 +1,4 @@
-"""A load over HTTP: to the server of this process, or to any other of the v2 protocol."""
+"""The HTTP target of a load: the server of this process, or any other server of the v2 protocol."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tritonnb.runtime.execution.loop import BackgroundLoop
 from tritonnb.simulation.arrivals import Arrival
 
 
-class OverHttp:
-    """A model behind HTTP; binary tensors, as many connections as requests in flight.
+class HttpTarget:
+    """A model reached over HTTP, with binary tensors and one connection per request in flight.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ class OverHttp:
     InvalidArgumentError
         If the server does not know the model.
     UnavailableError
-        If no server answers there.
+        If no server responds at the URL.
     """
 
     alive = True
@@ -42,42 +42,44 @@ class OverHttp:
         self._path = f"{model.path}/infer"
         self._loop = BackgroundLoop("tritonnb-load-http")
         self._encoded: dict[int, tuple[bytes, bytes]] = {}
-        # Of each sequence the request that was sent last: the next one waits for it, since
-        # connections do not keep their order among each other.
+        # The last request of each sequence: the next one waits for it, because requests on different connections
+        # have no order.
         self._last: dict[int | str, asyncio.Task[None]] = {}
 
-    def send(self, shot: PendingRequest) -> None:
-        """Send the request from the connection's own thread."""
-        self._loop.loop.call_soon_threadsafe(self._begin, shot, *self._request(shot))
+    def send(self, pending: PendingRequest) -> None:
+        """Send the request on the thread of the connections."""
+        self._loop.loop.call_soon_threadsafe(self._begin, pending, *self._request(pending))
 
-    def cancel(self, shot: PendingRequest) -> None:
-        """Close the connection."""
-        self._loop.loop.call_soon_threadsafe(lambda: shot.sent.cancel())
+    def cancel(self, pending: PendingRequest) -> None:
+        """Close the connection of the request."""
+        self._loop.loop.call_soon_threadsafe(lambda: pending.handle.cancel())
 
     def close(self) -> None:
-        """Close all connections, and the thread that held them."""
+        """Close all connections and stop their thread."""
         self._loop.call(self._client.close)
         self._loop.stop()
 
-    def _begin(self, shot: PendingRequest, head: bytes, body: bytes) -> None:
-        sequence = shot.arrival.sequence_id
+    def _begin(self, pending: PendingRequest, head: bytes, body: bytes) -> None:
+        sequence = pending.arrival.sequence_id
         previous = self._last.get(sequence) if sequence else None
-        shot.sent = task = self._loop.loop.create_task(self._post(shot, head, body, previous))
-        task.add_done_callback(lambda done: self._given_up(shot) if done.cancelled() else None)
+        pending.handle = task = self._loop.loop.create_task(self._post(pending, head, body, previous))
+        task.add_done_callback(lambda done: self._complete_cancelled(pending) if done.cancelled() else None)
         if sequence:
             self._last[sequence] = task
-            if shot.arrival.sequence_end:
+            if pending.arrival.sequence_end:
                 task.add_done_callback(lambda done: self._forget(sequence, done))
 
-    def _given_up(self, shot: PendingRequest) -> None:
-        """Answer for a task that was cancelled, perhaps before it began."""
-        shot.answered(shot, time.monotonic_ns(), "cancelled by the client")
+    def _complete_cancelled(self, pending: PendingRequest) -> None:
+        """Complete a request whose task was cancelled, possibly before it began."""
+        pending.on_complete(pending, time.monotonic_ns(), "cancelled by the client")
 
     def _forget(self, sequence: int | str, done: object) -> None:
         if self._last.get(sequence) is done:
             del self._last[sequence]
 
-    async def _post(self, shot: PendingRequest, head: bytes, body: bytes, previous: asyncio.Task[None] | None) -> None:
+    async def _post(
+        self, pending: PendingRequest, head: bytes, body: bytes, previous: asyncio.Task[None] | None
+    ) -> None:
         error = ""
         try:
             if previous is not None:
@@ -85,27 +87,27 @@ class OverHttp:
             status, content = await self._client.post(head, body)
             if status != 200:
                 error = error_text(content) or f"HTTP status {status}"
-        except Exception as raised:  # whatever it is, the load waits for an answer
+        except Exception as raised:  # any error: the load waits for the completion
             error = str(raised) or type(raised).__name__
-        shot.answered(shot, time.monotonic_ns(), error)
+        pending.on_complete(pending, time.monotonic_ns(), error)
 
-    def _request(self, shot: PendingRequest) -> tuple[bytes, bytes]:
-        """Head and body; of stateless requests every example is encoded once."""
-        arrival = shot.arrival
+    def _request(self, pending: PendingRequest) -> tuple[bytes, bytes]:
+        """Head and body; the examples of requests without parameters are encoded once."""
+        arrival = pending.arrival
         if arrival.sequence_id or arrival.priority or arrival.timeout_us:
-            return self._encode(shot)
-        found = self._encoded.get(id(shot.inputs))
-        if found is None:
-            found = self._encoded[id(shot.inputs)] = self._encode(shot)
-        return found
+            return self._encode(pending)
+        key = id(pending.inputs)
+        if key not in self._encoded:
+            self._encoded[key] = self._encode(pending)
+        return self._encoded[key]
 
-    def _encode(self, shot: PendingRequest) -> tuple[bytes, bytes]:
+    def _encode(self, pending: PendingRequest) -> tuple[bytes, bytes]:
         head: dict[str, Any] = {
             "inputs": [],
-            "parameters": {"binary_data_output": True} | request_parameters(shot.arrival),
+            "parameters": {"binary_data_output": True} | request_parameters(pending.arrival),
         }
         tensors: list[bytes] = []
-        for name, array in shot.inputs.items():
+        for name, array in pending.inputs.items():
             datatype = self.spec.inputs[name].datatype
             tensors.append(encode_bytes(array) if datatype is BYTES else array.tobytes())
             size = {"binary_data_size": len(tensors[-1])}
@@ -117,16 +119,16 @@ class OverHttp:
 
 
 def request_parameters(arrival: Arrival) -> dict[str, Any]:
-    """Request parameters of the sequence and schedule policy extensions."""
-    found: dict[str, Any] = {}
+    """The request parameters of the sequence and schedule policy extensions."""
+    parameters: dict[str, Any] = {}
     if arrival.sequence_id:
-        found |= {
+        parameters |= {
             "sequence_id": arrival.sequence_id,
             "sequence_start": arrival.sequence_start,
             "sequence_end": arrival.sequence_end,
         }
     if arrival.priority:
-        found["priority"] = arrival.priority
+        parameters["priority"] = arrival.priority
     if arrival.timeout_us:
-        found["timeout"] = arrival.timeout_us
-    return found
+        parameters["timeout"] = arrival.timeout_us
+    return parameters

@@ -1,4 +1,4 @@
-"""The traffic of a sweep as a command of Triton's Perf Analyzer, which sends it to a server elsewhere."""
+"""The workload of a sweep as a command of Triton's Perf Analyzer."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from tritonnb.simulation.arrivals import ClosedLoop
 
 
 def perf_analyzer_command(model: str, traffic: Mapping[str, Any], rate: float, url: str) -> str:
-    """The command line.
+    """Return the command line.
 
     Parameters
     ----------
     model : str
-        Its name.
+        Name of the model.
     traffic : mapping
         Arguments of `load`.
     rate : float
-        Requests a second of an open loop.
+        Requests per second of an open loop.
     url : str
-        ``HOST:PORT``, with ``grpc://`` before it for gRPC.
+        ``HOST:PORT``, or ``grpc://HOST:PORT`` for gRPC.
 
     Raises
     ------
     InvalidArgumentError
-        If Perf Analyzer has no option for such traffic: for a list of arrivals, or arrays as inputs.
+        If Perf Analyzer has no option for the workload: a list of arrivals, or arrays as inputs.
 
     Examples
     --------
@@ -35,18 +35,18 @@ def perf_analyzer_command(model: str, traffic: Mapping[str, Any], rate: float, u
     'perf_analyzer -m m -u localhost:8000 -i http -b 1 --concurrency-range=8 --request-count=400 --input-data=random'
     """
     scheme, _, authority = url.rpartition("://")
-    arrivals, clients, size = traffic.get("arrivals"), traffic.get("clients"), traffic.get("size")
+    arrivals, clients, rows = traffic.get("arrivals"), traffic.get("clients"), traffic.get("rows")
     requests = traffic["requests"]
     if isinstance(arrivals, ClosedLoop) and not arrivals.think_ms:
-        clients, size, requests = arrivals.clients, arrivals.rows, min(requests, arrivals.requests)
+        clients, rows, requests = arrivals.clients, arrivals.rows, min(requests, arrivals.requests)
     inputs = traffic.get("inputs", "random")
     if not isinstance(inputs, str) or (clients is None and arrivals not in ("constant", "poisson")):
         what = (
             "inputs 'random' or 'zero'" if not isinstance(inputs, str) else "clients=, or constant or poisson arrivals"
         )
-        raise InvalidArgumentError(f"perf_analyzer expected {what}: it has no option for the traffic of this sweep")
+        raise InvalidArgumentError(f"perf_analyzer expected {what}: it has no option for other workloads")
     words = ["perf_analyzer", "-m", model, "-u", authority, "-i", "grpc" if scheme.startswith("grpc") else "http"]
-    words += ["-b", str(size or 1)]
+    words += ["-b", str(rows or 1)]
     if clients is not None:
         words.append(f"--concurrency-range={clients}")
     else:

@@ -1,4 +1,4 @@
-"""Traffic that is under way: it is sent from a thread of its own, and measured from the clients' side."""
+"""A running load: sends requests on its own thread and measures them on the client side."""
 
 from __future__ import annotations
 
@@ -29,85 +29,87 @@ from tritonnb.simulation.arrivals import Arrival
 if TYPE_CHECKING:
     from tritonnb.server.model_handle import ModelHandle
 
-#: How often a load that waits for its last answers looks whether the server still lives, in seconds.
-_LOOK_S = 0.1
-#: How long a client of a closed loop waits after an error, so that refusals do not become a busy loop.
+#: Poll interval in seconds for the state of the server while a load waits for its last responses.
+_POLL_S = 0.1
+#: Pause of a client of a closed loop after an error, so that errors do not cause a busy loop.
 _RETRY_NS = 10_000_000
-#: Different error texts that are told apart.
-_MESSAGES = 100
-#: Answers kept of traffic without an end.
+#: Maximum number of different error messages that are counted separately.
+_MAX_MESSAGES = 100
+#: Responses kept of a load without an end.
 _KEPT = 100_000
 
 
 class Load:
-    """Traffic that is under way, or over.
+    """A running or finished load.
 
-    Use ``load.wait()`` in a cell, ``await load`` in an event loop, ``load.stop()`` to end it. Counts and
-    `result` can be read at any time.
+    Use ``load.wait()`` in a cell, ``await load`` in an event loop, and ``load.stop()`` to stop it. Counts and `result`
+    can be read at any time.
 
     Attributes
     ----------
-    sent, answered, failed : int
-        Requests so far; failed ones are among the answered.
+    sent, completed, failed : int
+        Requests so far; ``completed`` includes ``failed``.
     finished : concurrent.futures.Future
-        Resolved with the result when the load is over.
+        Resolves with the result when the load has finished.
     """
 
     def __init__(
         self,
         target: Target,
-        asked: OpenLoop | ClosedLoopWorkload,
+        workload: OpenLoop | ClosedLoopWorkload,
         inputs: Examples,
         recorded: ModelHandle | None,
         grace: float,
     ) -> None:
         self.sent = 0
-        self.answered = 0
+        self.completed = 0
         self.failed = 0
         self._target = target
-        self._workload = asked
+        self._workload = workload
         self._inputs = inputs
         self._recorded = recorded
         self._grace_ns = round(grace * 1e9)
-        self._active_ns = time.monotonic_ns()  # when something was sent or answered last
+        self._active_ns = time.monotonic_ns()  # time of the last request or response
         self._outstanding: dict[PendingRequest, None] = {}
-        self._counting = threading.Lock()  # who answers: the target's thread, and at the end the traffic's own
-        self._answers = array("q")
-        self._messages: dict[str, int] = {}
+        self._lock = (
+            threading.Lock()
+        )  # completions come from the target's thread, and at the end from the thread of the load
+        self._responses = array("q")
+        self._error_messages: dict[str, int] = {}
         self._open_sequences: dict[int | str, None] = {}
-        self._free: SimpleQueue[PendingRequest | None] = SimpleQueue()
+        self._completed_requests: SimpleQueue[PendingRequest | None] = SimpleQueue()
         self._stopping = threading.Event()
         self._draining = False
         self.finished: concurrent.futures.Future[LoadResult] = concurrent.futures.Future()
-        self.finished.set_running_or_notify_cancel()  # so that nobody who waits for it can cancel it
+        self.finished.set_running_or_notify_cancel()  # so that waiting code cannot cancel it
         threading.Thread(target=self._run, name="tritonnb-load", daemon=True).start()
 
-    # --- using it -----------------------------------------------------------------------------
+    # --- public -----------------------------------------------------------------------------
 
     @property
     def done(self) -> bool:
-        """Whether the last answer has come."""
+        """Whether the load has finished."""
         return self.finished.done()
 
     @property
     def in_flight(self) -> int:
-        """Requests that were sent and not answered yet."""
-        return self.sent - self.answered
+        """Number of requests sent and not completed yet."""
+        return self.sent - self.completed
 
     @property
     def result(self) -> LoadResult:
-        """What was measured so far; with the recording once it is `done`."""
-        return self.finished.result() if self.done else self._measured(None)
+        """The measurement so far; includes the recording once the load is `done`."""
+        return self.finished.result() if self.done else self._make_result(None)
 
-    def newest(self, count: int) -> npt.NDArray[np.int64]:
-        """The answers that came last, as in `LoadResult.answers`."""
-        return self._table(max(0, len(self._answers) // 5 - count))
+    def latest_responses(self, count: int) -> npt.NDArray[np.int64]:
+        """The last responses, as in `LoadResult.responses`."""
+        return self._table(max(0, len(self._responses) // 5 - count))
 
     def wait(self, timeout: float | None = None) -> LoadResult:
-        """Wait until the traffic is over and everything is answered; a notebook shows how far it is.
+        """Wait until the load has finished; a notebook shows its progress.
 
-        Requests that a server does not answer count as failed after the ``grace`` of `load`. An interrupt
-        (``KeyboardInterrupt``) stops the traffic; what was measured stays in `result`.
+        Requests without a response count as failed after the ``grace`` of `load`. ``KeyboardInterrupt`` stops the load;
+        the measurement stays in `result`.
 
         Parameters
         ----------
@@ -117,7 +119,7 @@ class Load:
         Raises
         ------
         TimeoutError
-            If it is not over by then, with what is in flight; it goes on.
+            If the load has not finished by then; it keeps running.
         """
         return wait(self.finished, timeout, self._progress, self.stop)
 
@@ -125,9 +127,9 @@ class Load:
         return asyncio.wrap_future(self.finished).__await__()
 
     def stop(self) -> None:
-        """Send nothing more; does not wait for what is under way. Harmless twice."""
+        """Stop sending, without waiting for requests in flight; a second call has no effect."""
         self._stopping.set()
-        self._free.put(None)
+        self._completed_requests.put(None)
 
     def __repr__(self) -> str:
         return repr(self.result) if self.done else f"<{self._progress()}>"
@@ -142,9 +144,9 @@ class Load:
         return f"load of {self._title()}: {self._counts()}"
 
     def _counts(self) -> str:
-        return f"{self.sent} sent, {self.answered} answered, {self.failed} failed, {self.in_flight} in flight"
+        return f"{self.sent} sent, {self.completed} completed, {self.failed} failed, {self.in_flight} in flight"
 
-    # --- sending: on the traffic's own thread -------------------------------------------------
+    # --- sending, on the thread of the load -------------------------------------------------
 
     def _run(self) -> None:
         try:
@@ -158,7 +160,7 @@ class Load:
         except BaseException as error:
             self.finished.set_exception(error)
         else:
-            self.finished.set_result(self._measured(self._concerning(recording)))
+            self.finished.set_result(self._make_result(self._of_model(recording)))
         finally:
             self._target.close()
 
@@ -175,35 +177,35 @@ class Load:
             if server.alive:
                 raise
 
-    def _concerning(self, recording: Recording | None) -> Recording | None:
-        """What concerns the model; of an ensemble everything, since other models do its work."""
+    def _of_model(self, recording: Recording | None) -> Recording | None:
+        """The recording of the model; of an ensemble everything, because its steps run on other models."""
         name = self._target.spec.name
         config = None if recording is None else recording.configs.get(name)
         if recording is None or not recording.events or (config is not None and config.HasField("ensemble_scheduling")):
             return recording
-        return recording.of(name)
+        return recording.for_model(name)
 
-    def _open_loop(self, asked: OpenLoop) -> None:
+    def _open_loop(self, workload: OpenLoop) -> None:
         begin = time.monotonic_ns()
-        leaving: list[tuple[int, int, PendingRequest]] = []
-        for number, arrival in enumerate(asked.arrivals):
+        cancellations: list[tuple[int, int, PendingRequest]] = []
+        for number, arrival in enumerate(workload.arrivals):
             due = begin + round(arrival.time_us * 1000)
-            self._cancel_until(leaving, due)
+            self._cancel_until(cancellations, due)
             if not self._sleep_until(due) or not self._target.alive:
                 return
-            shot = self._send(arrival, due, 0)
+            pending = self._send(arrival, due, 0)
             if arrival.cancel_us is not None:
-                heapq.heappush(leaving, (begin + round(arrival.cancel_us * 1000), number, shot))
-        self._cancel_until(leaving, None)
+                heapq.heappush(cancellations, (begin + round(arrival.cancel_us * 1000), number, pending))
+        self._cancel_until(cancellations, None)
 
-    def _cancel_until(self, leaving: list[tuple[int, int, PendingRequest]], due_ns: int | None) -> None:
-        while leaving and (due_ns is None or leaving[0][0] <= due_ns):
-            when, _, shot = heapq.heappop(leaving)
+    def _cancel_until(self, cancellations: list[tuple[int, int, PendingRequest]], due_ns: int | None) -> None:
+        while cancellations and (due_ns is None or cancellations[0][0] <= due_ns):
+            when, _, pending = heapq.heappop(cancellations)
             if self._sleep_until(when):
-                self._target.cancel(shot)
+                self._target.cancel(pending)
 
     def _sleep_until(self, due_ns: int) -> bool:
-        """Wait for a moment; false if the traffic was stopped."""
+        """Wait until a time; false if the load was stopped."""
         while not self._stopping.is_set():
             left = due_ns - time.monotonic_ns()
             if left <= 0:
@@ -211,30 +213,32 @@ class Load:
             self._stopping.wait(left / 1e9)
         return False
 
-    def _closed_loop(self, asked: ClosedLoopWorkload) -> None:
+    def _closed_loop(self, workload: ClosedLoopWorkload) -> None:
         begin = time.monotonic_ns()
-        end = begin + asked.duration * 1e9
-        limited = math.isfinite(asked.requests)
-        dealers = asked.dealers()
-        due: list[tuple[int, int]] = [(begin, client) for client in range(asked.clients)]
-        while self.sent < asked.requests and not self._stopping.is_set() and self._target.alive:
+        end = begin + workload.duration * 1e9
+        limited = math.isfinite(workload.requests)
+        requests = workload.client_requests()
+        due: list[tuple[int, int]] = [(begin, client) for client in range(workload.clients)]
+        while self.sent < workload.requests and not self._stopping.is_set() and self._target.alive:
             now = time.monotonic_ns()
             if now >= end:
                 return
             if due and due[0][0] <= now:
                 _, client = heapq.heappop(due)
-                self._send(next(dealers[client]), now, client)
+                self._send(next(requests[client]), now, client)
                 continue
-            if not due and limited and self._silent(now):
+            if not due and limited and self._is_silent(now):
                 return
             wake = min(end, due[0][0] if due else self._active_ns + self._grace_ns if limited else math.inf)
             try:
-                shot = self._free.get(timeout=None if wake == math.inf else max(0.0, (wake - now) / 1e9))
+                pending = self._completed_requests.get(
+                    timeout=None if wake == math.inf else max(0.0, (wake - now) / 1e9)
+                )
             except Empty:
                 continue
-            if shot is not None:
-                pause_ns = max(round(asked.think_ms * 1e6), _RETRY_NS if shot.error else 0)
-                heapq.heappush(due, (time.monotonic_ns() + pause_ns, shot.client))
+            if pending is not None:
+                pause_ns = max(round(workload.think_ms * 1e6), _RETRY_NS if pending.error else 0)
+                heapq.heappush(due, (time.monotonic_ns() + pause_ns, pending.client))
 
     def _end_sequences(self) -> None:
         if self._workload.ends_sequences:
@@ -246,19 +250,19 @@ class Load:
         self._active_ns = time.monotonic_ns()
         while self.in_flight and self._target.alive:
             with suppress(Empty):
-                self._free.get(timeout=min(_LOOK_S, self._grace_ns / 1e9))
-            if self._silent(time.monotonic_ns()):
-                self._give_up()
+                self._completed_requests.get(timeout=min(_POLL_S, self._grace_ns / 1e9))
+            if self._is_silent(time.monotonic_ns()):
+                self._fail_outstanding()
 
-    def _silent(self, now_ns: int) -> bool:
-        """Whether the server has answered nothing for the grace period."""
+    def _is_silent(self, now_ns: int) -> bool:
+        """Whether there was neither a request nor a response during the grace period."""
         return now_ns - self._active_ns >= self._grace_ns
 
-    def _give_up(self) -> None:
-        """Count what is under way as failed."""
-        for shot in list(self._outstanding):
-            self._answer(shot, time.monotonic_ns(), f"no answer within {self._grace_ns / 1e9:g} s")
-            self._target.cancel(shot)
+    def _fail_outstanding(self) -> None:
+        """Fail the requests in flight."""
+        for pending in list(self._outstanding):
+            self._complete(pending, time.monotonic_ns(), f"no response within {self._grace_ns / 1e9:g} s")
+            self._target.cancel(pending)
 
     def _send(self, arrival: Arrival, intended_ns: int, client: int) -> PendingRequest:
         sequence = arrival.sequence_id
@@ -267,43 +271,43 @@ class Load:
         elif sequence:
             self._open_sequences[sequence] = None
         rows = arrival.rows if self._workload.sized else None
-        shot = PendingRequest(arrival, self._inputs.take(rows), client, intended_ns, self._answer)
+        pending = PendingRequest(arrival, self._inputs.next_example(rows), client, intended_ns, self._complete)
         self.sent += 1
-        self._outstanding[shot] = None
-        shot.sent_ns = self._active_ns = time.monotonic_ns()
-        self._target.send(shot)
-        return shot
+        self._outstanding[pending] = None
+        pending.sent_ns = self._active_ns = time.monotonic_ns()
+        self._target.send(pending)
+        return pending
 
-    # --- answers: on the target's threads -----------------------------------------------------
+    # --- responses, on the threads of the target -----------------------------------------------------
 
-    def _answer(self, shot: PendingRequest, time_ns: int, error: str) -> None:
-        with self._counting:
-            if shot not in self._outstanding:
-                return  # it was given up
-            del self._outstanding[shot]
+    def _complete(self, pending: PendingRequest, time_ns: int, error: str) -> None:
+        with self._lock:
+            if pending not in self._outstanding:
+                return  # it has already failed
+            del self._outstanding[pending]
             self._active_ns = time_ns
-            self._count(shot, time_ns, error)
+            self._count(pending, time_ns, error)
         if self._draining or isinstance(self._workload, ClosedLoopWorkload):
-            self._free.put(shot)
+            self._completed_requests.put(pending)
 
-    def _count(self, shot: PendingRequest, time_ns: int, error: str) -> None:
+    def _count(self, pending: PendingRequest, time_ns: int, error: str) -> None:
         number = 0
         if error:
             self.failed += 1
-            if len(self._messages) >= _MESSAGES:
+            if len(self._error_messages) >= _MAX_MESSAGES:
                 error = "other errors"
-            number = self._messages.setdefault(error, len(self._messages) + 1)
-        shot.error = error
-        rows = len(next(iter(shot.inputs.values()), ())) if self._target.spec.max_batch_size else 1
-        # One call, so that a reader in another thread never finds half of it.
-        self._answers.extend((shot.intended_ns, shot.sent_ns, time_ns, rows, number))
-        if not self._workload.ends and len(self._answers) > 2 * 5 * _KEPT:
-            del self._answers[: 5 * _KEPT]
-        self.answered += 1
+            number = self._error_messages.setdefault(error, len(self._error_messages) + 1)
+        pending.error = error
+        rows = len(next(iter(pending.inputs.values()), ())) if self._target.spec.max_batch_size else 1
+        # A single call, so that readers on other threads never see a partial row.
+        self._responses.extend((pending.intended_ns, pending.sent_ns, time_ns, rows, number))
+        if not self._workload.ends and len(self._responses) > 2 * 5 * _KEPT:
+            del self._responses[: 5 * _KEPT]
+        self.completed += 1
 
     def _table(self, begin: int) -> npt.NDArray[np.int64]:
-        return np.frombuffer(self._answers[5 * begin :], np.int64).reshape(-1, 5)
+        return np.frombuffer(self._responses[5 * begin :], np.int64).reshape(-1, 5)
 
-    def _measured(self, recording: Recording | None) -> LoadResult:
+    def _make_result(self, recording: Recording | None) -> LoadResult:
         rate = self._workload.rate if isinstance(self._workload, OpenLoop) else None
-        return LoadResult(self._title(), self._table(0), list(self._messages), rate, self.sent, recording)
+        return LoadResult(self._title(), self._table(0), list(self._error_messages), rate, self.sent, recording)

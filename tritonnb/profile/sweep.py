@@ -1,4 +1,4 @@
-"""`sweep`: which configuration serves a model best, in virtual time from measured service times, or live."""
+"""`sweep`: find the best configuration of a model, by simulation with measured service times or by live trials."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from tritonnb.profile.find_model import config_of, find_model
 from tritonnb.profile.notebook_wait import wait
 from tritonnb.profile.remote import RemoteModel
 from tritonnb.profile.service_times import measure_for
-from tritonnb.profile.sweep_result import SweepResult, noise_of, rank_by, told
-from tritonnb.profile.trial import KnownService, StoppedError, Trial
+from tritonnb.profile.sweep_result import SweepResult, noise_of, rank_by, trial_text
+from tritonnb.profile.trial import MeasuredService, StoppedError, Trial
 from tritonnb.profile.workload import workload
 from tritonnb.simulation.arrivals import Arrival, Arrivals, ClosedLoop
 from tritonnb.simulation.service import Service, table
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tritonnb.server.model_handle import ModelHandle
     from tritonnb.server.server import Server
 
-Way = Callable[[dict[str, Any], pb.ModelConfig], Trial]
+RunTrial = Callable[[dict[str, Any], pb.ModelConfig], Trial]
 
 
 def sweep(
@@ -52,7 +52,7 @@ def sweep(
     arrivals: str | Iterable[Arrival | tuple[float, int]] | ClosedLoop | None = None,
     clients: int | None = None,
     requests: int = 4000,
-    size: int | None = None,
+    rows: int | None = None,
     sequence_length: int = 0,
     sequences: int = 4,
     service: Service | None = None,
@@ -62,35 +62,35 @@ def sweep(
     seed: int = 0,
     **fields: Any,
 ) -> Sweep:
-    """Try configurations of a model in the background, and say which is best.
+    """Try configurations of a model in the background and rank them.
 
-    With a workload (``rate``, ``clients`` or ``arrivals``) every configuration meets the same one: the best
-    of those that obey the constraint answers soonest (an open loop: lowest p99) or most (a closed one).
-    With a constraint alone, the best is the one that obeys it at the highest rate of Poisson arrivals.
+    With a workload (``rate``, ``clients`` or ``arrivals``) every configuration is tried with the same workload:
+    of those that satisfy the constraint, the best has the lowest p99 latency (open loop) or the highest rate (closed
+    loop). With a constraint only, the best is the one that satisfies it at the highest rate of Poisson arrivals.
 
-    The running configuration is measured repeatedly: nothing is the best that is not better than it beyond the
-    difference between its measurements (`SweepResult.noise`).
+    The running configuration is measured repeatedly. Another configuration is the best only if its improvement exceeds
+    the difference between these measurements (`SweepResult.noise`).
 
-    Virtual time does not know that instances slow each other down where they share cores: look at the best
-    ones again with ``live=True``.
+    The simulation does not model that instances slow each other down if they share cores: verify the best
+    configurations with ``live=True``.
 
     Parameters
     ----------
     model, name
-        As for `load`; what is found for a URL cannot be applied or exported from here.
+        As for `load`; the result for a URL cannot be applied or exported from this process.
     constraint : str, optional
         Such as ``"p99 < 50 ms"``; see `Constraint`.
-    rate, arrivals, clients, size, sequence_length, sequences, inputs, shapes, seed
-        As for `load`, but ``arrivals`` goes to ``"poisson"`` where only a rate is given, and of a stateful model
-        ``sequence_length`` must be said: what is best depends on it.
+    rate, arrivals, clients, rows, sequence_length, sequences, inputs, shapes, seed
+        As for `load`, but ``arrivals`` defaults to ``"poisson"``, and a stateful model needs a ``sequence_length``,
+        because the best configuration depends on it.
     requests : int, optional
-        For each configuration.
+        Number of requests for each configuration.
     service : Service, optional
-        By default measured, as by `service_times`, at the batch sizes that the configurations can form. Where they
-        allow larger batches than the running model, it runs with the largest ``max_batch_size`` meanwhile. Where
-        that is not possible, times are extrapolated, and such configurations are never the best.
+        By default measured, as by `service_times`, at the batch sizes that the configurations can form. If they allow
+        larger batches than the running model, the model runs with the largest ``max_batch_size`` during the
+        measurement. If that is not possible, times are extrapolated, and such configurations are never the best.
     live : bool, optional
-        Apply each configuration to the running model and send real traffic; the model ends as it was.
+        Apply each configuration to the running model and measure a real load; the model is restored at the end.
     **fields
         Fields of the configuration, as for `Recording.what_if`, each with a list of values:
         ``max_queue_delay_microseconds=[0, 1000]``, ``count=[1, 2]``, ``preferred_batch_size=[[4], [4, 8]]``.
@@ -98,23 +98,23 @@ def sweep(
     Returns
     -------
     Sweep
-        At once; it has begun.
+        Returned immediately; the sweep is running.
 
     Raises
     ------
     InvalidArgumentError
-        If arguments contradict each other, a field does not exist, or a configuration is refused.
+        If arguments contradict each other, a field does not exist, or a configuration is invalid.
     UnavailableError
-        If no server answers at a URL.
+        If no server responds at a URL.
 
     Examples
     --------
-    >>> found = tnb.sweep(server["digits"], count=[1, 2], constraint="p99 < 50 ms").wait()  # doctest: +SKIP
-    >>> found.apply()  # doctest: +SKIP
+    >>> result = tnb.sweep(server["digits"], count=[1, 2], constraint="p99 < 50 ms").wait()  # doctest: +SKIP
+    >>> result.apply()  # doctest: +SKIP
     """
     bound = None if constraint is None else Constraint.parse(constraint)
     if arrivals is not None and not isinstance(arrivals, (str, ClosedLoop)):
-        arrivals = list(arrivals)  # every configuration meets them
+        arrivals = list(arrivals)  # used for every configuration
     open_loop = clients is None and not isinstance(arrivals, ClosedLoop)
     traffic = {
         "rate": rate,
@@ -122,88 +122,100 @@ def sweep(
         "clients": clients,
         "duration": None,
         "requests": requests,
-        "size": size,
+        "rows": rows,
         "burst": 8,
         "sequence_length": sequence_length,
         "sequences": sequences,
         "seed": seed,
     }
-    swept = find_model(model, name)
-    if live and isinstance(swept, RemoteModel):
+    target = find_model(model, name)
+    if live and isinstance(target, RemoteModel):
         raise InvalidArgumentError(
-            f"live=True expected a model of this process, as server['NAME'], got {swept.url}: without live it is "
+            f"live=True expected a model of this process, as server['NAME'], got {target.url}: without live it is "
             "simulated from measured service times"
         )
-    grid = _grid(swept, fields)
+    grid = _grid(target, fields)
     running = grid[0][1]
     if running.HasField("sequence_batching") and not sequence_length and not isinstance(arrivals, list):
-        raise InvalidArgumentError(f"model '{swept.name}' is stateful: say sequence_length=, or list the arrivals")
+        raise InvalidArgumentError(
+            f"model '{target.name}': a stateful model expected sequence_length= or a list of arrivals, got neither"
+        )
     searching = open_loop and rate is None and (arrivals is None or isinstance(arrivals, str))
     if searching and (bound is None or live):
-        hint = "" if live else ", or what must hold (constraint='p99 < 50 ms')"
-        raise InvalidArgumentError(f"say what traffic to expect (rate=, clients= or arrivals=){hint}")
-    arriving = partial(_virtual, traffic)
-    wanted = None if live or searching else arriving(rate)  # a mistake is told before anything is measured
+        hint = "" if live else ", or constraint='p99 < 50 ms'"
+        raise InvalidArgumentError(f"sweep expected a workload (rate=, clients= or arrivals=){hint}, got neither")
+    arrivals_at = partial(_virtual_arrivals, traffic)
+    fixed_arrivals = (
+        None if live or searching else arrivals_at(rate)
+    )  # raises for invalid arguments before anything is measured
 
     by_rate = searching or not open_loop
 
-    def begin(stopping: Event) -> Plan:
+    def begin(stopping: Event) -> SweepPlan:
         if live:
-            assert not isinstance(swept, RemoteModel)
-            way = partial(trial.live, swept, traffic | {"inputs": inputs, "shapes": shapes}, bound, stopping)
-            return Plan([way, way])
+            assert not isinstance(target, RemoteModel)
+            run_trial = partial(
+                trial.run_live_trial, target, traffic | {"inputs": inputs, "shapes": shapes}, bound, stopping
+            )
+            return SweepPlan([run_trial, run_trial])
         if service is not None:
-            return Plan([way_of(KnownService(service), math.inf, stopping)])
-        of_requests = {"inputs": inputs, "shapes": shapes, "seed": seed}
-        found = measure_for(swept, [config for _, config in grid], size or 1, of_requests, stopping)
-        known = [KnownService(table(times), max(times)) for times in (found.times, *found.rounds)]
-        return Plan([way_of(each, found.most, stopping) for each in known], found.most, found.times)
+            return SweepPlan([trial_runner(MeasuredService(service), math.inf, stopping)])
+        request_options = {"inputs": inputs, "shapes": shapes, "seed": seed}
+        measurement = measure_for(target, [config for _, config in grid], rows or 1, request_options, stopping)
+        known = [MeasuredService(table(times), max(times)) for times in (measurement.times, *measurement.rounds)]
+        return SweepPlan(
+            [trial_runner(service_times, measurement.max_rate, stopping) for service_times in known],
+            measurement.max_rate,
+            measurement.times,
+        )
 
-    def way_of(known: KnownService, most: float, stopping: Event) -> Way:
-        if wanted is not None:
-            return partial(trial.simulated, wanted, known, bound, seed)
+    def trial_runner(known: MeasuredService, max_rate: float, stopping: Event) -> RunTrial:
+        if fixed_arrivals is not None:
+            return partial(trial.simulate_trial, fixed_arrivals, known, bound, seed)
         assert bound is not None
-        return partial(trial.highest_rate, arriving, known, bound, seed, size or 1, most, stopping)
+        return partial(trial.find_highest_rate, arrivals_at, known, bound, seed, rows or 1, max_rate, stopping)
 
-    def result(repeated: list[Trial], trials: list[Trial], plan: Plan) -> SweepResult:
+    def result(repeated: list[Trial], trials: list[Trial], plan: SweepPlan) -> SweepResult:
         ranked = sorted(trials, key=rank_by(by_rate))
         noise = noise_of(repeated, by_rate)
         sent = traffic | {"inputs": inputs, "shapes": shapes}
         return SweepResult(
-            swept, repeated[0], ranked, bound, by_rate, searching, plan.most, noise, plan.service_times, sent
+            target, repeated[0], ranked, bound, by_rate, searching, plan.max_rate, noise, plan.service_times, sent
         )
 
-    restore = partial(trial.apply, swept, running) if live and not isinstance(swept, RemoteModel) else None
+    restore = partial(trial.apply_config, target, running) if live and not isinstance(target, RemoteModel) else None
     return Sweep(grid, begin, result, restore)
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How the configurations are tried.
+class SweepPlan:
+    """How the configurations of a sweep are tried.
 
     Attributes
     ----------
-    ways : list of callable
-        The first one tries every configuration; the others repeat the running one, to show how sure it is.
-    most, service_times
-        As of a `SweepResult`.
+    runners : list of callable
+        The first one runs the trial of each configuration; the others repeat the running one, to measure the noise.
+    max_rate, service_times
+        As for `SweepResult`.
     """
 
-    ways: list[Way]
-    most: float = math.inf
+    runners: list[RunTrial]
+    max_rate: float = math.inf
     service_times: dict[int, float] = field(default_factory=dict)
 
 
 def _grid(model: ModelHandle | RemoteModel, fields: dict[str, Any]) -> list[tuple[dict[str, Any], pb.ModelConfig]]:
-    """The running configuration, and those with every combination of the fields' values."""
+    """The running configuration, and one for each combination of the values of the fields."""
     served = config_of(model)
     if served.HasField("ensemble_scheduling"):
-        raise InvalidArgumentError(f"model '{model.name}' is an ensemble, which runs nothing itself: sweep its steps")
+        raise InvalidArgumentError(
+            f"model '{model.name}' expected a model that executes batches, got an ensemble: sweep its steps"
+        )
     if not fields:
-        raise InvalidArgumentError("name the fields to try, each with its values: count=[1, 2]")
+        raise InvalidArgumentError("sweep expected at least one field with a list of values, such as count=[1, 2]")
     for name, values in fields.items():
         if not isinstance(values, (list, tuple, range)) or not values:
-            raise InvalidArgumentError(f"{name} needs a list of values to try, got {values!r}")
+            raise InvalidArgumentError(f"{name} expected a list of values to try, got {values!r}")
     combined = [dict(zip(fields, values, strict=True)) for values in product(*fields.values())]
     running = edited(served, {})
     grid = [({}, running), *((edits, edited(running, edits)) for edits in combined)]
@@ -213,41 +225,41 @@ def _grid(model: ModelHandle | RemoteModel, fields: dict[str, Any]) -> list[tupl
     return grid
 
 
-def _virtual(traffic: dict[str, Any], rate: float | None) -> Arrivals:
+def _virtual_arrivals(traffic: dict[str, Any], rate: float | None) -> Arrivals:
     return trial.virtual_arrivals(workload(**traffic | {"rate": rate}))
 
 
 class Sweep:
-    """A sweep that is under way, or over.
+    """A running or finished sweep.
 
-    Use ``sweep.wait()`` in a cell, ``await sweep`` in an event loop, ``sweep.stop()`` to end it with what was tried
-    so far. `result` can be read at any time; what a `SweepResult` does (`apply`, `plot`, `export`), it does when it
-    is over.
+    Use ``sweep.wait()`` in a cell, ``await sweep`` in an event loop, and ``sweep.stop()`` to end it with the trials so
+    far. `result` can be read at any time; `apply`, `plot` and `export` wait for the end and do the same as those of
+    `SweepResult`.
 
     Attributes
     ----------
     tried, total : int
-        Configurations so far, and in all.
+        Configurations tried so far, and in total.
     """
 
     def __init__(
         self,
         grid: list[tuple[dict[str, Any], pb.ModelConfig]],
-        begin: Callable[[Event], Plan],
-        found: Callable[[list[Trial], list[Trial], Plan], SweepResult],
+        begin: Callable[[Event], SweepPlan],
+        make_result: Callable[[list[Trial], list[Trial], SweepPlan], SweepResult],
         restore: Callable[[], object] | None,
     ) -> None:
         self.total = len(grid)
         self._grid = grid  # the running configuration first
         self._begin = begin
-        self._found = found
+        self._make_result = make_result
         self._restore = restore
         self._trials: list[Trial] = []
         self._repeated: list[Trial] = []
-        self._plan = Plan([])
+        self._plan = SweepPlan([])
         self._stopping = Event()
         self._finished: Future[SweepResult] = Future()
-        self._finished.set_running_or_notify_cancel()  # so that nobody who waits for it can cancel it
+        self._finished.set_running_or_notify_cancel()  # so that waiting code cannot cancel it
         Thread(target=self._run, name="tritonnb-sweep", daemon=True).start()
 
     @property
@@ -257,27 +269,29 @@ class Sweep:
 
     @property
     def done(self) -> bool:
-        """Whether it is over."""
+        """Whether the sweep has finished."""
         return self._finished.done()
 
     @property
     def result(self) -> SweepResult:
-        """What was found so far.
+        """The result so far.
 
         Raises
         ------
         InvalidArgumentError
-            If that is nothing.
+            If no other configuration than the running one has been tried yet.
         """
         trials = list(self._trials)
         if len(trials) < 2:
-            raise InvalidArgumentError("no configuration has been tried yet")
-        return self._found([trials[0], *self._repeated], trials[1:], self._plan)
+            raise InvalidArgumentError(
+                "result expected at least one tried configuration, got none yet: wait for the sweep"
+            )
+        return self._make_result([trials[0], *self._repeated], trials[1:], self._plan)
 
     def wait(self, timeout: float | None = None) -> SweepResult:
-        """Wait until every configuration was tried, or it was stopped; a notebook shows how far it is.
+        """Wait until the sweep has finished; a notebook shows its progress.
 
-        An interrupt (``KeyboardInterrupt``) stops it; what was found stays in `result`.
+        ``KeyboardInterrupt`` stops the sweep; the trials so far stay in `result`.
 
         Parameters
         ----------
@@ -287,63 +301,63 @@ class Sweep:
         Raises
         ------
         TimeoutError
-            If it is not over by then; it goes on.
+            If it has not finished by then; it keeps running.
         """
-        return wait(self._finished, timeout, lambda: f"sweep: {self._told()}", self.stop)
+        return wait(self._finished, timeout, lambda: f"sweep: {self._progress()}", self.stop)
 
     def __await__(self) -> Generator[Any, None, SweepResult]:
         return asyncio.wrap_future(self._finished).__await__()
 
     @property
     def best(self) -> Trial:
-        """`SweepResult.best`, when it is over."""
+        """`SweepResult.best`, after waiting for the end."""
         return self.wait().best
 
     def plot(self, ax: Axes | None = None) -> Figure:
-        """`SweepResult.plot`, when it is over."""
+        """`SweepResult.plot`, after waiting for the end."""
         return self.wait().plot(ax)
 
     def apply(self) -> str:
-        """`SweepResult.apply`, when it is over."""
+        """`SweepResult.apply`, after waiting for the end."""
         return self.wait().apply()
 
     def export(self, repository: str | os.PathLike[str]) -> Path:
-        """`SweepResult.export`, when it is over."""
+        """`SweepResult.export`, after waiting for the end."""
         return self.wait().export(repository)
 
     def stop(self) -> None:
-        """Try nothing more; does not wait for what is under way. Harmless twice."""
+        """Start no further trials, without waiting for the current one; a second call has no effect."""
         self._stopping.set()
 
-    def _told(self) -> str:
-        words = f"{self.tried} of {self.total} configurations tried"
-        return f"{words}; {told(self._trials[-1])}" if self._trials else words
+    def _progress(self) -> str:
+        progress = f"{self.tried} of {self.total} configurations tried"
+        return f"{progress}; {trial_text(self._trials[-1])}" if self._trials else progress
 
     def __repr__(self) -> str:
-        return repr(self.result) if self.done else f"<Sweep: {self._told()}>"
+        return repr(self.result) if self.done else f"<Sweep: {self._progress()}>"
 
     def _repr_html_(self) -> str:
-        return self.result._repr_html_() if self.done else html.escape(self._told())
+        return self.result._repr_html_() if self.done else html.escape(self._progress())
 
     def _run(self) -> None:
         try:
             self._try()
-            found = self.result
+            result = self.result
         except BaseException as error:
             self._finished.set_exception(error)
         else:
-            self._finished.set_result(found)
+            self._finished.set_result(result)
 
     def _try(self) -> None:
         try:
             self._plan = self._begin(self._stopping)
-            way, *repeating = self._plan.ways
+            run_trial, *repetitions = self._plan.runners
             for edits, config in self._grid:
                 if self._stopping.is_set():
                     return
-                self._trials.append(way(edits, config))
-                while repeating and not self._stopping.is_set():  # the first one is the running configuration
-                    self._repeated.append(repeating.pop()(edits, config))
+                self._trials.append(run_trial(edits, config))
+                while repetitions and not self._stopping.is_set():  # the first one is the running configuration
+                    self._repeated.append(repetitions.pop()(edits, config))
         except StoppedError:
             return
         finally:

@@ -1,4 +1,4 @@
-"""What a sweep found: configurations in order, the best of which can be applied, drawn and exported."""
+"""The result of a sweep: ranked configurations, to apply, draw and export."""
 
 from __future__ import annotations
 
@@ -32,30 +32,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SweepResult:
-    """What a sweep found.
+    """Ranked configurations of a sweep.
 
     Attributes
     ----------
     model : ModelHandle
     running : Trial
-        The configuration that the model runs with.
+        The running configuration.
     trials : list of Trial
-        The others, the best first.
+        The other configurations, the best first.
     constraint : Constraint or None
     by_rate : bool
-        Whether the best answers most; otherwise it answers soonest.
+        Whether the best answers max_rate; otherwise it answers soonest.
     searched : bool
-        Whether the rates are the highest that obey the constraint.
-    most : float
-        Requests a second that this server was seen to carry, where not the model is what limits it; otherwise
-        infinity.
+        Whether the rates are the highest ones that satisfy the constraint.
+    max_rate : float
+        Maximum requests per second of this server, if the server and not the model limits the rate; otherwise infinity.
     noise : float
-        By how much (1 is 100 %) the rate, or the p99, of the running configuration differs between repeated
-        measurements. What is better by less is not better.
+        Relative difference (1 is 100 %) of the rate, or the p99, between repeated measurements of the running
+        configuration. Smaller improvements are not considered.
     service_times : dict of int to float
-        Milliseconds by batch size, as measured; empty where a service model was given, and live.
+        Measured milliseconds by batch size; empty for a given service model and for live trials.
     traffic : dict
-        What every configuration met, as arguments of `load`.
+        The workload of all trials, as arguments of `load`.
     """
 
     model: ModelHandle | RemoteModel
@@ -64,19 +63,19 @@ class SweepResult:
     constraint: Constraint | None
     by_rate: bool
     searched: bool
-    most: float
+    max_rate: float
     noise: float
     service_times: dict[int, float]
     traffic: dict[str, Any]
 
     @property
     def best(self) -> Trial:
-        """The best configuration that obeys the constraint; the running one, if no other is better beyond the noise.
+        """The best configuration that satisfies the constraint; the running one unless another is better.
 
         Raises
         ------
         InvalidArgumentError
-            If none does.
+            If no configuration satisfies it.
         """
         if not self._first.meets and not self.running.meets:
             raise InvalidArgumentError(self.verdict())
@@ -84,11 +83,11 @@ class SweepResult:
 
     @property
     def _first(self) -> Trial:
-        """The best of the others; one that was extrapolated only where all were."""
-        return next((each for each in self.trials if each.meets and not each.extrapolated), self.trials[0])
+        """The best of the other configurations; an extrapolated one only if all are."""
+        return next((trial for trial in self.trials if trial.meets and not trial.extrapolated), self.trials[0])
 
     def _is_better(self, other: Trial) -> bool:
-        """Whether it is better than the running configuration by more than chance explains."""
+        """Whether it is better than the running configuration by more than rng explains."""
         if not other.meets or other.extrapolated or not self.running.meets:
             return other.meets and not other.extrapolated
         if self.by_rate:
@@ -96,7 +95,7 @@ class SweepResult:
         return other.percentile(99) < self.running.percentile(99) * (1 - self.noise)
 
     def apply(self) -> str:
-        """Make the running model use the best configuration; as `ConfigHandle.apply`.
+        """Apply the best configuration to the running model, as `ConfigHandle.apply` does.
 
         Raises
         ------
@@ -104,10 +103,10 @@ class SweepResult:
             If the model is not one of this process.
         """
         model = self._model_of_this_process("apply")
-        return trial.apply(model, edited(model.served.config, self.best.edits))
+        return trial.apply_config(model, edited(model.served.config, self.best.edits))
 
     def export(self, repository: str | os.PathLike[str]) -> Path:
-        """Write the model with the best configuration into a repository that Triton loads.
+        """Write the model with the best configuration to a model repository for Triton.
 
         Returns
         -------
@@ -117,12 +116,12 @@ class SweepResult:
         Raises
         ------
         InvalidArgumentError
-            If the model is not one of this process, whose files are known.
+            If the model is not one of this process, or has no files.
         """
         return export(self._model_of_this_process("export"), self.best.config, repository)
 
     def perf_analyzer(self, url: str = "localhost:8000") -> str:
-        """The same traffic as a command of Triton's Perf Analyzer, to check what was found on another server.
+        """Return a command of Triton's Perf Analyzer with the same workload, to verify the result on another server.
 
         Parameters
         ----------
@@ -132,7 +131,7 @@ class SweepResult:
         Raises
         ------
         InvalidArgumentError
-            If Perf Analyzer has no option for such traffic.
+            If Perf Analyzer has no option for the workload.
         """
         rate = self.traffic.get("rate") or self.best.rate
         return perf_analyzer_command(self.model.name, self.traffic, rate, url)
@@ -146,7 +145,7 @@ class SweepResult:
         return self.model
 
     def plot(self, ax: Axes | None = None) -> Figure:
-        """A bar for each configuration, the best on top: its rate, or its latency.
+        """A bar for other configuration, the best on top: its rate, or its latency.
 
         Into ``ax``, or a new figure that a notebook shows.
         """
@@ -155,35 +154,39 @@ class SweepResult:
         return sweep_figure.draw(self, ax)
 
     def verdict(self) -> str:
-        """The outcome in a sentence."""
+        """Summarize the result in one or two sentences."""
         first = self._first
         count = len(self.trials)
         if not first.meets:
-            none = f"None of {count} configurations obeys {self._bound()}; the nearest: {told(first)}."
-            return f"{none} Keep what you have: {told(self.running)}." if self.running.meets else none
-        limit = f" This server carries about {self.most:.0f} requests/s." if first.rate > 0.9 * self.most else ""
+            none = f"None of {count} configurations satisfies {self._bound()}; the best: {trial_text(first)}."
+            return f"{none} Keep the running configuration: {trial_text(self.running)}." if self.running.meets else none
+        limit = (
+            f" This server is limited to about {self.max_rate:.0f} requests/s."
+            if first.rate > 0.9 * self.max_rate
+            else ""
+        )
         if self._is_better(first):
-            text = f"Best of {count}: {told(first)}. Now: {told(self.running)}."
+            text = f"Best of {count} configurations: {trial_text(first)}. Running: {trial_text(self.running)}."
         elif first.extrapolated:
-            text = f"Keep what you have: {told(self.running)}. "
-            text += "No other configuration was tried within the batch sizes that were measured."
+            text = f"Keep the running configuration: {trial_text(self.running)}. "
+            text += "All other configurations formed batches of sizes that were not measured."
         else:
-            text = f"Keep what you have: {told(self.running)}. The best of {count} others is not better "
-            text += f"beyond the noise of {self.noise:.0%}: {told(first)}."
+            text = f"Keep the running configuration: {trial_text(self.running)}. The best of {count} others is within "
+            text += f"the measurement noise of {self.noise:.0%}: {trial_text(first)}."
         return f"{text}{limit}{self._unmeasured()}"
 
     def _unmeasured(self) -> str:
-        beyond = [each.words() for each in self.trials if each.extrapolated]
+        beyond = [trial.edits_text() for trial in self.trials if trial.extrapolated]
         if not beyond:
             return ""
         largest = max(self.service_times)
         return (
-            f" Not considered, since batches of more than {largest} rows were not measured and their time is "
+            f" Not considered, because batches of more than {largest} rows were not measured and their times are "
             f"extrapolated: {'; '.join(beyond)}."
         )
 
     def to_pandas(self) -> pandas.DataFrame:
-        """One row for each configuration, the best first.
+        """One row for other configuration, the best first.
 
         Raises
         ------
@@ -192,17 +195,17 @@ class SweepResult:
         """
         import pandas
 
-        return pandas.DataFrame([each.row() for each in self.trials])
+        return pandas.DataFrame([trial.row() for trial in self.trials])
 
     def _bound(self) -> str:
-        return "every request being answered" if self.constraint is None else self.constraint.text
+        return "the completion of all requests" if self.constraint is None else self.constraint.text
 
     def _cells(self) -> list[list[str]]:
-        rows = [each.row() for each in [*self.trials, self.running]]
+        rows = [trial.row() for trial in [*self.trials, self.running]]
         names = [*self.trials[0].edits, *(name for name in rows[-1])]
-        if not any(each.extrapolated for each in self.trials):
+        if not any(trial.extrapolated for trial in self.trials):
             names.remove("extrapolated")
-        shown = [[_show(row.get(name, "now")) for name in names] for row in rows]
+        shown = [[_show(row.get(name, "running")) for name in names] for row in rows]
         return [[name.replace("_", " ") for name in names], *shown]
 
     def __repr__(self) -> str:
@@ -220,10 +223,10 @@ class SweepResult:
         )
 
 
-def told(each: Trial) -> str:
-    """A trial in a few words."""
-    words = f"{each.words()}: " if each.edits else ""
-    return f"{words}{each.rate:.0f} requests/s, p99 {each.percentile(99):.2f} ms"
+def trial_text(trial: Trial) -> str:
+    """Edits, rate and p99 of a trial as text."""
+    edits = f"{trial.edits_text()}: " if trial.edits else ""
+    return f"{edits}{trial.rate:.0f} requests/s, p99 {trial.percentile(99):.2f} ms"
 
 
 def _show(value: Any) -> str:
@@ -233,32 +236,31 @@ def _show(value: Any) -> str:
 
 
 def rank_by(by_rate: bool) -> Callable[[Trial], tuple[float, ...]]:
-    """The best first; what needs fewer instances goes before its equals."""
+    """Return a sort key: the best trial first, and of equal ones the one with fewer instances."""
 
-    def rank(each: Trial) -> tuple[float, ...]:
-        p99_ms = each.percentile(99) if len(each.latencies_ms) else math.inf
+    def rank(trial: Trial) -> tuple[float, ...]:
+        p99_ms = trial.percentile(99) if len(trial.latencies_ms) else math.inf
         return (
-            not each.meets,
-            each.extrapolated,
-            -each.rate if by_rate else p99_ms,
-            instance_count(each.config),
+            not trial.meets,
+            trial.extrapolated,
+            -trial.rate if by_rate else p99_ms,
+            instance_count(trial.config),
             p99_ms,
         )
 
     return rank
 
 
-#: Differences of less than this say nothing, however little the measurements differ.
+#: Lower limit of the noise: smaller differences are never significant.
 _NOISE = 0.01
 
 
 def noise_of(repeated: Sequence[Trial], by_rate: bool) -> float:
-    """How far repeated measurements of one configuration are apart, as a share of the median.
+    """Spread of repeated measurements of one configuration, relative to their median.
 
-    It is twice the median distance from the median: of two measurements their difference, and of more one that is far
-    off does not count.
+    It is twice the median absolute deviation: for two measurements their difference; of more, outliers do not count.
     """
-    values = np.array([each.rate if by_rate else each.percentile(99) for each in repeated])
+    values = np.array([trial.rate if by_rate else trial.percentile(99) for trial in repeated])
     values = values[np.isfinite(values)]
     if not len(values) or not np.median(values):
         return _NOISE

@@ -1,6 +1,6 @@
-"""Where a load sends its requests; here: to a server in this process.
+"""The targets of a load, and the target for a server in this process.
 
-A target takes a `PendingRequest` and says when it was answered; it never blocks the thread that sends.
+A target sends a `PendingRequest` and reports its completion; it never blocks the sending thread.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tritonnb.simulation.arrivals import Arrival
 if TYPE_CHECKING:
     from tritonnb.server.model_handle import ModelHandle
 
-Answered = Callable[["PendingRequest", int, str], None]
+OnComplete = Callable[["PendingRequest", int, str], None]
 
 
 class PendingRequest:
@@ -28,49 +28,50 @@ class PendingRequest:
     Attributes
     ----------
     arrival : Arrival
-        What is sent.
+        Row count, priority and sequence of the request.
     inputs : dict of str to numpy.ndarray
     client : int
-        Who sends it, in a closed loop.
+        Number of the client that sends it, in a closed loop.
     intended_ns, sent_ns : int
-        When it should be sent, and when it was. Monotonic clock.
-    answered : callable
-        ``answered(shot, time_ns, error)``, called once from any thread; the error is empty for a
-        success.
-    sent : InferRequest, asyncio.Task or None
-        What the target needs to cancel it.
+        Intended and actual send time (monotonic clock).
+    on_complete : callable
+        ``on_complete(pending, time_ns, error)``, called once from any thread; the error is empty for a success.
+    handle : InferRequest, asyncio.Task, grpc.Future or None
+        What the target needs to cancel the request.
     error : str
-        Of a response before the final one.
+        Error of a response before the final one.
     """
 
-    __slots__ = ("answered", "arrival", "client", "error", "inputs", "intended_ns", "sent", "sent_ns")
+    __slots__ = ("arrival", "client", "error", "handle", "inputs", "intended_ns", "on_complete", "sent_ns")
 
-    def __init__(self, arrival: Arrival, inputs: Tensors, client: int, intended_ns: int, answered: Answered) -> None:
+    def __init__(
+        self, arrival: Arrival, inputs: Tensors, client: int, intended_ns: int, on_complete: OnComplete
+    ) -> None:
         self.arrival = arrival
         self.inputs = inputs
         self.client = client
         self.intended_ns = intended_ns
-        self.answered = answered
+        self.on_complete = on_complete
         self.sent_ns = 0
-        self.sent: Any = None
+        self.handle: Any = None
         self.error = ""
 
     def respond(self, request: InferRequest, response: InferResponse) -> None:
-        """Take one response of a server in this process; called on its loop."""
+        """Receive a response of a server in this process; called on its loop."""
         if response.error is not None:
             self.error = response.error.message or response.error.status.label
         if response.final:
-            self.answered(self, time.monotonic_ns(), self.error)
+            self.on_complete(self, time.monotonic_ns(), self.error)
 
 
 class Target(Protocol):
-    """Where requests go.
+    """A model that receives the requests of a load.
 
     Attributes
     ----------
     spec : ModelSpec
     stateful : bool
-        Whether the model takes requests of sequences only.
+        Whether the model requires a sequence for each request.
     """
 
     spec: ModelSpec
@@ -78,19 +79,19 @@ class Target(Protocol):
 
     @property
     def alive(self) -> bool:
-        """Whether answers may still come."""
+        """Whether responses may still arrive."""
 
-    def send(self, shot: PendingRequest) -> None:
+    def send(self, pending: PendingRequest) -> None:
         """Send a request."""
 
-    def cancel(self, shot: PendingRequest) -> None:
-        """Nobody waits for the request any more."""
+    def cancel(self, pending: PendingRequest) -> None:
+        """Cancel a request whose response is not needed any more."""
 
     def close(self) -> None:
-        """No request follows."""
+        """Free resources; no request follows."""
 
 
-class InProcess:
+class InProcessTarget:
     """A model of a server in this process, without a socket."""
 
     def __init__(self, model: ModelHandle) -> None:
@@ -101,42 +102,42 @@ class InProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether the server runs."""
+        """Whether the server is running."""
         return self._server.alive
 
-    def send(self, shot: PendingRequest) -> None:
-        """Hand the request to the server's loop."""
-        arrival = shot.arrival
-        shot.sent = request = make_request(
+    def send(self, pending: PendingRequest) -> None:
+        """Submit the request to the server's loop."""
+        arrival = pending.arrival
+        pending.handle = request = make_request(
             self.spec,
             self._version,
-            shot.inputs,
+            pending.inputs,
             priority=arrival.priority,
             timeout_us=arrival.timeout_us,
             sequence_id=arrival.sequence_id,
             sequence_start=arrival.sequence_start,
             sequence_end=arrival.sequence_end,
         )
-        request.respond = shot.respond
+        request.respond = pending.respond
         try:
             self._server.submitter.submit(request)
         except UnavailableError as error:
-            shot.answered(shot, time.monotonic_ns(), error.message)
+            pending.on_complete(pending, time.monotonic_ns(), error.message)
 
-    def cancel(self, shot: PendingRequest) -> None:
-        """Tell the engine."""
-        self._server.submitter.cancel(shot.sent)
+    def cancel(self, pending: PendingRequest) -> None:
+        """Cancel the request in the engine."""
+        self._server.submitter.cancel(pending.handle)
 
     def close(self) -> None:
-        """Nothing to free."""
+        """Does nothing: there are no resources."""
 
 
 def is_stateful(config: Any, config_of: Callable[[str, int], Any]) -> bool:
-    """Whether requests need a sequence; one of an iterative sequence is a sequence itself.
+    """Whether each request needs a sequence; requests of iterative sequences do not.
 
-    ``config_of`` gives the configuration of a step's model, by name and version: an ensemble needs what its steps need.
+    ``config_of`` returns a configuration by name and version: an ensemble is stateful if one of its steps is.
     """
     if config.HasField("sequence_batching"):
         return not config.sequence_batching.iterative_sequence
     steps = config.ensemble_scheduling.step
-    return any(is_stateful(config_of(each.model_name, each.model_version), config_of) for each in steps)
+    return any(is_stateful(config_of(step.model_name, step.model_version), config_of) for step in steps)

@@ -1,7 +1,7 @@
-"""What queueing theory says of a recording, beside what was measured.
+"""Predictions of queueing theory for a recording, compared with its measurements.
 
-Little's law holds of every queue; the M/D/1 queue is the same traffic without batches; the bound is that of Inoue
-(arXiv:1912.06322) for Poisson arrivals and batches without a limit, whose time grows linearly with their rows.
+Little's law holds for every queue. The M/D/1 queue is the same workload without batching. The bound is that of Inoue
+(arXiv:1912.06322) for Poisson arrivals and batches of unlimited size, whose time grows linearly with their rows.
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ from tritonnb.simulation.run import instance_count
 
 @dataclass(frozen=True)
 class Theory:
-    """Numbers of theory and of the measurement; times in ms, rates a second.
+    """Predictions and measurements; times in ms, rates per second.
 
     Attributes
     ----------
     rate : float
-        Requests that arrived a second, refused ones included.
+        Arriving requests per second, including refused ones.
     throughput : float
-        Requests that ran a second, from the first arrival to the end of the last execution. It stays below ``rate``
-        where the server is overloaded, or refuses requests.
+        Executed requests per second, from the first arrival to the end of the last execution. It is below ``rate`` if
+        the server is overloaded or refuses requests.
     rows : float
-        Rows of a request, on average.
+        Mean number of rows per request.
     latency_ms : float
-        From reception to the end of the execution, on average.
+        Mean time from reception to the end of the execution.
     in_system : float
-        Requests in the server at once, on average over the time: counted, without a look at latencies.
-    little : float
+        Mean number of requests in the server, counted over time and not derived from latencies.
+    expected_in_system : float
         The same by Little's law: ``throughput`` times ``latency_ms``.
     alpha_ms, tau0_ms : float
-        The straight line through the time of a batch: for each row, and for the batch.
+        Linear fit of the execution time: time per row, and constant time per batch.
     saturation : float
-        Rows a second that all instances can do at their best batch size.
+        Maximum rows per second of all instances, at their most efficient batch size.
     load : float
-        The share of it that arrived; above 1 requests wait longer and longer.
+        Arriving rows per second divided by ``saturation``; above 1 the latency keeps growing.
     unbatched_latency_ms : float
-        Mean latency of an M/D/1 queue, in which one instance runs every request alone; infinite where it
-        could not keep up.
-    bound_ms : float or None
-        The mean latency is below this for Poisson arrivals of single rows at one instance with neither delay
-        nor a limit of the batch; None for other configurations, and where a batch was as large as it may be.
+        Mean latency of an M/D/1 queue, in which one instance runs each request without batching; infinite if its
+        load is 1 or more.
+    latency_bound_ms : float or None
+        Upper bound of the mean latency for Poisson arrivals of single rows at one instance, with neither a queue delay
+        nor a limit of the batch size; None for other configurations, and if a batch reached ``max_batch_size``.
     """
 
     rate: float
@@ -63,15 +63,15 @@ class Theory:
     saturation: float
     load: float
     unbatched_latency_ms: float
-    bound_ms: float | None
+    latency_bound_ms: float | None
 
     @property
     def overloaded(self) -> bool:
-        """Whether more arrived than the instances can do, so that it was not served as it arrived."""
+        """Whether the load exceeds the capacity of the instances."""
         return self.load > 1 and OfferedLoad(self.rate, self.rows, self.throughput).exceeds_service
 
     def verdict(self) -> str:
-        """What follows, in a sentence or two."""
+        """Summarize load and latency in one or two sentences."""
         law = (
             f"{self.throughput:.0f} requests/s × {self.latency_ms:.2f} ms = {self.expected_in_system:.2f} requests in "
             f"the server (counted: {self.in_system:.2f})."
@@ -79,30 +79,34 @@ class Theory:
         if self.overloaded:
             return (
                 f"Overloaded: {self.rate:.0f} requests/s arrive and {self.throughput:.0f} requests/s are served. The "
-                f"load is {self.load:.0%} of what the instances can do, so requests wait longer the longer it lasts: "
-                f"the latency is that of this recording, not of a steady state. {law}"
+                f"load is {self.load:.0%} of the capacity of the instances, so the latency keeps growing: "
+                f"it is that of this recording, not of a steady state. {law}"
             )
-        alone = (
-            f"without batches it would be {self.unbatched_latency_ms:.2f} ms"
+        unbatched = (
+            f"without batching the latency would be {self.unbatched_latency_ms:.2f} ms"
             if math.isfinite(self.unbatched_latency_ms)
-            else "without batches one instance could not keep up"
+            else "without batching one instance would be overloaded"
         )
-        return f"{law} The load is {self.load:.0%} of what the instances can do; {alone}."
+        return f"{law} The load is {self.load:.0%} of the capacity of the instances; {unbatched}."
 
     def table(self) -> list[tuple[str, float, str]]:
         """Name, value, definition."""
         rows: list[tuple[str, float | None, str]] = [
-            ("rate λ", self.rate, "requests that arrive a second"),
-            ("throughput X", self.throughput, "requests that are served a second"),
+            ("rate λ", self.rate, "arriving requests per second"),
+            ("throughput X", self.throughput, "executed requests per second"),
             ("mean latency W (ms)", self.latency_ms, "from reception to the end of the execution"),
-            ("in the server L", self.in_system, "requests at once, counted over the time"),
-            ("Little: X·W", self.expected_in_system, "must be L"),
-            ("time of a row α (ms)", self.alpha_ms, "slope of the time of a batch over its rows"),
-            ("time of a batch τ₀ (ms)", self.tau0_ms, "what a batch takes whatever its size"),
-            ("saturation (rows/s)", self.saturation, "all instances at their best batch size"),
-            ("load ρ", self.load, "rows that arrive a second / saturation; above 1: overload"),
-            ("M/D/1 latency (ms)", self.unbatched_latency_ms, "one instance that runs every request alone"),
-            ("Inoue's bound (ms)", self.bound_ms, "W is below it: Poisson arrivals, no delay, batches without limit"),
+            ("in the server L", self.in_system, "mean number of requests, counted over time"),
+            ("Little: X·W", self.expected_in_system, "expected to equal L"),
+            ("time of a row α (ms)", self.alpha_ms, "slope of the execution time over the rows"),
+            ("time of a batch τ₀ (ms)", self.tau0_ms, "constant part of the execution time"),
+            ("saturation (rows/s)", self.saturation, "all instances at their most efficient batch size"),
+            ("load ρ", self.load, "arriving rows per second / saturation; above 1: overload"),
+            ("M/D/1 latency (ms)", self.unbatched_latency_ms, "one instance without batching"),
+            (
+                "Inoue's bound (ms)",
+                self.latency_bound_ms,
+                "upper bound of W: Poisson arrivals, no delay, unlimited batches",
+            ),
         ]
         return [(name, value, words) for name, value, words in rows if value is not None]
 
@@ -133,30 +137,30 @@ def theory(rec: Recording) -> Theory:
     Raises
     ------
     InvalidArgumentError
-        If it is no recording, of no model or of several (see `Recording.of`), or lasted no time.
+        If it is not a recording of exactly one model (see `Recording.for_model`), or has no duration.
 
     Examples
     --------
     >>> from tritonnb import fixed, poisson, simulate
     >>> rec = simulate("max_batch_size: 8 dynamic_batching { }", poisson(50, 20, seed=1), fixed(10))
-    >>> found = theory(rec)
-    >>> abs(found.expected_in_system / found.in_system - 1) < 0.01
+    >>> result = theory(rec)
+    >>> abs(result.expected_in_system / result.in_system - 1) < 0.01
     True
     """
     if not isinstance(rec, Recording):
-        raise InvalidArgumentError(f"theory needs a recording, got {type(rec).__name__}")
-    models = {each.model for each in rec.requests}
+        raise InvalidArgumentError(f"theory expected a recording, got {type(rec).__name__}")
+    models = {request.model for request in rec.requests}
     if len(models) != 1:
-        found = f"{', '.join(sorted(models))}: use rec.of()" if models else "no model"
-        raise InvalidArgumentError(f"theory needs a recording of one model, and this is of {found}")
-    begin = min(each.received_ns for each in rec.requests)
-    span_ns = max(each.exec_end_ns for each in rec.requests) - begin
+        names = f"{', '.join(sorted(models))}: use rec.for_model()" if models else "no model"
+        raise InvalidArgumentError(f"theory expected a recording of one model, got one of {names}")
+    begin = min(request.received_ns for request in rec.requests)
+    span_ns = max(request.exec_end_ns for request in rec.requests) - begin
     if span_ns <= 0:
-        raise InvalidArgumentError("theory needs a recording that lasted")
+        raise InvalidArgumentError("theory expected a recording with a duration above 0, got 0")
     config = rec.configs.get(models.pop())
     offered = offered_load(rec)
     rate, rows = offered.rate, offered.rows
-    latency_ms = float(np.mean([each.latency_ns for each in rec.requests])) / 1e6
+    latency_ms = float(np.mean([request.latency_ns for request in rec.requests])) / 1e6
     alpha_ms, tau0_ms = _line(rec)
     instances = len(rec.instances) if config is None else instance_count(config)
     largest = max([*rec.batch_sizes(), 0 if config is None else config.max_batch_size])
@@ -175,15 +179,15 @@ def theory(rec: Recording) -> Theory:
         tau0_ms,
         saturation,
         rate * rows / saturation,
-        _alone_ms(rate, alpha_ms * rows + tau0_ms),
+        _unbatched_latency_ms(rate, alpha_ms * rows + tau0_ms),
         None if limited else _bound_ms(rate, alpha_ms, tau0_ms),
     )
 
 
 def _line(rec: Recording) -> tuple[float, float]:
-    """Least squares through the times of all batches; neither part is negative."""
-    sizes = np.array([each.size for each in rec.batches], np.float64)
-    times = np.array([each.compute_ns for each in rec.batches], np.float64) / 1e6
+    """Least squares fit of the execution times of all batches; neither coefficient is negative."""
+    sizes = np.array([batch.size for batch in rec.batches], np.float64)
+    times = np.array([batch.compute_ns for batch in rec.batches], np.float64) / 1e6
     spread = float(((sizes - sizes.mean()) ** 2).sum())
     slope = float(((sizes - sizes.mean()) * (times - times.mean())).sum()) / spread if spread else 0.0
     slope = min(max(0.0, slope), float(times.mean() / sizes.mean()))
@@ -191,9 +195,9 @@ def _line(rec: Recording) -> tuple[float, float]:
 
 
 def _in_system(rec: Recording, span_ns: int) -> float:
-    """The number of requests in the server, over the time."""
-    begins = ((each.received_ns, 1) for each in rec.requests)
-    ends = ((each.exec_end_ns, -1) for each in rec.requests)
+    """Mean number of requests in the server over time."""
+    begins = ((request.received_ns, 1) for request in rec.requests)
+    ends = ((request.exec_end_ns, -1) for request in rec.requests)
     steps = sorted([*begins, *ends])
     now, since, area = 0, steps[0][0], 0
     for time_ns, step in steps:
@@ -202,14 +206,14 @@ def _in_system(rec: Recording, span_ns: int) -> float:
     return area / span_ns
 
 
-def _alone_ms(rate: float, service_ms: float) -> float:
-    """Pollaczek and Khinchine's mean latency for a service time that never changes."""
+def _unbatched_latency_ms(rate: float, service_ms: float) -> float:
+    """Mean latency of the M/D/1 queue (Pollaczek-Khinchine formula)."""
     load = rate * service_ms / 1000
     return service_ms * (1 + load / (2 * (1 - load))) if load < 1 else math.inf
 
 
 def _bound_ms(rate: float, alpha_ms: float, tau0_ms: float) -> float:
-    """Inoue's upper bound: the lower one of two, each tight at an end."""
+    """Inoue's upper bound: the smaller of two bounds, for low and for high load."""
     arriving = rate / 1000
     load = arriving * alpha_ms
     if load >= 1:

@@ -1,4 +1,4 @@
-"""One configuration of a sweep: what it met under some traffic, in virtual time or live."""
+"""Trials of a sweep: one configuration under a workload, simulated or live."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from tritonnb.simulation.service import Service
 if TYPE_CHECKING:
     from tritonnb.server.model_handle import ModelHandle
 
-#: Shares of a configuration's capacity that are tried as rates, and how close the highest is found.
+#: Shares of the capacity that are tried as rates, and the relative precision of the highest rate.
 _SHARES = (0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02)
 _PRECISION = 0.01
-#: How often whoever waits for traffic looks whether it is still wanted, in seconds.
-_LOOK_S = 0.05
+#: Poll interval in seconds for a stopped sweep while a load runs.
+_POLL_S = 0.05
 
 
 class StoppedError(Exception):
-    """Whoever asked for trials wants no more of them."""
+    """Whoever workload for trials wants no more of them."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What a configuration met.
+    """Measurements of one configuration.
 
     Attributes
     ----------
@@ -49,17 +49,17 @@ class Trial:
         The fields that were set.
     config : ModelConfig
     rate : float
-        Requests answered a second; where a constraint alone was given, the highest rate of Poisson
-        arrivals that meets it.
+        Completed requests per second; for a search with a constraint only, the highest rate of Poisson arrivals that
+        satisfies it.
     latencies_ms : numpy.ndarray
-        Of the requests that ran.
+        Latencies of the requests that ran, in milliseconds.
     refused : int
-        Requests that did not.
+        Number of requests that did not run.
     meets : bool
-        Whether the constraint holds, and nothing was refused.
+        Whether the constraint is satisfied and no request was refused.
     recording : Recording
     extrapolated : bool
-        Whether it formed larger batches than were measured, so that its figures are a guess.
+        Whether it formed larger batches than were measured, so that its numbers are extrapolated.
     """
 
     edits: dict[str, Any]
@@ -73,15 +73,15 @@ class Trial:
 
     @property
     def mean_batch_size(self) -> float:
-        """Rows of a batch on average."""
+        """Mean number of rows per batch."""
         return float(self.recording.summary()["mean_batch_size"])
 
     def percentile(self, percent: float) -> float:
-        """A percentile of the latency in ms; not a number if nothing ran."""
+        """A percentile (0 to 100) of the latency in ms; NaN if no request ran."""
         return measure(self.latencies_ms, f"p{percent}") if len(self.latencies_ms) else math.nan
 
     def row(self) -> dict[str, Any]:
-        """A row of a table; latencies in ms."""
+        """The trial as a table row; ``rate`` in requests per second, latencies in ms."""
         return {
             **self.edits,
             "rate": self.rate,
@@ -92,89 +92,91 @@ class Trial:
             "extrapolated": self.extrapolated,
         }
 
-    def words(self) -> str:
-        """The edits in words."""
+    def edits_text(self) -> str:
+        """The edits as text, such as ``count 2``; empty for the running configuration."""
         return ", ".join(f"{name} {value}" for name, value in self.edits.items())
 
 
 @dataclass(frozen=True)
-class KnownService:
-    """Service times of a simulation, and how far they are known.
+class MeasuredService:
+    """Service times of a simulation, and up to which batch size they were measured.
 
     Attributes
     ----------
     service : Service
-    largest : float
-        Rows of the largest batch whose time is known; infinity for a service model that was given.
+    max_rows : float
+        Largest measured batch size in rows; infinity for a service model given by the user.
     """
 
     service: Service
-    largest: float = math.inf
+    max_rows: float = math.inf
 
 
-def simulated(
+def simulate_trial(
     arrivals: Arrivals,
-    known: KnownService,
+    known: MeasuredService,
     constraint: Constraint | None,
     seed: int,
     edits: dict[str, Any],
     config: pb.ModelConfig,
 ) -> Trial:
-    """A configuration under given arrivals, in virtual time."""
+    """Simulate a configuration with the given arrivals."""
     recording = Recording(run(config, arrivals, known.service, seed), {config.name: config})
-    latencies = np.array([each.latency_ns for each in recording.requests], np.float64) / 1e6
+    latencies = np.array([request.latency_ns for request in recording.requests], np.float64) / 1e6
     refused = len(recording.refused)
-    begin = min((each.received_ns for each in recording.requests), default=0)
-    span_ns = max((each.exec_end_ns for each in recording.requests), default=0) - begin
+    begin = min((request.received_ns for request in recording.requests), default=0)
+    span_ns = max((request.exec_end_ns for request in recording.requests), default=0) - begin
     meets = not refused and (constraint is None or constraint.holds(latencies))
-    extrapolated = max(recording.batch_sizes(), default=0) > known.largest
+    extrapolated = max(recording.batch_sizes(), default=0) > known.max_rows
     rate = len(latencies) * 1e9 / max(1, span_ns)
     return Trial(edits, config, rate, latencies, refused, meets, recording, extrapolated)
 
 
-def highest_rate(
-    arriving: Callable[[float], Arrivals],
-    known: KnownService,
+def find_highest_rate(
+    arrivals_at: Callable[[float], Arrivals],
+    known: MeasuredService,
     constraint: Constraint,
     seed: int,
-    size: int,
-    most: float,
+    rows: int,
+    max_rate: float,
     stopping: Event,
     edits: dict[str, Any],
     config: pb.ModelConfig,
 ) -> Trial:
-    """A configuration under the highest rate at which it obeys a constraint, in virtual time.
+    """Simulate a configuration at the highest rate at which it satisfies a constraint.
 
-    From above, since a delay may break a constraint at a low rate, where batches do not fill, that
-    holds at a high one. Where none does, the lowest rate tried is told. Only the second half of the requests
-    counts: at a rate that is too high, queues have to fill first.
+    The search goes from high to low rates, because a delay may violate the constraint at a low rate, where batches do
+    not fill, and satisfy it at a high rate. If no rate satisfies it, the trial at the lowest rate is returned. Only the
+    second half of the requests counts, because queues need time to fill.
     """
 
     def at(rate: float) -> Trial:
         if stopping.is_set():
             raise StoppedError
-        trial = simulated(arriving(rate), known, constraint, seed, edits, config)
-        late = trial.latencies_ms[len(trial.latencies_ms) // 2 :]
-        return replace(trial, rate=rate, latencies_ms=late, meets=not trial.refused and constraint.holds(late))
+        trial = simulate_trial(arrivals_at(rate), known, constraint, seed, edits, config)
+        settled_ms = trial.latencies_ms[len(trial.latencies_ms) // 2 :]
+        return replace(
+            trial, rate=rate, latencies_ms=settled_ms, meets=not trial.refused and constraint.holds(settled_ms)
+        )
 
-    capacity = min(most, _capacity(config, known.service) / size)
+    capacity = min(max_rate, _capacity(config, known.service) / rows)
     above = capacity
     for share in _SHARES:
-        found = at(capacity * share)
-        if found.meets:
+        best = at(capacity * share)
+        if best.meets:
             break
-        above = found.rate
-    # Above its capacity no rate is sustained, whatever a short run may show.
-    while found.meets and above - found.rate > _PRECISION * found.rate:
-        middle = at((found.rate + above) / 2)
+        above = best.rate
+    # No rate above the capacity can be sustained, even if a short simulation does not show it.
+    while best.meets and above - best.rate > _PRECISION * best.rate:
+        middle = at((best.rate + above) / 2)
         if middle.meets:
-            found = middle
+            best = middle
         else:
             above = middle.rate
-    return found
+    return best
 
 
-def live(
+def run_live_trial(
     model: ModelHandle,
     traffic: dict[str, Any],
     constraint: Constraint | None,
@@ -182,52 +184,54 @@ def live(
     edits: dict[str, Any],
     config: pb.ModelConfig,
 ) -> Trial:
-    """A configuration, applied to the running model, under real traffic; arguments of `load`."""
-    apply(model, config)
-    result = finished(load(model, record=True, **traffic), stopping)
+    """Apply a configuration to the running model and measure it; ``traffic`` are arguments of `load`."""
+    apply_config(model, config)
+    result = wait_for_load(load(model, record=True, **traffic), stopping)
     assert result.recording is not None
     meets = not result.failed and (constraint is None or constraint.holds(result.latencies_ms))
     return Trial(edits, config, result.rate, result.latencies_ms, result.failed, meets, result.recording)
 
 
-def finished(traffic: Load, stopping: Event) -> LoadResult:
-    """What some traffic measured.
+def wait_for_load(traffic: Load, stopping: Event) -> LoadResult:
+    """Wait for the result of a load.
 
     Raises
     ------
     StoppedError
-        If nobody wants to know any more.
+        If ``stopping`` was set.
     """
-    while not futures.wait([traffic.finished], _LOOK_S).done:
+    while not futures.wait([traffic.finished], _POLL_S).done:
         if stopping.is_set():
             traffic.stop()
             raise StoppedError
     return traffic.finished.result()
 
 
-def apply(model: ModelHandle, config: pb.ModelConfig) -> str:
-    """Make a running model use a configuration; as `ConfigHandle.apply`."""
+def apply_config(model: ModelHandle, config: pb.ModelConfig) -> str:
+    """Apply a configuration to a running model, as `ConfigHandle.apply` does."""
     handle = model.config
     handle.text = text_format.MessageToString(config)
     return handle.apply()
 
 
-def virtual_arrivals(asked: OpenLoop | ClosedLoopWorkload) -> Arrivals:
-    """A workload for a simulation.
+def virtual_arrivals(workload: OpenLoop | ClosedLoopWorkload) -> Arrivals:
+    """Convert a workload to the arrivals of a simulation.
 
     Raises
     ------
     InvalidArgumentError
-        If it has no end, or its clients send sequences.
+        If the clients of a closed loop send sequences.
     """
-    if isinstance(asked, OpenLoop):
-        return list(asked.arrivals)
-    if asked.sequence_length:
-        raise InvalidArgumentError("clients that send sequences are not simulated: give rate=, arrivals=, or live=True")
-    return ClosedLoop(asked.clients, int(asked.requests), asked.think_ms, asked.size)
+    if isinstance(workload, OpenLoop):
+        return list(workload.arrivals)
+    if workload.sequence_length:
+        raise InvalidArgumentError(
+            "a simulation expected clients without sequences: give rate=, arrivals=, or live=True"
+        )
+    return ClosedLoop(workload.clients, int(workload.requests), workload.think_ms, workload.rows)
 
 
 def _capacity(config: pb.ModelConfig, service: Service) -> float:
-    """Rows a second of all instances at their best batch size: more cannot be served."""
+    """Rows a second of all instances at their best batch rows: more cannot be served."""
     sizes = range(1, max(1, config.max_batch_size) + 1)
-    return instance_count(config) * max(size * 1e9 / max(1000, service(size)) for size in sizes)
+    return instance_count(config) * max(rows * 1e9 / max(1000, service(rows)) for rows in sizes)

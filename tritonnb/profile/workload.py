@@ -1,8 +1,8 @@
-"""When the requests of a load are sent: at times of their own, or when an answer has come.
+"""Workloads of a load: open loop and closed loop.
 
-In an *open loop* requests come when they come, as from many clients that know nothing of each other; a
-server that falls behind is not spared. In a *closed loop* some clients each wait for their answer
-before they send again, so a slow server slows its own traffic down.
+In an *open loop* the send times do not depend on responses, as with many independent clients: a server that is too slow
+builds up a queue. In a *closed loop* each of a number of clients waits for its response before it sends the next
+request, so a slow server reduces the request rate.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.scheduling.reasons import counted
 from tritonnb.simulation.arrivals import PROCESSES, Arrival, ClosedLoop, arrivals_of, require_positive, times_us
 
-#: Requests of each sequence, unless told otherwise.
+#: Default number of requests per sequence.
 SEQUENCE_LENGTH = 10
-#: Correlation IDs of the sequences that loads make up; two loads at once must not share one.
+#: Correlation IDs of generated sequences; concurrent loads must not share one.
 _sequence_ids = count(1)
 
 
 @dataclass(frozen=True)
 class OpenLoop:
-    """Requests at times of their own.
+    """Requests whose send times do not depend on responses.
 
     Attributes
     ----------
     arrivals : iterable of Arrival
-        In order of time; without end if nothing limits them.
+        Ordered by time; infinite without a limit.
     rate : float
-        Requests a second, as intended.
+        Intended requests per second.
     ends : bool
-        Whether the arrivals come to an end.
-    sized : bool
-        Whether the arrivals say how many rows are sent; otherwise the inputs do.
+        Whether the number of arrivals is finite.
+    sets_rows : bool
+        Whether the arrivals determine the number of rows; otherwise the inputs do.
     ends_sequences : bool
-        Whether a sequence that is under way when the load ends is to be ended by one more request.
+        Whether sequences that are open when the load ends are ended by an additional request.
     """
 
     arrivals: Iterable[Arrival]
     rate: float
     ends: bool = True
-    sized: bool = True
+    sets_rows: bool = True
     ends_sequences: bool = False
 
     def __str__(self) -> str:
@@ -52,34 +52,34 @@ class OpenLoop:
 
 @dataclass(frozen=True)
 class ClosedLoopWorkload:
-    """Clients that wait for their answers.
+    """Clients that wait for their responses.
 
     Attributes
     ----------
     clients : int
         Concurrency.
     requests : float
-        All clients together; infinity for no limit.
+        Number of requests of all clients; infinity for no limit.
     duration : float
         Seconds; infinity for no limit.
     think_ms : float
-        Pause between an answer and the next request.
-    size : int
+        Pause in milliseconds between a response and the next request.
+    rows : int
         Rows of each request.
-    sized : bool
-        Whether ``size`` counts; otherwise the inputs say how many rows are sent.
+    sets_rows : bool
+        Whether ``rows`` determines the number of rows; otherwise the inputs do.
     sequence_length : int
-        Requests of each sequence that a client sends, one sequence after the other; 0 for none.
+        Requests per sequence; each client sends one sequence after the other. 0 for no sequences.
     ends_sequences : bool
-        As of an `OpenLoop`.
+        As for `OpenLoop`.
     """
 
     clients: int
     requests: float
     duration: float
     think_ms: float = 0.0
-    size: int = 1
-    sized: bool = True
+    rows: int = 1
+    sets_rows: bool = True
     sequence_length: int = 0
     ends_sequences: bool = True
 
@@ -88,12 +88,12 @@ class ClosedLoopWorkload:
 
     @property
     def ends(self) -> bool:
-        """Whether a limit is set."""
+        """Whether the number of requests or the duration is limited."""
         return math.isfinite(self.requests) or math.isfinite(self.duration)
 
-    def dealers(self) -> list[Iterator[Arrival]]:
-        """The requests of each client, without times."""
-        plain = Arrival(0.0, self.size)
+    def client_requests(self) -> list[Iterator[Arrival]]:
+        """The requests of each client; their times are 0."""
+        plain = Arrival(0.0, self.rows)
         return [_sequence(plain, self.sequence_length) for _ in range(self.clients)]
 
 
@@ -104,14 +104,14 @@ def workload(
     clients: int | None,
     duration: float | None,
     requests: int | None,
-    size: int | None,
+    rows: int | None,
     burst: int,
     sequence_length: int | None,
     sequences: int,
     seed: int,
     stateful: bool = False,
 ) -> OpenLoop | ClosedLoopWorkload:
-    """The workload that `load`'s arguments ask for; ``stateful`` says that the model takes sequences only.
+    """Create a workload from the arguments of `load`; ``stateful`` means that the model requires sequences.
 
     Raises
     ------
@@ -119,70 +119,72 @@ def workload(
         If they contradict each other or are out of range.
     """
     require_positive(
-        rate=rate, clients=clients, duration=duration, requests=requests, size=size, burst=burst, sequences=sequences
+        rate=rate, clients=clients, duration=duration, requests=requests, rows=rows, burst=burst, sequences=sequences
     )
     limits = (math.inf if requests is None else requests, math.inf if duration is None else duration)
     if arrivals is not None and not isinstance(arrivals, (str, ClosedLoop)):
-        _refuse("a list of arrivals", rate=rate, clients=clients, size=size, sequence_length=sequence_length or None)
-        return _listed(arrivals, *limits, stateful)
+        _reject_combination(
+            "a list of arrivals", rate=rate, clients=clients, rows=rows, sequence_length=sequence_length or None
+        )
+        return _open_loop_of(arrivals, *limits, stateful)
     if sequence_length is None:
         sequence_length = SEQUENCE_LENGTH if stateful else 0
     if sequence_length < stateful:
         of_what = " of a stateful model" if stateful else ""
-        raise InvalidArgumentError(f"sequence_length{of_what} must be {int(stateful)} or more, got {sequence_length}")
+        raise InvalidArgumentError(f"sequence_length{of_what} expected {int(stateful)} or more, got {sequence_length}")
     if isinstance(arrivals, ClosedLoop):
-        _refuse("a ClosedLoop", rate=rate, clients=clients, size=size)
+        _reject_combination("a ClosedLoop", rate=rate, clients=clients, rows=rows)
         loop = arrivals
         limit = min(limits[0], loop.requests)
         return ClosedLoopWorkload(
             loop.clients, limit, limits[1], loop.think_ms, loop.rows, sequence_length=sequence_length
         )
     if clients is not None:
-        _refuse("a closed loop (clients=)", rate=rate, arrivals=arrivals)
+        _reject_combination("a closed loop (clients=)", rate=rate, arrivals=arrivals)
         return ClosedLoopWorkload(
-            clients, *limits, size=size or 1, sized=size is not None, sequence_length=sequence_length
+            clients, *limits, rows=rows or 1, sets_rows=rows is not None, sequence_length=sequence_length
         )
     if rate is None:
         raise InvalidArgumentError(
-            "say how the requests come: rate=300 (an open loop of 300 requests/s), clients=8 (a closed loop of "
-            "8 clients), or arrivals= with a list such as rec.arrivals()"
+            "workload expected rate=300 (an open loop of 300 requests/s), clients=8 (a closed loop of 8 clients), or "
+            "arrivals= with a list such as rec.arrivals()"
         )
     process = arrivals or "constant"
     if process not in PROCESSES:
-        raise InvalidArgumentError(f"arrivals cannot be '{process}': give one of {', '.join(PROCESSES)}, or a list")
+        raise InvalidArgumentError(f"arrivals expected one of {', '.join(PROCESSES)}, or a list, got '{process}'")
     times = takewhile(lambda time_us: time_us < limits[1] * 1e6, times_us(process, rate, burst=burst, seed=seed))
-    sent: Iterator[Arrival] = (Arrival(time_us, size or 1) for time_us in islice(times, requests))
+    sent: Iterator[Arrival] = (Arrival(time_us, rows or 1) for time_us in islice(times, requests))
     if sequence_length:
-        sent = _dealt(sent, sequence_length, sequences)
+        sent = _in_sequences(sent, sequence_length, sequences)
     ends = any(map(math.isfinite, limits))
-    return OpenLoop(sent, rate, ends, sized=size is not None, ends_sequences=bool(sequence_length))
+    return OpenLoop(sent, rate, ends, sets_rows=rows is not None, ends_sequences=bool(sequence_length))
 
 
-def _listed(
+def _open_loop_of(
     arrivals: Iterable[Arrival | tuple[float, int]], requests: float, duration: float, stateful: bool
 ) -> OpenLoop:
-    made = sorted(arrivals_of(arrivals), key=lambda each: each.time_us)
-    kept = [each for each in made if each.time_us < duration * 1e6]
+    ordered = sorted(arrivals_of(arrivals), key=lambda arrival: arrival.time_us)
+    kept = [arrival for arrival in ordered if arrival.time_us < duration * 1e6]
     if requests < len(kept):
         kept = kept[: int(requests)]
     if not kept:
-        raise InvalidArgumentError("the list of arrivals is empty: there is nothing to send")
-    if stateful and not any(each.sequence_id for each in kept):
-        raise InvalidArgumentError("a stateful model takes sequences, and no arrival of the list has a sequence_id")
+        raise InvalidArgumentError("arrivals expected at least one arrival to send, got an empty list")
+    if stateful and not any(arrival.sequence_id for arrival in kept):
+        raise InvalidArgumentError("arrivals for a stateful model expected a sequence_id, got none in the list")
     span = kept[-1].time_us / 1e6
-    # The last arrival ends no gap, so n arrivals span n - 1 of them.
+    # n arrivals have n - 1 intervals.
     return OpenLoop(kept, (len(kept) - 1) / span if span else math.inf)
 
 
-def _dealt(arrivals: Iterable[Arrival], length: int, streams: int) -> Iterator[Arrival]:
-    """Arrivals dealt in turn to streams that each send one sequence after the other."""
-    dealers = [_sequence(Arrival(0.0), length) for _ in range(streams)]
+def _in_sequences(arrivals: Iterable[Arrival], length: int, streams: int) -> Iterator[Arrival]:
+    """Distribute arrivals over streams in turn; each stream sends one sequence after the other."""
+    sequences = [_sequence(Arrival(0.0), length) for _ in range(streams)]
     for number, arrival in enumerate(arrivals):
-        yield replace(next(dealers[number % streams]), time_us=arrival.time_us, rows=arrival.rows)
+        yield replace(next(sequences[number % streams]), time_us=arrival.time_us, rows=arrival.rows)
 
 
 def _sequence(plain: Arrival, length: int) -> Iterator[Arrival]:
-    """One request after the other; with a length, they make sequences of it."""
+    """The requests of one client; with a length, divided into sequences."""
     while True:
         if not length:
             yield plain
@@ -192,7 +194,7 @@ def _sequence(plain: Arrival, length: int) -> Iterator[Arrival]:
             yield replace(plain, sequence_id=sequence_id, sequence_start=step == 0, sequence_end=step == length - 1)
 
 
-def _refuse(what: str, **given: object) -> None:
-    for name, value in given.items():
+def _reject_combination(what: str, **arguments: object) -> None:
+    for name, value in arguments.items():
         if value is not None:
-            raise InvalidArgumentError(f"{name} cannot be given together with {what}")
+            raise InvalidArgumentError(f"{name} cannot be arguments together with {what}")
