@@ -121,7 +121,7 @@ def test_an_ensemble_with_a_stateful_step_gets_sequences_too(tmp_path: Path, mod
 
 
 def test_a_list_of_arrivals_for_a_stateful_model_names_its_sequences(server: Server):
-    with pytest.raises(tnb.TritonError, match="no arrival of the list has a sequence_id"):
+    with pytest.raises(tnb.TritonError, match="expected a sequence_id, got none in the list"):
         tnb.load(server["accumulate"], arrivals=[(0, 1)])
 
 
@@ -212,7 +212,7 @@ def test_a_wait_may_have_an_end(server: Server, gate: Gate):
     gate.close()
     load = tnb.load(server["held"], rate=500, requests=1)
     gate.begun.wait(60)
-    with pytest.raises(TimeoutError, match=r"not over after 0 s.*load of 'held', open loop.*1 sent.*1 in flight"):
+    with pytest.raises(TimeoutError, match=r"not finished after 0 s.*load of 'held', open loop.*1 sent.*1 in flight"):
         load.wait(0)
     gate.open()
     assert load.wait(60).requests == 1
@@ -274,7 +274,7 @@ def test_a_server_that_stops_answering_does_not_hold_up_the_load(server: Server,
     gate.close()
     load = tnb.load(server["held"], over=over, grace=0.2, **asked)
     result = load.wait(60)
-    assert result.errors == {"no answer within 0.2 s": load.sent}
+    assert result.errors == {"no response within 0.2 s": load.sent}
     assert load.in_flight == 0
     assert load.done
 
@@ -335,8 +335,8 @@ def test_a_result_draws_itself(server: Server):
 def test_nothing_answered_says_so(server: Server, gate: Gate):
     gate.close()
     load = tnb.load(server["held"], rate=500, requests=1)
-    assert "nothing was answered" in load.result.verdict()
-    assert "nothing was answered" in repr(load.result)
+    assert "no request has completed" in load.result.verdict()
+    assert "no request has completed" in repr(load.result)
     assert load.result.plot(Figure().add_subplot())
     gate.open()
     load.wait(60)

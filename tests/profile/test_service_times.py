@@ -104,7 +104,7 @@ def test_what_the_server_itself_does_is_part_of_the_service_times(server: Server
     )
     assert here.times[8] > outside.times[8]
     swept = tnb.sweep(server["held"], count=[1, 64], constraint="p99 < 1 s", requests=100).wait()
-    assert swept.trials[0].rate <= swept.most
+    assert swept.trials[0].rate <= swept.max_rate
 
 
 def test_a_sweep_measures_what_its_configurations_can_form(server: Server):

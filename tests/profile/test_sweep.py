@@ -36,7 +36,7 @@ def test_what_is_better_than_now_is_the_best(server: Server):
     found = tnb.sweep(server["held"], max_batch_size=[16, 32], constraint="p99 < 100 ms", **FLAT).wait()
     assert found.best is found.trials[0]
     assert found.verdict().startswith("Best of 2: max_batch_size 32: ")
-    assert "Now: " in found.verdict()
+    assert "Running: " in found.verdict()
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_nothing_is_recommended_that_is_not_better_than_now(server: Server, fiel
     found = tnb.sweep(server["held"], **fields, **traffic, **FLAT).wait()
     assert found.best is found.running
     assert found.verdict().startswith("Keep the running configuration: ")
-    assert "is not better beyond the noise of 1%" in found.verdict()
+    assert "is within measurement noise of 1%" in found.verdict()
     assert found.apply() == "unchanged"
 
 

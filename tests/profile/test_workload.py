@@ -88,20 +88,20 @@ def test_each_client_of_a_closed_loop_sends_sequences_of_its_own():
 @pytest.mark.parametrize(
     ("given", "complaint"),
     [
-        ({}, "say how the requests come"),
-        ({"arrivals": "poisson"}, "say how the requests come"),
+        ({}, "workload expected rate=300"),
+        ({"arrivals": "poisson"}, "workload expected rate=300"),
         ({"rate": 0}, "rate must be positive, got 0"),
         ({"rate": 5, "duration": -1}, "duration must be positive"),
         ({"clients": 0}, "clients must be positive"),
-        ({"rate": 5, "clients": 5}, "rate cannot be given together with a closed loop"),
+        ({"rate": 5, "clients": 5}, "rate cannot be combined with a closed loop"),
         ({"rate": 5, "arrivals": "sometimes"}, "arrivals cannot be 'sometimes': give one of constant, poisson, burst"),
-        ({"rate": 5, "arrivals": [(0, 1)]}, "rate cannot be given together with a list of arrivals"),
+        ({"rate": 5, "arrivals": [(0, 1)]}, "rate cannot be combined with a list of arrivals"),
         ({"arrivals": []}, "the list of arrivals is empty"),
         ({"arrivals": [(-1, 1)]}, "an arrival has a time in µs from 0 on"),
-        ({"arrivals": tnb.ClosedLoop(2, 9), "clients": 2}, "clients cannot be given together with a ClosedLoop"),
+        ({"arrivals": tnb.ClosedLoop(2, 9), "clients": 2}, "clients cannot be combined with a ClosedLoop"),
         ({"rate": 5, "sequence_length": -1}, "sequence_length must be 0 or more, got -1"),
         ({"rate": 5, "sequence_length": 0, "stateful": True}, "sequence_length of a stateful model must be 1 or more"),
-        ({"arrivals": [(0, 1)], "stateful": True}, "no arrival of the list has a sequence_id"),
+        ({"arrivals": [(0, 1)], "stateful": True}, "expected a sequence_id, got none in the list"),
     ],
 )
 def test_contradictions_are_named(given, complaint):

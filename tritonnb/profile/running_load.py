@@ -270,7 +270,7 @@ class Load:
             self._open_sequences.pop(sequence, None)
         elif sequence:
             self._open_sequences[sequence] = None
-        rows = arrival.rows if self._workload.sized else None
+        rows = arrival.rows if self._workload.sets_rows else None
         pending = PendingRequest(arrival, self._inputs.next_example(rows), client, intended_ns, self._complete)
         self.sent += 1
         self._outstanding[pending] = None

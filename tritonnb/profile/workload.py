@@ -197,4 +197,4 @@ def _sequence(plain: Arrival, length: int) -> Iterator[Arrival]:
 def _reject_combination(what: str, **arguments: object) -> None:
     for name, value in arguments.items():
         if value is not None:
-            raise InvalidArgumentError(f"{name} cannot be arguments together with {what}")
+            raise InvalidArgumentError(f"{name} cannot be combined with {what}")
