@@ -31,7 +31,7 @@ def test_requests_alone_are_an_m_d_1_queue():
     assert found.latency_ms == pytest.approx(found.unbatched_latency_ms, rel=0.05)
     assert found.load == pytest.approx(0.7, rel=0.02)
     assert found.latency_bound_ms is None
-    assert "without batches it would be" in found.verdict()
+    assert "without batching the latency would be" in found.verdict()
 
 
 def test_batches_carry_what_single_requests_cannot():
@@ -43,13 +43,13 @@ def test_batches_carry_what_single_requests_cannot():
     assert found.load == pytest.approx(900 / 1600, rel=0.05)
     assert math.isinf(found.unbatched_latency_ms)
     assert found.latency_bound_ms is None
-    assert "is overloaded" in repr(found)
+    assert "would be overloaded" in repr(found)
     assert "Inoue" not in found._repr_html_()
     assert found.to_dict()["saturation"] == found.saturation
 
 
 def test_a_recording_of_one_model_is_needed():
-    with pytest.raises(tnb.TritonError, match="of one model, and this is of no model"):
+    with pytest.raises(tnb.TritonError, match="of one model, got one of no model"):
         tnb.theory(tnb.Recording())
 
 

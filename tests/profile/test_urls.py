@@ -74,7 +74,7 @@ def test_wrong_urls_are_named(server: Server):
         ((f"{url}/v2/models/held",), {"over": "grpc"}, InvalidArgumentError, "over='grpc' contradicts 'http://"),
         ((f"{url}/v2/models/held",), {"over": "process"}, InvalidArgumentError, "over='process' contradicts"),
         ((server["held"],), {"over": "mail"}, InvalidArgumentError, "over cannot be 'mail'"),
-        ((server["held"],), {"size": 9}, InvalidArgumentError, "size must be <= 8 for 'held', got 9"),
+        ((server["held"],), {"rows": 9}, InvalidArgumentError, "size must be <= 8 for 'held', got 9"),
         ((server["held"],), {"grace": 0}, InvalidArgumentError, "grace must be positive, got 0"),
     ]
     for arguments, options, error, text in table:
