@@ -35,7 +35,7 @@ def test_a_constraint_alone_finds_the_highest_rate(server: Server):
 def test_what_is_better_than_now_is_the_best(server: Server):
     found = tnb.sweep(server["held"], max_batch_size=[16, 32], constraint="p99 < 100 ms", **FLAT).wait()
     assert found.best is found.trials[0]
-    assert found.verdict().startswith("Best of 2: max_batch_size 32: ")
+    assert found.verdict().startswith("Best of 2 configurations: max_batch_size 32: ")
     assert "Running: " in found.verdict()
 
 
@@ -67,7 +67,7 @@ def test_a_difference_within_the_noise_of_the_measurement_is_none(server: Server
 def test_only_the_running_configuration_may_obey_the_constraint(server: Server):
     found = tnb.sweep(server["held"], max_batch_size=[1], constraint="p99 < 50 ms", rate=300, **FLAT).wait()
     assert found.best is found.running
-    assert found.verdict().startswith("None of 1 configurations satisfies p99 < 50 ms; the nearest: max_batch_size 1")
+    assert found.verdict().startswith("None of 1 configurations satisfies p99 < 50 ms; the best: max_batch_size 1")
     assert "Keep the running configuration: " in found.verdict()
 
 
@@ -101,7 +101,7 @@ def test_the_same_seed_finds_the_same(server: Server):
 
 def test_nothing_may_be_found(server: Server):
     found = tnb.sweep(server["held"], count=[1, 2], constraint="p99 < 5 ms", rate=10, **FLAT).wait()
-    assert found.verdict().startswith("None of 2 configurations satisfies p99 < 5 ms; the nearest: count 2")
+    assert found.verdict().startswith("None of 2 configurations satisfies p99 < 5 ms; the best: count 2")
     with pytest.raises(tnb.TritonError, match="None of 2 configurations"):
         found.apply()
 
@@ -112,7 +112,7 @@ def test_a_model_that_only_fails_can_be_swept_and_drawn(server: Server):
         raise ValueError("no luck")
 
     found = tnb.sweep(server["fails"], count=[2, 1], rate=1000, requests=20, live=True).wait()
-    assert found.verdict().startswith("None of 2 configurations satisfies every request being answered")
+    assert found.verdict().startswith("None of 2 configurations satisfies the completion of all requests")
     assert [each.edits["count"] for each in found.trials] == [1, 2]
     found.plot()
 
@@ -214,7 +214,7 @@ def test_an_interrupt_stops_it_and_keeps_what_was_tried(server: Server, monkeypa
             raise KeyboardInterrupt
         return ""
 
-    monkeypatch.setattr(sweep, "_told", told)
+    monkeypatch.setattr(sweep, "_progress", told)
     with pytest.raises(KeyboardInterrupt):
         sweep.wait()
     assert interrupts
@@ -286,7 +286,7 @@ def test_traffic_without_an_option_of_perf_analyzer_is_named(server: Server):
 
 
 def test_a_function_has_no_files_to_export(server: Server, tmp_path: Path):
-    with pytest.raises(tnb.TritonError, match="'held' is a Python function of this process"):
+    with pytest.raises(tnb.TritonError, match="'held': export expected a model with files"):
         tnb.sweep(server["held"], count=[1], clients=1, **FLAT).wait().export(tmp_path)
 
 
@@ -298,7 +298,7 @@ def test_a_sweep_shows_itself(server: Server):
     ax = Figure().add_subplot()
     assert found.plot(ax) is ax.figure
     labels = [each.get_text() for each in ax.get_yticklabels()]
-    assert labels == ["max_batch_size 8", "max_batch_size 1", "now"]
+    assert labels == ["max_batch_size 8", "max_batch_size 1", "running configuration"]
     drawn = []
     thread = threading.Thread(target=lambda: drawn.append(found.plot()._repr_mimebundle_()))
     thread.start()
@@ -309,7 +309,7 @@ def test_a_sweep_shows_itself(server: Server):
 @pytest.mark.parametrize(
     ("given", "complaint"),
     [
-        ({"count": [1]}, "say what traffic to expect .* or what must hold"),
+        ({"count": [1]}, "sweep expected a workload .* or constraint"),
         ({"count": [1], "constraint": "p99 < 5 ms", "live": True}, r"arrivals=\)$"),
         ({"rate": 5}, "name the fields to try"),
         ({"rate": 5, "count": 2}, "count needs a list of values to try, got 2"),
