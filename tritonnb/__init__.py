@@ -37,8 +37,7 @@ from tritonnb.profile.service_times import service_times
 from tritonnb.profile.sweep import Sweep, sweep
 from tritonnb.profile.sweep_result import SweepResult
 from tritonnb.profile.theory import Theory, theory
-from tritonnb.recording.comparison import compare
-from tritonnb.recording.comparison import Comparison
+from tritonnb.recording.comparison import Comparison, compare
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.simulate import simulate
 from tritonnb.scheduling.rate_limiter import Resource
