@@ -97,11 +97,11 @@ def test_typing_changes_the_form_and_a_larger_change_reloads_the_model(editor: E
     editor.replace("max_batch_size: 8", "max_batch_size: 16")
     editor.has_value("max_batch_size", "16")
     editor.click("Apply by reloading")
-    editor.says("a new copy took over")
+    editor.says("a new copy serves new requests")
     assert editor.page.execute("print(server['add_sub'].config.max_batch_size)") == "16\n"
 
 
-def test_a_mistake_is_shown_at_its_line_and_mended_by_a_click(editor: Editor):
+def test_an_error_is_shown_at_its_line_and_fixed_by_a_click(editor: Editor):
     editor.replace("max_batch_size: 8", "max_batchsize: 8")
     editor.says('has no field named "max_batchsize"')
     assert editor.root.locator(".tnb-gutter .tnb-bad").inner_text() == "●4"

@@ -174,7 +174,7 @@ def test_saving_replaces_the_file_whole(editor: ConfigEditor, file: Path):
 def test_a_file_changed_outside_is_shown_and_not_overwritten_unasked(editor: ConfigEditor, file: Path):
     file.write_text(file.read_text() + "# by hand\n")
     until(editor, lambda: bool(editor.status["outside"]))
-    with pytest.raises(RuntimeError, match="changed by somebody else"):
+    with pytest.raises(RuntimeError, match="changed elsewhere"):
         editor.save()
     assert file.read_text().endswith("# by hand\n")
     editor.take_file()
@@ -212,7 +212,7 @@ def break_file(file: Path, old: str, new: str) -> None:
     file.write_text(file.read_text().replace(old, new))
 
 
-def test_a_model_whose_file_is_wrong_is_mended(tmp_path: Path):
+def test_a_model_with_an_invalid_file_is_corrected(tmp_path: Path):
     shutil.copytree(EXAMPLES / "add_sub", tmp_path / "add_sub")
     file = tmp_path / "add_sub" / "config.pbtxt"
     break_file(file, "max_batch_size: 8", "max_batch_size: -8")
@@ -327,7 +327,7 @@ def test_a_batcher_that_the_model_asks_for_itself_stays_and_it_says_so(tmp_path:
         editor = server["m"].edit()
         editor.text = 'backend: "python"\n'
         assert editor.apply() == "unchanged"
-        assert "asks for dynamic_batching" in editor.status["outcome"]
+        assert "enables dynamic_batching" in editor.status["outcome"]
         assert server["m"].config.HasField("dynamic_batching")
         editor.close()
 
