@@ -183,9 +183,7 @@ def test_a_recording_shows_everything_that_was_refused():
 def test_a_view_shows_one_model():
     one, two = (tnb.simulate(f'name: "{name}"', [(0, 1)], tnb.fixed(1)) for name in "ab")
     both = tnb.Recording([*one.events, *two.events], one.configs | two.configs)
-    with pytest.raises(
-        tnb.TritonError, match=r"expected a recording of one model, got a, b; select one with rec\.of\(\)"
-    ):
+    with pytest.raises(tnb.TritonError, match=r"expected a recording of one model, got a, b; select one with"):
         both.view()
     assert both.of("a").view().history["meta"]["model"] == "a"
     with pytest.raises(tnb.TritonError, match="expected a recording of one model, got none"):

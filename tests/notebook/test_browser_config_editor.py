@@ -132,7 +132,7 @@ def test_the_file_is_saved_and_a_change_from_outside_is_shown(editor: Editor):
     editor.page.execute(f"{path}.write_text({path}.read_text().replace('size: 4', 'size: 5'))")
     editor.says("The file was changed outside of this editor")
     editor.page.screenshots("config-editor-outside", editor.root)
-    editor.click("Take the file's text")
+    editor.click("Use the file's text")
     editor.has_text("max_batch_size: 5")
 
 

@@ -71,7 +71,8 @@ def test_thousands_of_slots_still_fit_on_a_canvas(run):
 
 
 def test_the_newest_data_are_kept(run):
-    assert run(REFUSE, Feed("m", pb.ModelConfig(name="m"), 0).history(0)) == [
+    history = Feed("m", pb.ModelConfig(name="m"), 0).history(0)
+    assert run(REFUSE, history) == [
         [6000, "0.02 200 99"],
         [6000, "m_0 99 0.02"],
         [6000, "200 99"],

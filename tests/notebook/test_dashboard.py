@@ -68,7 +68,7 @@ def test_it_opens_the_first_model_by_default(server: Server):
 def test_it_follows_the_server_by_itself(server: Server, dashboard: Dashboard):
     tabs = parts(dashboard)[2]
     statistics = tabs.children[tabs.titles.index("Statistics")]
-    assert "Nothing has run yet" in statistics.value
+    assert "No request has been executed yet" in statistics.value
     server["add_sub"](INPUTS)
     until(statistics, "value", lambda: "1 rows of 1 requests in 1 executions" in statistics.value)
 

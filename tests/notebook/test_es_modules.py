@@ -68,7 +68,7 @@ def test_modules_are_joined_after_those_that_they_import(tmp_path: Path):
     (tmp_path / "c.js").write_text(
         'import { a } from "./a.js";\nimport { b } from "./b.js";\nexport default { a, b };\n'
     )
-    assert join_modules(tmp_path / "c.js") == "const a = 1;\n\nconst b = a;\n\nexport default { a, b };\n"
+    assert join_modules(tmp_path / "c.js") == "const a = 1;\n\nconst b = a;\n\nexport { a, b };\n"
 
 
 def test_an_import_in_another_form_is_an_error(tmp_path: Path):

@@ -63,7 +63,7 @@ def test_a_cell_is_applied_as_the_configuration(shell: InteractiveShell, config:
     shell.run_cell_magic("config", "add_sub", cell)
     assert "applied in place" in capsys.readouterr().out
     shell.run_cell_magic("config", "add_sub", cell.replace("max_batch_size: 8", "max_batch_size: 4"))
-    assert "loaded again" in capsys.readouterr().out
+    assert "the model was reloaded" in capsys.readouterr().out
     running = shell.user_ns["server"]["add_sub"].config
     assert (running.max_batch_size, running.dynamic_batching.max_queue_delay_microseconds) == (4, 500)
 
@@ -85,7 +85,7 @@ def test_what_cannot_be_saved_is_not_applied_either(shell: InteractiveShell):
         return X * 2
 
     cell = server["double"].config.text.replace("max_batch_size: 8", "max_batch_size: 4")
-    with pytest.raises(UsageError, match="comes from no repository"):
+    with pytest.raises(UsageError, match="expected a model from a model repository"):
         shell.run_cell_magic("config", "double --save", cell)
     assert server["double"].config.max_batch_size == 8
 
@@ -116,7 +116,7 @@ def test_a_python_model_that_fails_to_load_says_why(shell: InteractiveShell):
 
 @pytest.mark.parametrize("name", [".", "..", "a/b", "''"])
 def test_a_python_model_stays_inside_of_its_repository(shell: InteractiveShell, name: str):
-    with pytest.raises(UsageError, match="no name for a model"):
+    with pytest.raises(UsageError, match="expected the name of a directory"):
         shell.run_cell_magic("model_py", name, MODEL)
 
 

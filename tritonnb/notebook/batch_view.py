@@ -231,9 +231,7 @@ class LiveBatchView(BatchView):
         if self._in_sight:
             return False
         with suppress(TritonError, RuntimeError):  # model unloaded or server stopped: its events are here
-            self._server.call(
-                self._read_state
-            )  # after this call, the loop has emitted the events of every completed request
+            self._server.call(self._read_state)  # until then the events of all completed requests are emitted
         self._drain()
         flushed, self._flushed = self._flushed, self._feed.counts.total
         if flushed == self._flushed:
