@@ -1,4 +1,4 @@
-"""The config editor in a real browser: text, form, problems, and a model that changes under it."""
+"""The configuration editor in a real browser: text, form, problems, and a model that changes meanwhile."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DELAY = "dynamic_batching.max_queue_delay_microseconds"
 
 
 class Editor:
-    """The editor as a user meets it."""
+    """The editor as a user sees it."""
 
     def __init__(self, page: NotebookPage, output: int) -> None:
         self.page = page
@@ -40,7 +40,7 @@ class Editor:
         self.field(path).press("Enter")
 
     def replace(self, old: str, new: str) -> None:
-        """Type over a piece of the text."""
+        """Replace a piece of the text by typing."""
         self.text.evaluate(
             """(input, old) => {
                 input.focus();
@@ -52,7 +52,7 @@ class Editor:
         self.page.browser_page.keyboard.insert_text(new)
 
     def has_value(self, path: str, value: str) -> None:
-        self.page.browser_page.wait_for_function(  # the form may be built anew meanwhile
+        self.page.browser_page.wait_for_function(  # the form may be rebuilt in the meantime
             "([root, path, value]) => root.querySelector(`[data-path='${path}']`)?.value === value",
             arg=[self.root.element_handle(), path, value],
         )
@@ -113,7 +113,7 @@ def test_an_error_is_shown_at_its_line_and_fixed_by_a_click(editor: Editor):
     editor.root.locator(".tnb-problems li").wait_for(state="detached")
 
 
-def test_the_field_under_the_cursor_is_explained(editor: Editor):
+def test_the_field_at_the_cursor_is_described(editor: Editor):
     editor.replace("{ }", "{ max_queue_delay_microseconds: ")
     editor.says("How long a request may wait for others")
     assert editor.root.locator(".tnb-help code").inner_text() == "dynamic_batching.max_queue_delay_microseconds"
@@ -149,7 +149,7 @@ def test_an_interrupted_cell_leaves_editor_and_server_alive(editor: Editor):
     editor.says("the model was not loaded again")
 
 
-def test_what_is_done_while_a_cell_runs_happens_when_it_ends(editor: Editor):
+def test_actions_during_a_cell_take_effect_when_it_ends(editor: Editor):
     with editor.page.busy():
         editor.enter(DELAY, "40")
     editor.has_text("max_queue_delay_microseconds: 40")

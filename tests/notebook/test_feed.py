@@ -115,7 +115,7 @@ def test_a_sample_is_drawn_and_everything_is_counted():
     assert sum(each["requests"] for each in batches) >= drawn
 
 
-def test_what_is_not_drawn_is_counted_in_each_delivery(rec):
+def test_requests_that_are_not_drawn_are_counted_in_each_delivery(rec):
     """After a delivery that was too large, only every k-th batch is kept in the first place."""
     rec = tnb.simulate('name: "m" max_batch_size: 1', tnb.constant(rate=20_000, duration=0.5), tnb.fixed(0.01))
     feed = feed_of(rec)

@@ -1,4 +1,4 @@
-"""Widgets that are opened once per server and model: opening one again gives the same widget."""
+"""Widgets that are opened once per server and model: opening one again returns the same widget."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ W = TypeVar("W")
 class OpenViews(Generic[W]):
     """The open widgets of one class, by server and model.
 
-    A widget removes itself when it is closed, or when its model or server is gone. A server that is no longer used
+    A widget removes itself when it is closed, or when its server was stopped. A server that is no longer used
     is forgotten together with its widgets.
     """
 
