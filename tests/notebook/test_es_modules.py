@@ -65,9 +65,7 @@ def test_a_module_uses_what_it_imports_and_has_short_lines(path: Path):
 def test_modules_are_joined_after_those_that_they_import(tmp_path: Path):
     (tmp_path / "a.js").write_text("const a = 1;\nexport { a };\n")
     (tmp_path / "b.js").write_text('import { a } from "./a.js";\nconst b = a;\nexport { b };\n')
-    (tmp_path / "c.js").write_text(
-        'import { a } from "./a.js";\nimport { b } from "./b.js";\nexport { a, b };\n'
-    )
+    (tmp_path / "c.js").write_text('import { a } from "./a.js";\nimport { b } from "./b.js";\nexport { a, b };\n')
     assert join_modules(tmp_path / "c.js") == "const a = 1;\n\nconst b = a;\n\nexport { a, b };\n"
 
 
