@@ -118,7 +118,7 @@ def test_the_field_at_the_cursor_is_described(editor: Editor):
     editor.shows("How long a request may be delayed for others")
     assert editor.root.locator(".tnb-help code").inner_text() == "dynamic_batching.max_queue_delay_microseconds"
     editor.replace("backend", "backend")
-    editor.shows("or one of your own")
+    editor.shows("or a backend of your own")
     assert editor.root.locator(".tnb-help code").all_inner_texts() == ["backend", "onnxruntime", "pytorch", "python"]
 
 
