@@ -161,14 +161,15 @@ class Dashboard(StaticFallback, widgets.VBox):  # type: ignore[misc]
         assert self._model is not None
         self._close_view()
         model = self._model
-        self._served = not self._server.call(self._server.engine.failure, model.name)
-        if not self._served:
+        if self._server.call(self._server.engine.failure, model.name):
+            self._served = False
             self._live.children = (self._statistics,)
             return
         traffic = self._open_part(open_panels, open_traffic)
         if not model.config.HasField("ensemble_scheduling"):  # an ensemble has no batches of its own
             self._view = LiveBatchView(model)
         self._live.children = (traffic,) if self._view is None else (traffic, self._view)
+        self._served = True  # last: if the model is not available yet, the next poll tries again
 
     def _open_part(self, registry: OpenViews[W], open_one: Callable[[ModelHandle], W]) -> W:
         """Open a widget of the model; the dashboard closes those that it opened itself."""
