@@ -154,7 +154,9 @@ def test_a_comparison_is_drawn_over_the_same_time(guide):
     assert changed.verdict() in figure.alt
 
 
-@pytest.mark.parametrize(("name", "told"), [("slots", "a recording of a stateful model"), ("steps", "a recording of an ensemble")])
+@pytest.mark.parametrize(
+    ("name", "told"), [("slots", "a recording of a stateful model"), ("steps", "a recording of an ensemble")]
+)
 def test_a_figure_that_does_not_apply_has_no_words_either(name, told):
     for made in (tnb.Recording().plot.alt, tnb.Recording().plot.svg):
         with pytest.raises(tnb.TritonError, match=told):

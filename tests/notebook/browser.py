@@ -1,4 +1,4 @@
-"""A real JupyterLab and Debian's Chromium, to test what people see.
+"""A real JupyterLab and Debian's Chromium, to test what users see.
 
 A browser test asks for the fixture ``notebook`` and opens cells with it::
 
@@ -79,7 +79,7 @@ class Lab:
         raise RuntimeError(self.log.read_text())
 
     def close(self) -> None:
-        """End the server and its kernels."""
+        """Stop the server and its kernels."""
         self.process.terminate()
         self.process.wait(30)
 
@@ -110,11 +110,11 @@ class NotebookPage:
         return self.browser_page.locator(".jp-Notebook .jp-Cell").nth(number)
 
     def output(self, number: int) -> Any:
-        """What a cell shows."""
+        """The output of a cell."""
         return self.cell(number).locator(".jp-Cell-outputArea")
 
     def execute(self, code: str) -> str:
-        """Run code in the notebook's kernel, beside its cells; what it printed."""
+        """Run code in the notebook's kernel, outside of its cells; return what it printed."""
         script = """async (code) => {
             const { kernel } = window.jupyterapp.shell.currentWidget.context.sessionContext.session;
             const future = kernel.requestExecute({ code, store_history: false });
@@ -130,7 +130,7 @@ class NotebookPage:
 
     @contextmanager
     def busy(self, code: str = "") -> Iterator[None]:
-        """While a cell, once it has run some code, keeps Python busy."""
+        """Keep Python busy in a cell, after it has run some code."""
         over = self._root / f"{self.file}.over"
         over.unlink(missing_ok=True)
         busy = f"print('busy', flush=True)\nfrom pathlib import Path\nwhile not Path({str(over)!r}).exists(): pass"
@@ -148,7 +148,7 @@ class NotebookPage:
             over.touch()
 
     def interrupt(self, code: str) -> str:
-        """Run code that prints something and then blocks, and interrupt it; the name of the error it ends with."""
+        """Run code that prints something and then blocks, and interrupt it; return the name of the error."""
         script = """async (code) => {
             const { kernel } = window.jupyterapp.shell.currentWidget.context.sessionContext.session;
             const future = kernel.requestExecute({ code, store_history: false });
@@ -163,7 +163,7 @@ class NotebookPage:
         return str(self.browser_page.evaluate(script, code))
 
     def theme(self, name: str) -> None:
-        """``light`` or ``dark``."""
+        """Select the theme ``light`` or ``dark``."""
         self.browser_page.evaluate(
             "(theme) => window.jupyterapp.commands.execute('apputils:change-theme', { theme })", THEMES[name]
         )
@@ -178,7 +178,7 @@ class NotebookPage:
         self.browser_page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
 
     def screenshots(self, name: str, locator: Any) -> None:
-        """Pictures of a part of the page in both themes, in *build/screenshots*."""
+        """Save pictures of a part of the page in both themes in *build/screenshots*."""
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)
         self.browser_page.set_viewport_size({"width": 1400, "height": 2000})  # tall outputs scroll
         for theme in THEMES:
@@ -189,15 +189,15 @@ class NotebookPage:
 
     @property
     def errors(self) -> list[str]:
-        """What the browser complained about."""
+        """The errors in the browser's console."""
         return [each for each in self.messages if each.startswith("error") and "favicon" not in each]
 
 
 def write_notebook(lab: Lab, name: str, *cells: str) -> str:
-    """A notebook of code cells in the server's root; its file name."""
-    made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(each) for each in cells])
-    made.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    nbformat.write(made, lab.root / f"{name}.ipynb")
+    """Write a notebook of code cells into the server's root; return its file name."""
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    nbformat.write(notebook, lab.root / f"{name}.ipynb")
     return f"{name}.ipynb"
 
 

@@ -1,4 +1,4 @@
-"""The batch view without a browser: what its kernel side tells, and when it ends."""
+"""The batch view without a browser: what the kernel sends, and when the view ends."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def server() -> Iterator[Server]:
 def watched(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[LiveBatchView, list]]:
     """A view, and what it sends to the browser."""
     sent: list = []
-    monkeypatch.setattr(LiveBatchView, "send", lambda self, told, buffers=None: sent.append(told))
+    monkeypatch.setattr(LiveBatchView, "send", lambda self, content, buffers=None: sent.append(content))
     view = server["double"].watch()
     yield view, sent
     if view.live:
@@ -43,12 +43,12 @@ def views() -> list[str]:
     return [each.name for each in threading.enumerate() if each.name.startswith("tritonnb view")]
 
 
-def test_a_live_view_is_told_what_runs(server, watched):
+def test_a_live_view_gets_the_batches(server, watched):
     view, sent = watched
     for value in range(5):
         server["double"](X=[[value]])
     view.close()
-    batches = [told["batches"] for told in sent if told["batches"]]
+    batches = [delivery["batches"] for delivery in sent if delivery["batches"]]
     assert [rows for each in batches for rows in each["rows"]] == [1] * 5
     assert all(why for each in batches for why in each["why"])
     assert sent[-1]["counts"]["requests"] == 5
@@ -91,7 +91,7 @@ def test_a_view_ends_with_its_model(server, watched):
     assert server.call(lambda: server.engine.stream._sinks) == ()
 
 
-def test_a_view_that_nobody_looks_at_is_told_once_a_second(watched):
+def test_a_view_out_of_sight_gets_one_delivery_per_second(watched):
     view, _ = watched
     assert view._tick_s == 0.1
     view._handle_custom_msg({"view": "one", "in_sight": False}, [])
@@ -100,15 +100,15 @@ def test_a_view_that_nobody_looks_at_is_told_once_a_second(watched):
     assert view._tick_s == 0.1
 
 
-def test_where_more_happens_than_is_drawn_a_view_is_told_half_as_often(server, monkeypatch):
+def test_a_view_gets_half_the_deliveries_if_not_everything_can_be_drawn(server, monkeypatch):
     sent, rare = [], threading.Event()
 
-    def send(view: LiveBatchView, told: dict, buffers: object = None) -> None:
-        sent.append(told)
+    def send(view: LiveBatchView, content: dict, buffers: object = None) -> None:
+        sent.append(content)
         if view._tick_s == 0.2:
             rare.set()
 
-    @server.model(max_batch_size=1)  # however slow the machine is, a batch for each request
+    @server.model(max_batch_size=1)  # a batch for each request, even on a slow machine
     def same(X: tnb.FP32[1]) -> tnb.FP32[1]:
         return X
 
@@ -133,7 +133,7 @@ def test_a_view_follows_the_model_to_another_scheduler(server, watched):
     assert view.history["meta"]["batcher"] == "none"
 
 
-def test_of_a_long_backlog_the_first_are_told_and_the_others_counted(server, monkeypatch):
+def test_the_first_of_a_long_backlog_are_sent_and_the_others_counted(server, monkeypatch):
     monkeypatch.setattr(batch_view, "MOST_PENDING", 1)
 
     @server.model(max_batch_size=1, sequence_batching={"direct": {}, "max_sequence_idle_microseconds": 60_000_000})
@@ -143,23 +143,23 @@ def test_of_a_long_backlog_the_first_are_told_and_the_others_counted(server, mon
     def send(sequence: int, **flags: bool) -> None:
         server["remembers"](X=[[1]], sequence_id=sequence, **flags)
 
-    def seen() -> dict:
-        return server.call(view._look)["seen"]
+    def slot_state() -> dict:
+        return server.call(view._read_state)["slot_state"]
 
     send(1, sequence_start=True)
     view = server["remembers"].watch()
     one, other = (threading.Thread(target=send, args=[each], kwargs=WHOLE) for each in (2, 3))
     one.start()
-    while not seen()["backlog"]:
+    while not slot_state()["backlog"]:
         pass
     other.start()
-    while not seen()["behind"]:
+    while not slot_state()["omitted"]:
         pass
-    assert (seen()["backlog"], seen()["behind"]) == ([2], 1)
+    assert (slot_state()["backlog"], slot_state()["omitted"]) == ([2], 1)
     send(1, sequence_end=True)
     one.join()
     other.join()
-    assert (seen()["backlog"], seen()["behind"]) == ([], 0)
+    assert (slot_state()["backlog"], slot_state()["omitted"]) == ([], 0)
     view.close()
 
 
@@ -180,17 +180,17 @@ def test_a_recording_shows_everything_that_was_refused():
     assert len(rec.view().history["refused"]) == len(rec.refused) > 200
 
 
-def test_a_recording_of_several_models_asks_which():
+def test_a_view_shows_one_model():
     one, two = (tnb.simulate(f'name: "{name}"', [(0, 1)], tnb.fixed(1)) for name in "ab")
     both = tnb.Recording([*one.events, *two.events], one.configs | two.configs)
-    with pytest.raises(tnb.TritonError, match=r"a recording of a, b: use rec\.of"):
+    with pytest.raises(tnb.TritonError, match=r"expected a recording of one model, got a, b; select one with"):
         both.view()
     assert both.of("a").view().history["meta"]["model"] == "a"
-    with pytest.raises(tnb.TritonError, match="of no model"):
+    with pytest.raises(tnb.TritonError, match="expected a recording of one model, got none"):
         tnb.Recording().view()
 
 
-def test_a_stateful_recording_has_its_slots_as_still_twin():
+def test_the_static_figure_of_a_stateful_recording_shows_its_slots():
     config = 'name: "m" max_batch_size: 2 sequence_batching { direct { } }'
     rec = tnb.simulate(config, tnb.sequences([2, 2, 2], every_ms=9, stagger_ms=0.1), tnb.fixed(1))
     assert "3 sequences in 2 slots" in rec.view().svg()
@@ -201,14 +201,14 @@ def test_a_comparison_shows_both_runs_over_the_same_time():
     config = 'name: "m" max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 20000 }'
     rec = tnb.simulate(config, [(0, 4), (9000, 4), (9000, 2)], tnb.fixed(50))
     changed = rec.what_if(max_queue_delay_microseconds=0)
-    card, _, before, said, after = changed.view().children
+    card, _, before, title, after = changed.view().children
     assert changed.verdict() in card.value.replace("&gt;", ">")
-    assert "batch 1 differs" in said.value
+    assert "batch 1 differs" in title.value
     assert before.history["now"] == after.history["now"] == 109 * TICKS
     assert len(before.history["batches"]["n"]) == len(changed.before.batches)
     for view, numbers in zip((before, after), changed.changed_batches(), strict=True):
-        told = view.history["batches"]
-        assert {n for n, differs in zip(told["n"], told["differs"], strict=True) if differs} == numbers != set()
+        batches = view.history["batches"]
+        assert {n for n, differs in zip(batches["n"], batches["differs"], strict=True) if differs} == numbers != set()
 
 
 def test_at_the_end_of_a_cell_the_history_holds_what_ran_unless_a_browser_shows_the_view(server, watched):
@@ -219,4 +219,4 @@ def test_at_the_end_of_a_cell_the_history_holds_what_ran_unless_a_browser_shows_
     view._in_sight = {}
     assert view.refresh_last_state()
     assert len(view.history["batches"]["n"]) == 1
-    assert not view.refresh_last_state()  # nothing has run since
+    assert not view.refresh_last_state()  # no request since

@@ -1,4 +1,4 @@
-"""The batch view in a real browser: live while a cell runs, held, stepped through, asked why, exported."""
+"""The batch view in a real browser: live while a cell runs, paused, stepped through, explained, exported."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ tnb.simulate(config, arrivals, tnb.fixed(50)).what_if(max_queue_delay_microsecon
 
 
 class View:
-    """The view as a user meets it."""
+    """The view as a user sees it."""
 
     def __init__(self, page: NotebookPage, output: int) -> None:
         self.page = page
@@ -68,8 +68,8 @@ class View:
     def click(self, title: str) -> None:
         self.root.get_by_title(title, exact=False).click()
 
-    def says(self, words: str) -> None:
-        self.root.get_by_text(words, exact=False).first.wait_for()
+    def shows(self, text: str) -> None:
+        self.root.get_by_text(text, exact=False).first.wait_for()
 
     def saved(self, button: str) -> str:
         with self.page.browser_page.expect_download() as download:
@@ -95,7 +95,7 @@ def slots(page: NotebookPage) -> View:
     return View(page, 3)
 
 
-def test_it_counted_every_request_of_the_cell_that_ran(page: NotebookPage, live: View):
+def test_every_request_of_the_cell_is_counted(page: NotebookPage, live: View):
     sent = page.execute("print(server['slow'].stats()['inference_count'])")
     live.root.locator(".tnb-fact", has_text=f"{sent.strip()} requests").wait_for()
     assert live.fact("batches") < int(sent)
@@ -104,7 +104,7 @@ def test_it_counted_every_request_of_the_cell_that_ran(page: NotebookPage, live:
     page.screenshots("batch-view-live", live.root)
 
 
-def test_updates_come_while_a_cell_runs(page: NotebookPage, live: View):
+def test_the_view_is_updated_while_a_cell_runs(page: NotebookPage, live: View):
     before = live.fact("requests")
     with page.busy(TRAFFIC.replace("load.wait()", "")):
         page.browser_page.wait_for_function(
@@ -114,32 +114,32 @@ def test_updates_come_while_a_cell_runs(page: NotebookPage, live: View):
     page.execute("load.wait()")
 
 
-def test_held_it_steps_from_event_to_event_and_says_what_happens(page: NotebookPage, live: View):
+def test_a_paused_view_steps_from_event_to_event_and_describes_them(page: NotebookPage, live: View):
     live.click("pause, or follow again")
     live.canvas.focus()
-    seen = []
+    descriptions = []
     for _ in range(12):
         page.browser_page.keyboard.press("ArrowLeft")
-        seen.append(live.root.locator(".tnb-event").inner_text())
-    times = [float(each.split(" ms")[0]) for each in seen]
+        descriptions.append(live.root.locator(".tnb-event").inner_text())
+    times = [float(each.split(" ms")[0]) for each in descriptions]
     assert times == sorted(times, reverse=True)
-    assert any("arrives" in each for each in seen)
-    assert any("sent to slow_0_" in each or "is done on" in each for each in seen)
+    assert any("arrives" in each for each in descriptions)
+    assert any("sent to slow_0_" in each or "is done on" in each for each in descriptions)
 
 
-def test_a_batch_says_why_it_was_sent(page: NotebookPage, live: View):
+def test_a_selected_batch_shows_why_it_was_sent(page: NotebookPage, live: View):
     live.canvas.focus()
     for _ in range(30):
         page.browser_page.keyboard.press("ArrowLeft")
         if live.root.locator(".tnb-why").count():
             break
-    live.says("Why now?")
-    live.says("left waiting")
+    live.shows("Why now?")
+    live.shows("left waiting")
     assert live.root.locator("table tbody tr").count() >= 1
     page.screenshots("batch-view-why", live.root)
 
 
-def test_its_picture_and_its_trace_can_be_kept(live: View):
+def test_the_picture_and_the_trace_can_be_saved(live: View):
     svg = ElementTree.fromstring(live.saved("SVG").encode("latin-1"))
     assert svg.get("role") == "img"
     assert "batches" in svg.find("{http://www.w3.org/2000/svg}title").text
@@ -159,7 +159,7 @@ def test_slots_show_sequences_null_rows_and_controls(page: NotebookPage, slots: 
             break
     for row in ("START", "END", "READY", "CORRID"):
         assert slots.root.locator("table td", has_text=row).count() == 1
-    slots.says("direct strategy")
+    slots.shows("direct strategy")
     assert slots.root.locator(".tnb-cell").count() == 4
     page.screenshots("batch-view-slots", slots.root)
 
@@ -167,14 +167,14 @@ def test_slots_show_sequences_null_rows_and_controls(page: NotebookPage, slots: 
 def test_a_stateful_model_shows_its_slots_and_its_backlog_live(page: NotebookPage):
     view = View(page, 4)
     page.execute(FIVE_SEQUENCES)
-    view.says("backlog: e")
+    view.shows("backlog: e")
     for name in "abcd":
         cell = view.root.locator(".tnb-held", has=page.browser_page.get_by_text(name, exact=True))
         cell.get_by_text("3 run").wait_for()
         cell.get_by_text("idle in").wait_for()
     page.screenshots("batch-view-stateful", view.root)
     page.execute("server['remembers'](X=[[1.0]], sequence_id='b', sequence_end=True)")
-    view.says("backlog: empty")
+    view.shows("backlog: empty")
     view.root.locator(".tnb-note", has_text="free").wait_for()
     assert view.root.locator(".tnb-held").count() == 3
 
@@ -190,7 +190,7 @@ def test_views_of_a_comparison_show_the_same_time(page: NotebookPage):
     page.screenshots("batch-view-comparison", page.output(5))
 
 
-def test_the_kernel_knows_whether_anybody_looks(page: NotebookPage, live: View):
+def test_the_kernel_knows_whether_the_view_is_visible(page: NotebookPage, live: View):
     def until(in_sight: bool) -> None:
         while page.execute("print(any(view._in_sight.values()))").strip() != str(in_sight):
             page.browser_page.wait_for_timeout(50)
@@ -203,11 +203,11 @@ def test_the_kernel_knows_whether_anybody_looks(page: NotebookPage, live: View):
     until(True)
 
 
-def test_nothing_complains(page: NotebookPage):
+def test_the_browser_reports_no_errors(page: NotebookPage):
     assert page.errors == []
 
 
-def test_opened_again_without_its_kernel_it_shows_what_it_showed_last(page: NotebookPage, notebook):
+def test_without_its_kernel_the_notebook_shows_the_last_state(page: NotebookPage, notebook):
     page.execute("server.stop()")
     page.browser_page.wait_for_function("() => document.querySelectorAll('.tnb-last-state img').length === 3")
     assert not page.output(1).locator(".tnb-last-state").is_visible()
@@ -233,7 +233,7 @@ view
 """
 
 
-def test_failures_are_counted_in_sight(notebook):
+def test_failed_requests_are_shown(notebook):
     page = notebook(FAILS, "tnb.load(server['fails'], clients=1, requests=3).wait()")
     page.run_all()
     view = View(page, 0)

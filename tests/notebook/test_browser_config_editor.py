@@ -1,4 +1,4 @@
-"""The config editor in a real browser: text, form, problems, and a model that changes under it."""
+"""The configuration editor in a real browser: text, form, problems, and a model that changes meanwhile."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DELAY = "dynamic_batching.max_queue_delay_microseconds"
 
 
 class Editor:
-    """The editor as a user meets it."""
+    """The editor as a user sees it."""
 
     def __init__(self, page: NotebookPage, output: int) -> None:
         self.page = page
@@ -40,7 +40,7 @@ class Editor:
         self.field(path).press("Enter")
 
     def replace(self, old: str, new: str) -> None:
-        """Type over a piece of the text."""
+        """Replace a piece of the text by typing."""
         self.text.evaluate(
             """(input, old) => {
                 input.focus();
@@ -52,7 +52,7 @@ class Editor:
         self.page.browser_page.keyboard.insert_text(new)
 
     def has_value(self, path: str, value: str) -> None:
-        self.page.browser_page.wait_for_function(  # the form may be built anew meanwhile
+        self.page.browser_page.wait_for_function(  # the form may be rebuilt in the meantime
             "([root, path, value]) => root.querySelector(`[data-path='${path}']`)?.value === value",
             arg=[self.root.element_handle(), path, value],
         )
@@ -60,8 +60,8 @@ class Editor:
     def click(self, button: str) -> None:
         self.root.get_by_role("button", name=button, exact=False).first.click()
 
-    def says(self, words: str) -> None:
-        self.root.get_by_text(words, exact=False).first.wait_for()
+    def shows(self, text: str) -> None:
+        self.root.get_by_text(text, exact=False).first.wait_for()
 
     def has_text(self, words: str) -> None:
         self.page.browser_page.wait_for_function(
@@ -85,10 +85,10 @@ def test_a_field_of_the_form_changes_the_text_and_the_running_model(editor: Edit
     editor.enter(DELAY, "20000")
     editor.has_text("dynamic_batching { max_queue_delay_microseconds: 20000 }")
     editor.click("Diff")
-    editor.says("+dynamic_batching { max_queue_delay_microseconds: 20000 }")
+    editor.shows("+dynamic_batching { max_queue_delay_microseconds: 20000 }")
     editor.page.screenshots("config-editor-diff", editor.root)
     editor.click("Apply in place")
-    editor.says("the model was not loaded again")
+    editor.shows("the model was not loaded again")
     delay = editor.page.execute("print(server['add_sub'].config.dynamic_batching.max_queue_delay_microseconds)")
     assert delay == "20000\n"
 
@@ -97,13 +97,13 @@ def test_typing_changes_the_form_and_a_larger_change_reloads_the_model(editor: E
     editor.replace("max_batch_size: 8", "max_batch_size: 16")
     editor.has_value("max_batch_size", "16")
     editor.click("Apply by reloading")
-    editor.says("a new copy took over")
+    editor.shows("a new copy serves new requests")
     assert editor.page.execute("print(server['add_sub'].config.max_batch_size)") == "16\n"
 
 
-def test_a_mistake_is_shown_at_its_line_and_mended_by_a_click(editor: Editor):
+def test_an_error_is_shown_at_its_line_and_fixed_by_a_click(editor: Editor):
     editor.replace("max_batch_size: 8", "max_batchsize: 8")
-    editor.says('has no field named "max_batchsize"')
+    editor.shows('has no field named "max_batchsize"')
     assert editor.root.locator(".tnb-gutter .tnb-bad").inner_text() == "●4"
     assert editor.root.get_by_role("button", name="Apply").is_disabled()
     assert editor.field("max_batch_size").is_disabled()
@@ -113,12 +113,12 @@ def test_a_mistake_is_shown_at_its_line_and_mended_by_a_click(editor: Editor):
     editor.root.locator(".tnb-problems li").wait_for(state="detached")
 
 
-def test_the_field_under_the_cursor_is_explained(editor: Editor):
+def test_the_field_at_the_cursor_is_described(editor: Editor):
     editor.replace("{ }", "{ max_queue_delay_microseconds: ")
-    editor.says("How long a request may wait for others")
+    editor.shows("How long a request may be delayed for others")
     assert editor.root.locator(".tnb-help code").inner_text() == "dynamic_batching.max_queue_delay_microseconds"
     editor.replace("backend", "backend")
-    editor.says("or one of your own")
+    editor.shows("or a backend of your own")
     assert editor.root.locator(".tnb-help code").all_inner_texts() == ["backend", "onnxruntime", "pytorch", "python"]
 
 
@@ -126,13 +126,13 @@ def test_the_file_is_saved_and_a_change_from_outside_is_shown(editor: Editor):
     editor.enter("max_batch_size", "4")
     editor.has_text("max_batch_size: 4")
     editor.click("Save")
-    editor.says("Saved to config.pbtxt")
+    editor.shows("Saved to config.pbtxt")
     path = "(models / 'add_sub' / 'config.pbtxt')"
     assert "max_batch_size: 4\n" in editor.page.execute(f"print({path}.read_text())")
     editor.page.execute(f"{path}.write_text({path}.read_text().replace('size: 4', 'size: 5'))")
-    editor.says("The file was changed outside of this editor")
+    editor.shows("The file was changed outside of this editor")
     editor.page.screenshots("config-editor-outside", editor.root)
-    editor.click("Take the file's text")
+    editor.click("Use the file's text")
     editor.has_text("max_batch_size: 5")
 
 
@@ -146,10 +146,10 @@ def test_an_interrupted_cell_leaves_editor_and_server_alive(editor: Editor):
     assert editor.page.interrupt(blocks) == "KeyboardInterrupt"
     editor.enter(DELAY, "30")
     editor.click("Apply in place")
-    editor.says("the model was not loaded again")
+    editor.shows("the model was not loaded again")
 
 
-def test_what_is_done_while_a_cell_runs_happens_when_it_ends(editor: Editor):
+def test_actions_during_a_cell_take_effect_when_it_ends(editor: Editor):
     with editor.page.busy():
         editor.enter(DELAY, "40")
     editor.has_text("max_queue_delay_microseconds: 40")
@@ -160,19 +160,19 @@ def test_nothing_can_be_applied_to_a_model_that_is_not_loaded(editor: Editor):
     apply = editor.root.get_by_role("button", name="Apply in place")
     apply.wait_for()
     editor.page.execute("server.unload('add_sub')")
-    editor.says("The model has been unloaded")
+    editor.shows("The model has been unloaded")
     assert apply.is_disabled()
     editor.enter(DELAY, "60")  # what is typed meanwhile is known when the model is back
     editor.page.execute("server.load('add_sub')")
-    editor.says("The model is loaded again")
+    editor.shows("The model is loaded again")
     editor.click("Apply in place")
-    editor.says("the model was not loaded again")
+    editor.shows("the model was not loaded again")
     delay = editor.page.execute("print(server['add_sub'].config.dynamic_batching.max_queue_delay_microseconds)")
     assert delay == "60\n"
 
 
 def test_when_the_server_stops_the_last_state_stays(editor: Editor):
     editor.page.execute("server.stop()")
-    editor.says("The server has been stopped")
+    editor.shows("The server has been stopped")
     editor.has_text("max_batch_size: 8")
     assert editor.root.get_by_role("button", name="Apply").is_disabled()

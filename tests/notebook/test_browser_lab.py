@@ -1,4 +1,4 @@
-"""JupyterLab itself runs here: what fails in it is no fault of a widget."""
+"""JupyterLab runs without our widgets: if this fails, the other browser tests cannot pass."""
 
 from __future__ import annotations
 

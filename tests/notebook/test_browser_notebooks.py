@@ -1,4 +1,4 @@
-"""Every notebook in a real JupyterLab: opened, run from top to bottom, nothing red, nothing missing."""
+"""Every notebook in a real JupyterLab: opened and run from top to bottom without errors or missing outputs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 @pytest.fixture(scope="module")
 def lessons(lab: Lab) -> str:
-    """The notebooks, beside the example models, in the server's root; the folder's name."""
+    """The notebooks and example models in the server's root; returns the directory's name."""
     folder = lab.root / "lessons"
     folder.mkdir(exist_ok=True)
     for path in NOTEBOOKS:

@@ -23,24 +23,24 @@ def page(notebook) -> NotebookPage:
     return page
 
 
-def test_the_button_starts_traffic_and_the_figures_follow_and_it_stops(page: NotebookPage):
+def test_the_button_starts_and_stops_traffic_and_the_numbers_are_updated(page: NotebookPage):
     panel = page.output(1).locator(".tnb-traffic")
     panel.get_by_role("button", name="Send").click()
-    panel.get_by_text(re.compile("answers/s")).wait_for()
+    panel.get_by_text(re.compile("responses/s")).wait_for()
     page.screenshots("traffic", panel)
     panel.get_by_role("button", name="closed loop").click()
     panel.get_by_text("clients").wait_for()
-    panel.get_by_text(re.compile("answers/s")).wait_for()
+    panel.get_by_text(re.compile("responses/s")).wait_for()
     panel.get_by_role("button", name="Stop").click()
     panel.get_by_text(re.compile("Last: 'add_sub', closed loop, 8 clients")).wait_for()
     assert int(page.execute(COUNT)) > 0
     assert page.errors == []
 
 
-def test_it_goes_on_while_a_cell_runs(page: NotebookPage):
+def test_the_numbers_are_updated_while_a_cell_runs(page: NotebookPage):
     panel = page.output(1).locator(".tnb-traffic")
     panel.get_by_role("button", name="Send").click()
-    panel.get_by_text(re.compile("answers/s")).wait_for()
+    panel.get_by_text(re.compile("responses/s")).wait_for()
     before = panel.locator(".widget-html-content").inner_text()
     with page.busy():
         page.browser_page.wait_for_function(

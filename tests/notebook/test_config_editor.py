@@ -1,4 +1,4 @@
-"""The config editor without a browser: what it knows, what it does, and what it leaves alone."""
+"""The configuration editor without a browser."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def editor(server: Server) -> Iterator[ConfigEditor]:
 
 
 def shown(editor: ConfigEditor, path: str) -> object:
-    """What the form shows at a field."""
+    """Return the value that the form shows for a field."""
     editor.settle()
     (value,) = (each["value"] for part in editor.report["form"] for each in part["fields"] if each["path"] == path)
     return value
@@ -74,7 +74,7 @@ def test_lines_end_as_a_browser_ends_them(editor: ConfigEditor):
     assert editor.report["text"] == editor.text == "max_batch_size: 8\nbackend: 'python'\n"
 
 
-def test_it_says_beforehand_what_applying_takes(editor: ConfigEditor):
+def test_the_effect_of_applying_is_reported_before(editor: ConfigEditor):
     editor.set_field(DELAY, 500)
     editor.settle()
     assert editor.report["effect"] == "in place"
@@ -83,7 +83,7 @@ def test_it_says_beforehand_what_applying_takes(editor: ConfigEditor):
     assert editor.report["effect"] == "reloaded"
 
 
-def test_applying_says_what_it_did(server: Server, editor: ConfigEditor):
+def test_the_effect_of_applying_is_shown_after(server: Server, editor: ConfigEditor):
     editor.set_field(DELAY, 500)
     assert editor.apply() == "in place"
     assert server["add_sub"].config.dynamic_batching.max_queue_delay_microseconds == 500
@@ -113,7 +113,7 @@ def test_no_request_in_flight_fails(server: Server, editor: ConfigEditor):
     assert asyncio.run(ask_while(apply)) > 0
 
 
-def test_what_is_refused_is_said_and_changes_nothing(server: Server, editor: ConfigEditor):
+def test_a_rejected_configuration_is_shown_and_changes_nothing(server: Server, editor: ConfigEditor):
     editor.set_field("dynamic_batching.preferred_batch_size", [16])
     editor.settle()
     (problem,) = editor.report["problems"]
@@ -127,14 +127,14 @@ def test_what_is_refused_is_said_and_changes_nothing(server: Server, editor: Con
     assert server["add_sub"](INPUTS)["OUTPUT0"].tolist() == [[2.0, 3.0, 4.0, 5.0]]
 
 
-def test_text_that_cannot_be_read_leaves_the_form_as_it_was(editor: ConfigEditor):
+def test_text_that_cannot_be_parsed_leaves_the_form_unchanged(editor: ConfigEditor):
     editor.text = "max_batch_size 8"
     editor.settle()
     assert editor.report["form"] is None
     assert editor.report["problems"][0]["message"] == '1:16: Expected ":", found "8".'
 
 
-def test_what_runs_is_shown_in_the_words_of_the_file(server: Server, file: Path):
+def test_the_running_configuration_is_shown_in_the_format_of_the_file(server: Server, file: Path):
     config = server["add_sub"].config
     config.dynamic_batching.max_queue_delay_microseconds = 77
     config.apply()
@@ -146,14 +146,14 @@ def test_what_runs_is_shown_in_the_words_of_the_file(server: Server, file: Path)
     editor.close()
 
 
-def test_a_change_by_somebody_else_is_followed(server: Server, editor: ConfigEditor):
+def test_a_change_made_elsewhere_is_followed(server: Server, editor: ConfigEditor):
     config = server["add_sub"].config
     config.dynamic_batching.max_queue_delay_microseconds = 99
     config.apply()
     until(editor, lambda: "max_queue_delay_microseconds: 99" in editor.text)
 
 
-def test_an_unloaded_model_is_said_to_be_so_until_it_is_loaded_again(server: Server, editor: ConfigEditor):
+def test_an_unloaded_model_is_reported_until_it_is_loaded_again(server: Server, editor: ConfigEditor):
     server.unload(editor.model)
     until(editor, lambda: "has been unloaded" in editor.status["outcome"])
     server.load(editor.model)
@@ -162,7 +162,7 @@ def test_an_unloaded_model_is_said_to_be_so_until_it_is_loaded_again(server: Ser
     assert editor.apply() == "in place"
 
 
-def test_saving_replaces_the_file_whole(editor: ConfigEditor, file: Path):
+def test_saving_replaces_the_file_atomically(editor: ConfigEditor, file: Path):
     file.chmod(0o640)
     editor.set_field(DELAY, 500)
     editor.save()
@@ -171,10 +171,10 @@ def test_saving_replaces_the_file_whole(editor: ConfigEditor, file: Path):
     assert sorted(each.name for each in file.parent.iterdir()) == ["1", "config.pbtxt"]
 
 
-def test_a_file_changed_outside_is_shown_and_not_overwritten_unasked(editor: ConfigEditor, file: Path):
+def test_a_file_changed_outside_is_reported_and_overwritten_only_on_a_second_save(editor: ConfigEditor, file: Path):
     file.write_text(file.read_text() + "# by hand\n")
     until(editor, lambda: bool(editor.status["outside"]))
-    with pytest.raises(RuntimeError, match="changed by somebody else"):
+    with pytest.raises(RuntimeError, match="changed elsewhere"):
         editor.save()
     assert file.read_text().endswith("# by hand\n")
     editor.take_file()
@@ -212,7 +212,7 @@ def break_file(file: Path, old: str, new: str) -> None:
     file.write_text(file.read_text().replace(old, new))
 
 
-def test_a_model_whose_file_is_wrong_is_mended(tmp_path: Path):
+def test_a_model_with_an_invalid_file_is_corrected(tmp_path: Path):
     shutil.copytree(EXAMPLES / "add_sub", tmp_path / "add_sub")
     file = tmp_path / "add_sub" / "config.pbtxt"
     break_file(file, "max_batch_size: 8", "max_batch_size: -8")
@@ -237,7 +237,7 @@ def test_a_model_whose_file_is_wrong_is_mended(tmp_path: Path):
         editor.close()
 
 
-def test_what_the_backend_complains_of_is_shown_at_its_line_and_tried_again(tmp_path: Path):
+def test_an_error_of_the_backend_is_shown_at_its_line_and_can_be_retried(tmp_path: Path):
     shutil.copytree(EXAMPLES / "accumulator_onnx", tmp_path / "accumulator_onnx")
     file = tmp_path / "accumulator_onnx" / "config.pbtxt"
     break_file(file, 'name: "OUTPUT"', 'name: "marks"')
@@ -266,7 +266,7 @@ def test_a_model_of_several_repositories_has_no_file_to_edit(tmp_path: Path):
         server["add_sub"].edit()
 
 
-def test_each_model_is_edited_in_the_repository_that_it_comes_from(tmp_path: Path):
+def test_each_model_is_edited_in_its_own_repository(tmp_path: Path):
     shutil.copytree(EXAMPLES / "add_sub", tmp_path / "a" / "add_sub")
     (tmp_path / "b").mkdir()
     with Server([tmp_path / "b", tmp_path / "a"], port=0) as server:
@@ -281,7 +281,7 @@ def test_each_model_is_edited_in_the_repository_that_it_comes_from(tmp_path: Pat
         editor.close()
 
 
-def test_editing_twice_gives_the_same_editor_until_it_is_closed(server: Server):
+def test_editing_twice_returns_the_same_editor_until_it_is_closed(server: Server):
     editor = server["add_sub"].edit()
     assert server["add_sub"].edit() is editor
     editor.close()
@@ -300,7 +300,7 @@ def test_it_ends_with_the_server_and_keeps_its_last_state(server: Server):
     editor.close()
 
 
-def test_what_is_asked_of_it_while_the_server_ends_is_refused(server: Server):
+def test_calls_while_the_server_stops_are_rejected(server: Server):
     editor = server["add_sub"].edit()
     server.stop()
     for _ in range(2):
@@ -313,12 +313,12 @@ def test_no_thread_outlives_its_editor(server: Server, editor: ConfigEditor):
     threads = [each for each in threading.enumerate() if each.name == "tritonnb editor add_sub"]
     assert threads
     editor.close()
-    for each in threads:
-        each.join(60)
-        assert not each.is_alive()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
 
 
-def test_a_batcher_that_the_model_asks_for_itself_stays_and_it_says_so(tmp_path: Path):
+def test_a_batcher_that_the_model_enables_itself_stays_and_this_is_shown(tmp_path: Path):
     folder = tmp_path / "m" / "1"
     folder.mkdir(parents=True)
     (folder / "model.py").write_text(ASKS)
@@ -327,7 +327,7 @@ def test_a_batcher_that_the_model_asks_for_itself_stays_and_it_says_so(tmp_path:
         editor = server["m"].edit()
         editor.text = 'backend: "python"\n'
         assert editor.apply() == "unchanged"
-        assert "asks for dynamic_batching" in editor.status["outcome"]
+        assert "enables dynamic_batching" in editor.status["outcome"]
         assert server["m"].config.HasField("dynamic_batching")
         editor.close()
 

@@ -1,4 +1,4 @@
-"""The form: every field goes into the configuration and comes back."""
+"""The form: every field is written into the configuration and read back."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def fields(config: Any) -> dict[str, Any]:
         ("dynamic_batching { }", "scheduler", "none"),
     ],
 )
-def test_what_is_entered_is_what_the_form_shows(text, path, value):
+def test_an_entered_value_is_shown_by_the_form(text, path, value):
     config = parse_text(text).config
     set_field(config, path, value)
     assert fields(config)[path] == value
 
 
-def test_looking_at_the_form_changes_nothing():
+def test_reading_the_form_changes_nothing():
     config = parse_text("dynamic_batching { priority_levels: 3 } instance_group { }").config
     before = config.SerializeToString(deterministic=True)
     form_of(config)

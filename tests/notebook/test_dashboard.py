@@ -1,4 +1,4 @@
-"""The dashboard without a browser: it follows the server from a thread of its own, and leaves nothing behind."""
+"""The dashboard without a browser: its worker thread follows the server, and closing it leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ipywidgets.widgets.widget import _instances
 
 from tritonnb.core.errors import UnavailableError
 from tritonnb.notebook.batch_view import LiveBatchView
-from tritonnb.notebook.config_editor import edit_config, is_open
+from tritonnb.notebook.config_editor import edit_config, open_editors
 from tritonnb.notebook.dashboard import Dashboard
 from tritonnb.notebook.traffic import Traffic
 from tritonnb.server.server import Server
@@ -39,7 +39,7 @@ def dashboard(server: Server) -> Iterator[Dashboard]:
 
 
 def parts(dashboard: Dashboard) -> tuple[Any, Any, Any]:
-    """The server's card, the choice of models, and the tabs."""
+    """Return the server's card, the choice of models, and the tabs."""
     return dashboard.children
 
 
@@ -57,7 +57,7 @@ def test_it_opens_a_model_in_tabs(dashboard: Dashboard):
     assert {"Configuration", "Statistics"} <= set(tabs.titles)
 
 
-def test_it_opens_some_model_unless_it_is_told_which(server: Server):
+def test_it_opens_the_first_model_by_default(server: Server):
     dashboard = server.dashboard()
     _, choice, tabs = parts(dashboard)
     assert choice.value == "add_sub"
@@ -68,7 +68,7 @@ def test_it_opens_some_model_unless_it_is_told_which(server: Server):
 def test_it_follows_the_server_by_itself(server: Server, dashboard: Dashboard):
     tabs = parts(dashboard)[2]
     statistics = tabs.children[tabs.titles.index("Statistics")]
-    assert "Nothing has run yet" in statistics.value
+    assert "No request has been executed yet" in statistics.value
     server["add_sub"](INPUTS)
     until(statistics, "value", lambda: "1 rows of 1 requests in 1 executions" in statistics.value)
 
@@ -80,7 +80,7 @@ def test_it_follows_the_list_of_models(server: Server, dashboard: Dashboard):
     assert choice.value == "add_sub"
 
 
-def test_a_model_that_comes_leaves_the_one_that_is_open_alone(server: Server):
+def test_a_newly_loaded_model_does_not_replace_the_open_one(server: Server):
     dashboard = server.dashboard("identity_fp32")
     _, choice, tabs = parts(dashboard)
     live, editor, _ = tabs.children
@@ -88,16 +88,16 @@ def test_a_model_that_comes_leaves_the_one_that_is_open_alone(server: Server):
     server.load("accumulator")
     until(choice, "options", lambda: choice.options == ("accumulator", "add_sub", "identity_fp32"))
     settled = threading.Event()
-    dashboard._jobs.put(settled.set)
+    dashboard._worker.submit(settled.set)
     assert settled.wait(60)
     assert choice.value == "identity_fp32"
     assert live.children[-1] is watched
-    assert not is_open(server["accumulator"])
+    assert open_editors.find(server, "accumulator") is None
     assert tabs.children[1] is editor
     dashboard.close()
 
 
-def test_another_model_opens_and_what_was_edited_stays(server: Server, dashboard: Dashboard):
+def test_edited_text_stays_while_another_model_is_shown(server: Server, dashboard: Dashboard):
     _, choice, tabs = parts(dashboard)
     edited = tabs.children[tabs.titles.index("Configuration")]
     edited.text += "# mine\n"
@@ -108,7 +108,7 @@ def test_another_model_opens_and_what_was_edited_stays(server: Server, dashboard
     assert tabs.children[-2].text.endswith("# mine\n")
 
 
-def test_a_cell_that_runs_again_shows_the_same_dashboard_and_starts_nothing(server: Server, dashboard: Dashboard):
+def test_a_cell_that_is_run_again_shows_the_same_dashboard_and_starts_no_thread(server: Server, dashboard: Dashboard):
     threads = set(threading.enumerate())
     parts(dashboard)[1].value = "identity_fp32"
     assert server.dashboard("add_sub") is dashboard
@@ -126,27 +126,27 @@ def test_closing_leaves_neither_widgets_nor_threads(server: Server):
     dashboard = server.dashboard("add_sub")
     started = set(threading.enumerate()) - threads
     dashboard.close()
-    for each in started:
-        each.join(60)
+    for thread in started:
+        thread.join(60)
     assert not started & set(threading.enumerate())
     left = {key: each for key, each in _instances.items() if key not in widgets}
     assert [each for each in left.values() if not isinstance(each, (ipywidgets.Layout, ipywidgets.Style))] == []
 
 
 @pytest.mark.parametrize(
-    "make", [LiveBatchView, Traffic, edit_config, lambda model: Dashboard(model.server, model.name)]
+    "create", [LiveBatchView, Traffic, edit_config, lambda model: Dashboard(model.server, model.name)]
 )
-def test_a_widget_that_cannot_be_made_says_why_and_leaves_nothing_behind(
-    server: Server, monkeypatch: pytest.MonkeyPatch, make: Callable[[Any], Any]
+def test_a_widget_that_cannot_be_created_raises_and_leaves_nothing_behind(
+    server: Server, monkeypatch: pytest.MonkeyPatch, create: Callable[[Any], Any]
 ):
     model = server["add_sub"]
     server.stop()
-    widgets, complaints = set(_instances), []
-    monkeypatch.setattr(sys, "unraisablehook", complaints.append)
+    widgets, errors = set(_instances), []
+    monkeypatch.setattr(sys, "unraisablehook", errors.append)
     with pytest.raises(UnavailableError, match="the server has been stopped"):
-        make(model)
+        create(model)
     gc.collect()
-    assert complaints == []
+    assert errors == []
     left = [each for key, each in _instances.items() if key not in widgets]
     assert [each for each in left if not isinstance(each, (ipywidgets.Layout, ipywidgets.Style))] == []
 
@@ -160,7 +160,7 @@ def test_a_stopped_server_leaves_the_last_state(server: Server):
     dashboard.close()
 
 
-def test_a_model_that_failed_to_load_is_mended_there(tmp_path: Path):
+def test_a_model_that_failed_to_load_is_corrected_there(tmp_path: Path):
     shutil.copytree(EXAMPLES / "add_sub", tmp_path / "add_sub")
     file = tmp_path / "add_sub" / "config.pbtxt"
     good = file.read_text()

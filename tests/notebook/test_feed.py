@@ -1,4 +1,4 @@
-"""What a view is told: exact counts, everything of a little, a part of too much."""
+"""What is sent to a view: exact counts, and everything, or a sample if that is too much."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def feed_of(rec: Recording, **options) -> Feed:
 
 
 def rows(columns: dict[str, list]) -> list[dict]:
-    """Batches as they were before they were told in columns."""
+    """Return the batches that were encoded as columns."""
     return [dict(zip(columns, each, strict=True)) for each in zip(*columns.values(), strict=True)]
 
 
@@ -39,23 +39,23 @@ def rec() -> Recording:
     return tnb.simulate(DYNAMIC, tnb.poisson(rate=800, duration=0.2, seed=3), tnb.fixed(4))
 
 
-def test_everything_of_a_recording_is_told(rec):
+def test_everything_of_a_recording_is_sent(rec):
     feed = feed_of(rec, sample=False, keep=5000)
-    feed.take(map(pack, rec.events))
+    feed.fold(map(pack, rec.events))
     feed.flush(rec.span_ns[1])
-    told = json.loads(json.dumps(feed.history(rec.span_ns[1])))
-    batches = rows(told["batches"])
+    sent = json.loads(json.dumps(feed.history(rec.span_ns[1])))
+    batches = rows(sent["batches"])
     assert [(each["n"], each["rows"], each["why"]) for each in batches] == [
         (each.number, each.size, each.why) for each in sorted(rec.batches, key=lambda each: each.sent_ns)
     ]
     assert sum(len(each["members"]) for each in batches) == len(rec.requests)
-    first, seen = batches[0], rec.batches[0]
-    assert ms(first["end"] - first["start"]) == pytest.approx(seen.compute_ns / 1e6, abs=2e-4)
-    assert ms(first["sent"] - first["oldest"]) == pytest.approx(seen.queue_ns / 1e6, abs=2e-4)
-    assert told["counts"]["requests"] == len(rec.requests)
-    assert told["counts"]["rows"] == sum(each.size for each in rec.requests)
-    assert told["depth"] == 0
-    assert told["pending"] == []
+    first, recorded = batches[0], rec.batches[0]
+    assert ms(first["end"] - first["start"]) == pytest.approx(recorded.compute_ns / 1e6, abs=2e-4)
+    assert ms(first["sent"] - first["oldest"]) == pytest.approx(recorded.queue_ns / 1e6, abs=2e-4)
+    assert sent["counts"]["requests"] == len(rec.requests)
+    assert sent["counts"]["rows"] == sum(each.size for each in rec.requests)
+    assert sent["depth"] == 0
+    assert sent["pending"] == []
 
 
 def test_deliveries_add_up_to_the_history(rec):
@@ -63,12 +63,12 @@ def test_deliveries_add_up_to_the_history(rec):
     batches, depths = {}, []
     for at in range(0, len(rec.events), 7):
         part = rec.events[at : at + 7]
-        feed.take(map(pack, part))
-        told = feed.flush(part[-1].time_ns)
-        batches |= {each["n"]: each for each in rows(told["batches"])}
-        for done in rows(told["done"]):
+        feed.fold(map(pack, part))
+        sent = feed.flush(part[-1].time_ns)
+        batches |= {each["n"]: each for each in rows(sent["batches"])}
+        for done in rows(sent["done"]):
             batches[done["n"]].update(done)
-        depths += told["depths"]
+        depths += sent["depths"]
     history = feed.history(rec.span_ns[1])
     assert list(batches.values()) == rows(history["batches"])
     assert depths == history["depths"]
@@ -77,7 +77,7 @@ def test_deliveries_add_up_to_the_history(rec):
 
 def test_depth_is_that_of_the_scheduler(rec):
     feed = feed_of(rec, sample=False, keep=5000)
-    feed.take(map(pack, rec.events))
+    feed.fold(map(pack, rec.events))
     depths = dict(map(tuple, feed.flush(0)["depths"]))
     batches = rows(feed.history(0)["batches"])
     for batch in batches:
@@ -85,56 +85,56 @@ def test_depth_is_that_of_the_scheduler(rec):
             assert depths[batch["sent"]] == batch["depth"]
 
 
-def test_waiting_requests_are_told_while_they_wait():
+def test_waiting_requests_are_sent_while_they_wait():
     rec = tnb.simulate(DYNAMIC, [(0, 1), (1000, 2)], tnb.fixed(1))
     feed = feed_of(rec)
-    feed.take(pack(each) for each in rec.events if each.time_ns < 2_000_000)
-    told = feed.flush(2_000_000)
-    assert [(label, size, ms(queued), line) for label, size, _, queued, line, *_ in told["pending"]] == [
+    feed.fold(pack(each) for each in rec.events if each.time_ns < 2_000_000)
+    sent = feed.flush(2_000_000)
+    assert [(label, size, ms(queued), row) for label, size, _, queued, row, *_ in sent["pending"]] == [
         ("1", 1, 0.0, 0),
         ("2", 2, 1.0, 1),
     ]
-    assert (told["depth"], ms(told["now"]), feed.quiet) == (2, 2.0, False)
+    assert (sent["depth"], ms(sent["now"]), feed.quiet) == (2, 2.0, False)
 
 
-def test_of_too_much_a_part_is_drawn_and_all_is_counted():
+def test_a_sample_is_drawn_and_everything_is_counted():
     arrivals = tnb.constant(rate=400_000, duration=0.02)
     rec = tnb.simulate('name: "m" max_batch_size: 64 dynamic_batching { }', arrivals, tnb.fixed(0.1))
     feed = feed_of(rec)
-    feed.take(map(pack, rec.events))
-    told = feed.flush(rec.span_ns[1])
-    batches = rows(told["batches"])
+    feed.fold(map(pack, rec.events))
+    sent = feed.flush(rec.span_ns[1])
+    batches = rows(sent["batches"])
     drawn = sum(len(each["members"]) for each in batches)
     every, part = batches[0]["drawn"]
     assert drawn <= BURST * MOST_MEMBERS + len(batches)
     assert every * part > 1
-    assert told["counts"]["requests"] == 8000
-    assert told["counts"]["rows"] == 8000
-    assert len(told["depths"]) <= 200
-    assert max(depth for _, depth in told["depths"]) > 0
+    assert sent["counts"]["requests"] == 8000
+    assert sent["counts"]["rows"] == 8000
+    assert len(sent["depths"]) <= 200
+    assert max(depth for _, depth in sent["depths"]) > 0
     assert sum(each["requests"] for each in batches) >= drawn
 
 
-def test_what_is_not_drawn_is_counted_delivery_by_delivery(rec):
-    """After a delivery of too much, only each k-th batch is looked at closely from the beginning."""
+def test_requests_that_are_not_drawn_are_counted_in_each_delivery(rec):
+    """After a delivery that was too large, only every k-th batch is kept in the first place."""
     rec = tnb.simulate('name: "m" max_batch_size: 1', tnb.constant(rate=20_000, duration=0.5), tnb.fixed(0.01))
     feed = feed_of(rec)
     events = list(map(pack, rec.events))
     delivered = []
     for at in range(0, len(events), 1500):
-        feed.take(events[at : at + 1500])
+        feed.fold(events[at : at + 1500])
         delivered.append(feed.flush(events[at][1]))
     assert delivered[-1]["counts"]["requests"] == delivered[-1]["counts"]["batches"] == len(rec.requests)
     assert delivered[-1]["depth"] == 0
     assert feed.quiet
-    batches = [rows(each["batches"]) for each in delivered]
+    batches = [rows(delivery["batches"]) for delivery in delivered]
     assert len(batches[0]) <= BURST * MOST_BATCHES
     assert all(len(each) <= MOST_BATCHES + 1 for each in batches[3:])
-    assert all(each["end"] is not None for told in batches[:-1] for each in told[:-1])
+    assert all(each["end"] is not None for delivery in batches[:-1] for each in delivery[:-1])
     assert not feed._waiting
 
 
-def test_lanes_are_those_of_the_instances_that_there_are(rec):
+def test_lanes_are_those_of_the_current_instances(rec):
     config = rec.configs["m"]
     config.instance_group.add(count=3)
     feed = Feed("m", config, 0)
@@ -142,13 +142,13 @@ def test_lanes_are_those_of_the_instances_that_there_are(rec):
     fewer = pb.ModelConfig()
     fewer.CopyFrom(config)
     fewer.instance_group[0].count = 1
-    assert feed.reconfigured(fewer)
+    assert feed.reconfigure(fewer)
     assert feed.flush(0)["instances"] == ["m_0_0"]
 
 
 def test_history_is_bounded(rec):
     feed = feed_of(rec, keep=5)
-    feed.take(map(pack, rec.events))
+    feed.fold(map(pack, rec.events))
     feed.flush(0)
     history = feed.history(0)
     assert len(rows(history["batches"])) == 5
@@ -158,13 +158,13 @@ def test_history_is_bounded(rec):
 def test_requests_from_before_the_view_count_until_they_leave(rec):
     waiting = [each for each in rec.events if type(each).__name__ == "RequestArrived"][:1]
     feed = feed_of(rec, depth=1)
-    feed.take(pack(each) for each in rec.events if each not in waiting)
-    told = feed.flush(0)
-    assert told["depth"] == 0
-    assert min(depth for _, depth in told["depths"]) == 0
+    feed.fold(pack(each) for each in rec.events if each not in waiting)
+    sent = feed.flush(0)
+    assert sent["depth"] == 0
+    assert min(depth for _, depth in sent["depths"]) == 0
 
 
-def test_failed_requests_are_counted_and_told_with_their_batch(rec):
+def test_failed_requests_are_counted_and_sent_with_their_batch(rec):
     failing = [
         replace(each, requests=tuple((*request[:4], "OTHER") for request in each.requests))
         if isinstance(each, BatchExecuted) and each.batch % 2
@@ -172,20 +172,20 @@ def test_failed_requests_are_counted_and_told_with_their_batch(rec):
         for each in rec.events
     ]
     feed = feed_of(rec, sample=False, keep=5000)
-    feed.take(map(pack, failing))
+    feed.fold(map(pack, failing))
     feed.flush(rec.span_ns[1])
-    told = feed.history(rec.span_ns[1])
-    assert told["counts"]["failed"] == sum(len(each.requests) for each in rec.batches if each.number % 2)
-    assert all(each["failed"] == (each["requests"] if each["n"] % 2 else 0) for each in rows(told["batches"]))
+    sent = feed.history(rec.span_ns[1])
+    assert sent["counts"]["failed"] == sum(len(each.requests) for each in rec.batches if each.number % 2)
+    assert all(each["failed"] == (each["requests"] if each["n"] % 2 else 0) for each in rows(sent["batches"]))
 
 
-def test_refused_requests_are_told_with_their_reason():
+def test_refused_requests_are_sent_with_their_reason():
     config = (
         'name: "m" max_batch_size: 1 dynamic_batching { default_queue_policy { default_timeout_microseconds: 500 } }'
     )
     rec = tnb.simulate(config, [(0, 1), (10, 1)], tnb.fixed(10))
     feed = feed_of(rec)
-    feed.take(map(pack, rec.events))
+    feed.fold(map(pack, rec.events))
     ((begin, end, label, _, message, _),) = feed.flush(0)["refused"]
     assert (ms(begin), ms(end), label, message) == (0.01, pytest.approx(0.51), "2", "Request timeout expired")
 
@@ -194,19 +194,21 @@ def test_slots_are_those_of_the_recording():
     arrivals = tnb.sequences([3] * 6, every_ms=60, stagger_ms=10)
     rec = tnb.simulate(DIRECT, arrivals, tnb.fixed(5))
     feed = feed_of(rec, sample=False, keep=5000)
-    feed.take(map(pack, rec.events))
+    feed.fold(map(pack, rec.events))
     feed.flush(rec.span_ns[1])
-    told = feed.history(rec.span_ns[1])
-    assert [each[:3] for each in told["stays"]] == [
+    sent = feed.history(rec.span_ns[1])
+    assert [each[:3] for each in sent["occupancy"]] == [
         [each.sequence, each.instance, each.slot] for each in rec.slot_occupancy
     ]
-    assert [each[4] for each in told["stays"]] == [each.assigned_ns * TICKS // 1_000_000 for each in rec.slot_occupancy]
-    assert [each[7] for each in told["stays"]] == [3] * 6
-    assert told["counts"]["nulls"] == sum(each.requests.count(None) for each in rec.batches)
-    assert [len(each["members"]) for each in rows(told["batches"])] == told["batches"]["rows"]
+    assert [each[4] for each in sent["occupancy"]] == [
+        each.assigned_ns * TICKS // 1_000_000 for each in rec.slot_occupancy
+    ]
+    assert [each[7] for each in sent["occupancy"]] == [3] * 6
+    assert sent["counts"]["nulls"] == sum(each.requests.count(None) for each in rec.batches)
+    assert [len(each["members"]) for each in rows(sent["batches"])] == sent["batches"]["rows"]
 
 
-def test_a_configuration_is_told_in_the_words_of_its_fields():
+def test_metadata_have_the_values_of_the_configuration():
     rec = tnb.simulate(DIRECT, [tnb.Arrival(0, sequence_id=1, sequence_start=True)], tnb.fixed(1))
     meta = describe_config("m", rec.configs["m"])
     assert (meta["batcher"], meta["strategy"], meta["slots"], meta["idle"]) == ("sequence", "direct", 2, 1000.0)
@@ -215,9 +217,9 @@ def test_a_configuration_is_told_in_the_words_of_its_fields():
     assert (dynamic["preferred"], dynamic["delay"], dynamic["max_batch_size"]) == ([4], 5.0, 8)
 
 
-def test_answers_from_the_cache_are_requests_that_ran_in_no_batch(rec):
+def test_cache_hits_are_requests_without_a_batch(rec):
     feed = feed_of(rec)
-    feed.take([pack(CacheHit(5, "m", 1, 77, 3, 1))])
+    feed.fold([pack(CacheHit(5, "m", 1, 77, 3, 1))])
     assert not feed.quiet
     counts = feed.flush(10)["counts"]
     assert (counts["requests"], counts["cached"], counts["batches"]) == (1, 1, 0)
@@ -228,6 +230,6 @@ def test_an_ensemble_names_the_models_to_watch():
     steps = "".join(f'step {{ model_name: "{name}" model_version: -1 }} ' for name in ("detect", "crop", "detect"))
     config = text_format.Parse(f'platform: "ensemble" ensemble_scheduling {{ {steps} }}', pb.ModelConfig())
     feed = Feed("e", config, 0)
-    feed.take([pack(EnsembleExecuted(9, "e", 1, 7, 1, 0, 0, 1, 2, 3, 4, ""))])
+    feed.fold([pack(EnsembleExecuted(9, "e", 1, 7, 1, 0, 0, 1, 2, 3, 4, ""))])
     assert feed.flush(10)["counts"]["requests"] == 1
     assert feed.meta["note"].endswith("Watch the models of its steps: detect, crop.")

@@ -48,7 +48,7 @@ def config(tmp_path: Path) -> str:
     return (tmp_path / "add_sub" / "config.pbtxt").read_text()
 
 
-def test_start_serves_status_shows_stop_ends(shell: InteractiveShell, capsys: Any):
+def test_start_status_and_stop(shell: InteractiveShell, capsys: Any):
     assert shell.user_ns["server"]["add_sub"].ready
     shell.run_line_magic("tritonnb", "status")
     assert "add_sub" in capsys.readouterr().out
@@ -63,12 +63,12 @@ def test_a_cell_is_applied_as_the_configuration(shell: InteractiveShell, config:
     shell.run_cell_magic("config", "add_sub", cell)
     assert "applied in place" in capsys.readouterr().out
     shell.run_cell_magic("config", "add_sub", cell.replace("max_batch_size: 8", "max_batch_size: 4"))
-    assert "loaded again" in capsys.readouterr().out
+    assert "the model was reloaded" in capsys.readouterr().out
     running = shell.user_ns["server"]["add_sub"].config
     assert (running.max_batch_size, running.dynamic_batching.max_queue_delay_microseconds) == (4, 500)
 
 
-def test_the_cell_is_saved_when_that_is_asked_for(shell: InteractiveShell, config: str, tmp_path: Path):
+def test_the_cell_is_saved_with_the_option(shell: InteractiveShell, config: str, tmp_path: Path):
     file = tmp_path / "add_sub" / "config.pbtxt"
     cell = config.replace("max_batch_size: 8", "max_batch_size: 4")
     shell.run_cell_magic("config", "add_sub", cell)
@@ -77,7 +77,7 @@ def test_the_cell_is_saved_when_that_is_asked_for(shell: InteractiveShell, confi
     assert file.read_text() == cell
 
 
-def test_what_cannot_be_saved_is_not_applied_either(shell: InteractiveShell):
+def test_a_cell_that_cannot_be_saved_is_not_applied(shell: InteractiveShell):
     server = shell.user_ns["server"]
 
     @server.model(max_batch_size=8)
@@ -85,12 +85,12 @@ def test_what_cannot_be_saved_is_not_applied_either(shell: InteractiveShell):
         return X * 2
 
     cell = server["double"].config.text.replace("max_batch_size: 8", "max_batch_size: 4")
-    with pytest.raises(UsageError, match="comes from no repository"):
+    with pytest.raises(UsageError, match="expected a model from a model repository"):
         shell.run_cell_magic("config", "double --save", cell)
     assert server["double"].config.max_batch_size == 8
 
 
-def test_a_mistake_is_shown_with_its_line(shell: InteractiveShell, config: str):
+def test_an_error_is_shown_with_its_line(shell: InteractiveShell, config: str):
     with pytest.raises(UsageError) as error:
         shell.run_cell_magic("config", "add_sub", config.replace("max_batch_size", "max_batchsize"))
     assert str(error.value).splitlines()[1:] == [
@@ -109,19 +109,19 @@ def test_a_python_model_is_written_and_loaded(shell: InteractiveShell, tmp_path:
     assert server["plus_one"](X=[[1.0]])["Y"].tolist() == [[3.0]]
 
 
-def test_a_python_model_that_fails_to_load_says_why(shell: InteractiveShell):
+def test_a_python_model_that_fails_to_load_shows_the_reason(shell: InteractiveShell):
     with pytest.raises(UsageError, match="SyntaxError"):
         shell.run_cell_magic("model_py", "broken", "def execute(:")
 
 
 @pytest.mark.parametrize("name", [".", "..", "a/b", "''"])
 def test_a_python_model_stays_inside_of_its_repository(shell: InteractiveShell, name: str):
-    with pytest.raises(UsageError, match="no name for a model"):
+    with pytest.raises(UsageError, match="expected the name of a directory"):
         shell.run_cell_magic("model_py", name, MODEL)
 
 
 @pytest.mark.parametrize(
-    ("line", "complaint"),
+    ("line", "message"),
     [
         ("", "required"),
         ("begin", "invalid choice"),
@@ -129,12 +129,12 @@ def test_a_python_model_stays_inside_of_its_repository(shell: InteractiveShell, 
         ("start 'half", "No closing quotation"),
     ],
 )
-def test_a_wrong_line_gets_the_usage(shell: InteractiveShell, line: str, complaint: str):
-    with pytest.raises(UsageError, match=complaint):
+def test_an_invalid_line_shows_the_usage(shell: InteractiveShell, line: str, message: str):
+    with pytest.raises(UsageError, match=message):
         shell.run_line_magic("tritonnb", line)
 
 
-def test_what_fails_to_load_is_shown_with_its_line_and_fix(shell: InteractiveShell, config: str):
+def test_a_load_error_is_shown_with_its_line_and_fix(shell: InteractiveShell, config: str):
     with pytest.raises(UsageError) as error:
         shell.run_cell_magic("config", "add_sub", config.replace('"python"', '"pyton"'))
     line = next(line for line in config.splitlines() if line.startswith("backend")).replace("python", "pyton")

@@ -1,4 +1,4 @@
-"""A notebook that is executed without a browser keeps what its widgets showed last."""
+"""A notebook that is executed without a browser keeps the last state of its widgets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TRAFFIC = 'rec = tnb.load(server["double"], clients=4, requests=100).wait().reco
 
 
 def execute(*sources: str) -> list[list[dict]]:
-    """The outputs of each cell as data by MIME type."""
+    """Return the outputs of each cell by MIME type."""
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
     NotebookClient(notebook, timeout=110, kernel_name="python3").execute()
     return [[output["data"] for output in cell.outputs if "data" in output] for cell in notebook.cells]
@@ -70,6 +70,6 @@ def test_no_output_has_an_object_address_or_class_name_as_its_text(outputs):
     assert [text for text in texts if "IPython.core.display" in text or "object at 0x" in text] == []
 
 
-def test_what_takes_a_while_has_one_line_of_progress_which_is_empty_in_the_end():
+def test_a_long_call_has_one_progress_line_which_is_empty_at_the_end():
     *_, (*lines, _) = execute(SERVE, 'tnb.sweep(server["double"], max_batch_size=[2, 4], clients=4).wait()')
     assert [(line["text/plain"], line["text/html"]) for line in lines] in ([], [("", "")])

@@ -1,4 +1,4 @@
-"""While a cell runs, the interpreter lock changes hands more often."""
+"""The switch interval while a cell runs."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def interval() -> float:
     return round(sys.getswitchinterval(), 6)
 
 
-def test_the_interval_is_short_while_a_cell_runs_and_as_before_afterwards(shared: SharedInterpreter):
+def test_the_interval_is_short_while_a_cell_runs_and_restored_afterwards(shared: SharedInterpreter):
     shared.begin()
     assert interval() == INTERVAL_S
     shared.end()
     assert interval() == 0.005
 
 
-def test_a_cell_may_run_another(shared: SharedInterpreter):
+def test_cells_may_be_nested(shared: SharedInterpreter):
     shared.begin()
     shared.begin()
     shared.end()
@@ -38,7 +38,7 @@ def test_a_cell_may_run_another(shared: SharedInterpreter):
     assert interval() == 0.005
 
 
-def test_an_interval_that_is_shorter_already_stays(shared: SharedInterpreter):
+def test_a_shorter_interval_is_kept(shared: SharedInterpreter):
     sys.setswitchinterval(0.0001)
     shared.begin()
     assert interval() == 0.0001
@@ -46,7 +46,7 @@ def test_an_interval_that_is_shorter_already_stays(shared: SharedInterpreter):
     assert interval() == 0.0001
 
 
-def test_an_end_without_a_beginning_changes_nothing(shared: SharedInterpreter):
+def test_an_end_without_a_start_changes_nothing(shared: SharedInterpreter):
     shared.end()
     assert interval() == 0.005
 

@@ -1,4 +1,4 @@
-"""The traffic panel, worked by its widgets' values as a browser would."""
+"""The traffic panel, controlled by the values of its widgets as a browser does."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def panel(server: Server) -> Iterator[Traffic]:
 
 
 def answered(load: tnb.Load | None, server: Server) -> tnb.Load:
-    """The load, once something was answered."""
+    """Return the load after its first response."""
     assert load is not None
     while not load.completed:
         server.call(int)
@@ -55,23 +55,23 @@ def test_a_setting_takes_effect_while_traffic_runs(panel: Traffic, server: Serve
     assert answered(panel.load, server) is not second
 
 
-def test_only_the_controls_that_mean_something_are_shown(panel: Traffic, server: Server):
-    assert descriptions(panel) == ["arrivals", "requests/s", "rows each", "over HTTP"]
+def test_only_the_controls_that_apply_are_shown(panel: Traffic, server: Server):
+    assert descriptions(panel) == ["arrivals", "requests/s", "rows per request", "over HTTP"]
     panel.arrivals.value = "burst"
     assert "per burst" in descriptions(panel)
     panel.loop.value = "closed loop"
-    assert descriptions(panel) == ["clients", "rows each", "over HTTP"]
-    assert "requests a sequence" in descriptions(server["accumulate"].traffic())
+    assert descriptions(panel) == ["clients", "rows per request", "over HTTP"]
+    assert "requests per sequence" in descriptions(server["accumulate"].traffic())
 
 
-def test_the_figures_follow_without_anybody_asking(panel: Traffic):
+def test_the_numbers_are_updated_by_themselves(panel: Traffic):
     seen = threading.Event()
-    panel.status.observe(lambda change: "answers/s" in change["new"] and seen.set(), "value")
+    panel.status.observe(lambda change: "responses/s" in change["new"] and seen.set(), "value")
     panel.running.value = True
     assert seen.wait(60)
 
 
-def test_the_last_figures_stay(panel: Traffic, server: Server):
+def test_the_last_numbers_stay(panel: Traffic, server: Server):
     over = threading.Event()
     panel.status.observe(lambda change: "Last:" in change["new"] and over.set(), "value")
     panel.running.value = True
@@ -80,7 +80,7 @@ def test_the_last_figures_stay(panel: Traffic, server: Server):
     assert over.wait(60)
 
 
-def test_what_cannot_be_sent_is_said(server: Server):
+def test_a_load_that_cannot_be_sent_shows_the_error(server: Server):
     @server.model(max_batch_size=4)
     def words(X: tnb.FP32[-1]) -> tnb.FP32[-1]:
         return X
@@ -95,8 +95,8 @@ def test_what_cannot_be_sent_is_said(server: Server):
     panel.close()
 
 
-def test_traffic_that_breaks_off_says_why_and_can_be_sent_again(panel: Traffic, monkeypatch: pytest.MonkeyPatch):
-    def break_off(load: tnb.Load, asked: object) -> None:
+def test_traffic_that_fails_shows_the_error_and_can_be_restarted(panel: Traffic, monkeypatch: pytest.MonkeyPatch):
+    def break_off(load: tnb.Load, options: object) -> None:
         raise ValueError("<no luck>")
 
     over = threading.Event()
@@ -130,7 +130,7 @@ def test_there_is_one_panel_for_a_model_until_it_is_closed(panel: Traffic, serve
     server["held"].traffic().close()
 
 
-def test_the_last_figures_are_kept_as_plain_html(panel: Traffic):
+def test_the_last_numbers_are_kept_as_plain_html(panel: Traffic):
     assert "Traffic on 'held'" in panel.last_state()
     assert "No traffic." in panel.last_state()
 

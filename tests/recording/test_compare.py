@@ -73,7 +73,13 @@ def test_between_two_live_recordings_nothing_is_virtual():
 def test_a_simulated_recording_says_so_also_from_a_file_and_in_part(tmp_path):
     rec = simulated(EAGER)
     rec.save(tmp_path / "rec.jsonl")
-    for each in (rec, tnb.Recording.load(tmp_path / "rec.jsonl"), rec.for_model("m"), rec.between(0, 20), rec.what_if().after):
+    for each in (
+        rec,
+        tnb.Recording.load(tmp_path / "rec.jsonl"),
+        rec.for_model("m"),
+        rec.between(0, 20),
+        rec.what_if().after,
+    ):
         assert each.simulated
         assert "virtual" in repr(each)
         assert "virtual" in each._repr_html_()

@@ -121,7 +121,9 @@ def test_concurrency_beyond_capacity_obeys_littles_law():
     assert told.evidence["rows_in_server"] == pytest.approx(64, rel=0.05)
     assert told.evidence["row_capacity"] == 8
     assert told.evidence["rows_per_second"] == pytest.approx(800, rel=0.01)
-    assert told.evidence["rows_in_server"] == pytest.approx(told.evidence["rows_per_second"] * told.evidence["latency_ms"] / 1000)
+    assert told.evidence["rows_in_server"] == pytest.approx(
+        told.evidence["rows_per_second"] * told.evidence["latency_ms"] / 1000
+    )
     assert "Little's law" in str(told)
     assert "with 8 rows in the server the latency would be 10.0 ms" in str(told)
 
@@ -173,7 +175,9 @@ def test_a_batch_that_found_an_idle_instance_is_not_said_to_have_wanted_for_one(
         for each in punctual.events
     ]
     told = tnb.Recording(late, punctual.configs).verdict()
-    assert told.endswith("longest time in the queue 5.4 ms (max_queue_delay 5 ms plus the dispatch to an idle instance).")
+    assert told.endswith(
+        "longest time in the queue 5.4 ms (max_queue_delay 5 ms plus the dispatch to an idle instance)."
+    )
 
 
 def test_a_delay_that_runs_out_while_the_instance_is_busy_is_said_to_split_batches():

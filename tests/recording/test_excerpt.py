@@ -81,7 +81,8 @@ def test_what_is_no_figure_of_the_recording_is_none_of_a_part_either():
 @pytest.mark.parametrize("window", [(5, 5), (6, 5), ("a", 5), (float("nan"), 5), (200, None)])
 def test_a_part_without_a_length_is_refused(window):
     with pytest.raises(
-        tnb.TritonError, match=r"time range of a recording expected numbers start_ms < end_ms, got .* from 0\.0 to 94\.0 ms"
+        tnb.TritonError,
+        match=r"time range of a recording expected numbers start_ms < end_ms, got .* from 0\.0 to 94\.0 ms",
     ):
         REGULAR.between(*window)
 

@@ -34,7 +34,10 @@ def test_a_recording_is_the_same_after_saving_and_loading(tmp_path: Path):
             "expected a tritonnb recording",
         ),
         ('{"format": "tritonnb recording", "version": 9, "models": {}}\n', "expected format version 1, got 9"),
-        ('{"format": "tritonnb recording", "version": 1, "models": {}}\n{"event": "Nothing"}\n', "line 2: expected an event"),
+        (
+            '{"format": "tritonnb recording", "version": 1, "models": {}}\n{"event": "Nothing"}\n',
+            "line 2: expected an event",
+        ),
         ('{"format": "tritonnb recording", "version": 1, "models": {}}\n{"event"\n', "line 2: expected an event"),
     ],
 )

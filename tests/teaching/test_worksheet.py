@@ -119,7 +119,10 @@ def test_a_sheet_shows_what_is_asked_and_not_the_solution():
     assert "START END" in repr(DIRECT)
 
 
-@pytest.mark.parametrize(("given", "complaint"), [(("rate",), "batcher expected one of dynamic, direct, oldest, got 'rate'"), (("direct", 2), "3 to 26")])
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [(("rate",), "batcher expected one of dynamic, direct, oldest, got 'rate'"), (("direct", 2), "3 to 26")],
+)
 def test_wrong_arguments_are_named(given, complaint):
     with pytest.raises(tnb.TritonError, match=complaint):
         tnb.worksheet(given[0], requests=given[1] if len(given) > 1 else 6)

@@ -1,9 +1,8 @@
-"""The batch view: batches of a model as they form, or as they formed in a recording; slots of a stateful one.
+"""The batch view: batches of a model as they are formed, or as recorded; batch slots of a stateful model.
 
-Live, a thread of the view looks ten times a second whether something happened and sends what is new; the
-server's loop only appends its events to a list for it. All that one does to the picture (pause, scrub, zoom,
-step, export) happens in the browser, so it works while a cell runs. What a view shows when it opens, with
-or without a kernel, is the trait ``history``.
+Live, a thread of the view checks ten times a second whether anything happened and sends what is new; the server's
+loop only appends its events to a queue. Pausing, scrolling, zooming, stepping and saving happen in the browser, so
+they work while a cell runs. The trait ``history`` is what a view shows when it is opened, with or without a kernel.
 """
 
 from __future__ import annotations
@@ -12,11 +11,10 @@ import atexit
 import html
 import threading
 import time
-import weakref
 from collections import deque
 from contextlib import suppress
 from importlib import import_module
-from itertools import islice, repeat, starmap
+from itertools import repeat, starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +25,9 @@ import traitlets
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.events import BatchSent, Packed, RequestArrived, pack, unpack
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.notebook.es_modules import join_modules
 from tritonnb.notebook.feed import MOST_BATCHES, MOST_PENDING, Feed, Json
+from tritonnb.notebook.open_views import OpenViews
 from tritonnb.notebook.static_fallback import LIVE, StaticFallback
 from tritonnb.notebook.view_encoding import MODEL, TICKS
 from tritonnb.runtime.models.served_model import ServedModel
@@ -39,72 +39,67 @@ if TYPE_CHECKING:
     from tritonnb.server.model_handle import ModelHandle
 
 _STATIC = Path(__file__).parent / "static"
-#: Joined to one module: a widget's module can import nothing that lies beside it.
-_PARTS = ("story", "surface", "lanes", "export", "words", "view")
-#: How often a view is told: in sight, where more happens than is drawn, and out of sight.
+#: The interval of deliveries: in sight, when not everything can be drawn, and out of sight.
 _TICK_S, _BUSY_S, _UNSEEN_S = 0.1, 0.2, 1.0
 _IDLE_NS, _REST_NS, _HISTORY_NS = 500_000_000, 3_000_000_000, 10_000_000_000
-#: Events folded before other threads have their turn: less than a millisecond.
-_AT_ONCE = 1000
-#: Events of which the last state is drawn.
+#: Events folded before other threads get the interpreter lock: less than a millisecond.
+_EVENTS_PER_SLICE = 1000
+#: Events from which the last state is drawn.
 _RECENT = 2000
-#: Of the time, what pictures for who has no kernel may take.
-_STILL_SHARE = 0.01
-#: What draws the last state. Importing it takes a while, which is spent better before requests come than between them.
+#: The share of time that may be spent on static figures for notebooks without a kernel.
+_FIGURE_SHARE = 0.01
+#: Draws the last state. It is imported early, because the import takes a while and would delay requests later.
 _FIGURES = "tritonnb.figures.plot"
-#: Batches of a recording that are shown at most.
-_LONGEST = 5000
+#: The maximum number of batches of a recording that are shown.
+_MAX_RECORDED = 5000
 
-#: The live views that are open, by server and model.
-_open: weakref.WeakKeyDictionary[Any, dict[str, LiveBatchView]] = weakref.WeakKeyDictionary()
+#: The open live views.
+open_batch_views: OpenViews[LiveBatchView] = OpenViews()
 
 
 def watch(model: ModelHandle) -> LiveBatchView:
-    """The live view of a model; the same one as long as it is not closed."""
-    views = _open.setdefault(model.server, {})
-    if model.name not in views or not views[model.name].live:
-        views[model.name] = LiveBatchView(model)
-    return views[model.name]
+    """Return the live view of a model, the same one until it is closed or ends."""
+    return open_batch_views.open(model.server, model.name, lambda: LiveBatchView(model))
 
 
 def compare(comparison: Comparison) -> ComparisonView:
-    """Both runs of a comparison, one below the other, what differs marked; both follow what one does to either."""
+    """Return both runs of a comparison with linked time, one below the other, and differing batches marked."""
     runs = (comparison.before, comparison.after)
-    until = max((each.span_ns[1] - each.span_ns[0]) * TICKS // 1_000_000 for each in runs)
-    views = [view(each) for each in runs]
-    for each, numbers in zip(views, comparison.changed_batches(), strict=True):
-        batches = each.history["batches"]
+    until = max((end - begin) * TICKS // 1_000_000 for begin, end in (run.span_ns for run in runs))
+    views = [view(run) for run in runs]
+    for shown, numbers in zip(views, comparison.changed_batches(), strict=True):
+        batches = shown.history["batches"]
         differs = [number in numbers for number in batches.get("n", ())]
-        each.history = {**each.history, "now": until, "batches": {**batches, "differs": differs}}
+        shown.history = {**shown.history, "now": until, "batches": {**batches, "differs": differs}}
     widgets.jslink((views[0], "moment"), (views[1], "moment"))
     difference = comparison.difference()
     table = widgets.HTML(comparison._repr_html_())
     table.add_class("jp-RenderedHTMLCommon")  # looks like those of other outputs
-    names = [html.escape(each.capitalize() if comparison.recorded else each) for each in comparison.names]
+    names = [html.escape(name.capitalize() if comparison.recorded else name) for name in comparison.names]
     before = widgets.HTML(f"<b>{names[0]}</b>")
     after = widgets.HTML(f"<b>{names[1]}</b>: {html.escape(difference)}")
     return ComparisonView(comparison, [table, before, views[0], after, views[1]])
 
 
 def view(recording: Recording) -> BatchView:
-    """The view of a recording of one model.
+    """Return the view of a recording of one model.
 
     Raises
     ------
     InvalidArgumentError
-        If it is of no model or of several.
+        If the recording has no model or several.
     """
-    models = sorted({each.model for each in recording.events if isinstance(each, RequestArrived | BatchSent)})
+    models = sorted({event.model for event in recording.events if isinstance(event, RequestArrived | BatchSent)})
     if len(models) != 1:
-        found = f"{', '.join(models)}: use rec.for_model()" if models else "no model"
-        raise InvalidArgumentError(f"a view shows one model, and this is a recording of {found}")
-    one = recording.for_model(models[0])
-    begin, end = one.span_ns
-    config = one.configs.get(models[0], pb.ModelConfig())
-    feed = Feed(models[0], config, begin, keep=_LONGEST, sample=False)
-    feed.take(map(pack, one.events))
+        got = f"{', '.join(models)}; select one with rec.for_model()" if models else "none"
+        raise InvalidArgumentError(f"batch view: expected a recording of one model, got {got}")
+    selected = recording.for_model(models[0])
+    begin, end = selected.span_ns
+    config = selected.configs.get(models[0], pb.ModelConfig())
+    feed = Feed(models[0], config, begin, keep=_MAX_RECORDED, sample=False)
+    feed.fold(map(pack, selected.events))
     feed.flush(end)
-    return BatchView(feed.history(end), one)
+    return BatchView(feed.history(end), selected)
 
 
 class BatchView(StaticFallback, anywidget.AnyWidget):
@@ -113,14 +108,14 @@ class BatchView(StaticFallback, anywidget.AnyWidget):
     Attributes
     ----------
     history : dict
-        What a view shows when it opens.
+        What a view shows when it is opened.
     live : bool
-        Whether more is to come.
+        Whether more events may follow.
     moment : dict
-        The time that is looked at, to link views in the browser.
+        The time span that is shown, to link views in the browser.
     """
 
-    _esm = "\n".join((_STATIC / "batch_view" / f"{part}.js").read_text("utf-8") for part in _PARTS)
+    _esm = join_modules(_STATIC / "batch_view" / "view.js")
     _css = _STATIC / "batch_view.css"
     history = traitlets.Dict().tag(sync=True)
     live = traitlets.Bool(False).tag(sync=True)
@@ -135,31 +130,31 @@ class BatchView(StaticFallback, anywidget.AnyWidget):
         return f"<{type(self).__name__} of '{self.history['meta']['model']}'>"
 
     def recording(self) -> Recording | None:
-        """What is shown, as a recording; None if that is nothing yet."""
+        """Return what is shown as a recording, or None if there is none."""
         return self._recording
 
     def svg(self) -> str:
-        """A still twin of what is shown, for paper and for who opens the notebook without a kernel."""
+        """Return a static figure of what is shown, for print and for notebooks that are opened without a kernel."""
         recording = self.recording()
         if recording is None or not recording.batches:
             return ""
         return recording.plot.svg(self._figure(recording))
 
     def last_state(self) -> str:
-        """The still twin with its description, as HTML."""
+        """Return the static figure with its description as HTML."""
         return self.last_data()["text/html"]
 
     def last_data(self) -> dict[str, str]:
-        """The still twin with its description, by MIME type."""
+        """Return the static figure with its description by MIME type."""
         recording = self.recording()
         if recording is None or not recording.batches:
-            words = f"{self.history['meta']['model']}: no batch was seen yet."
-            return {"text/html": f"<p>{html.escape(words)}</p>", "text/plain": words}
-        shown: dict[str, str] = getattr(recording.plot, self._figure(recording))()._repr_mimebundle_()
-        return shown
+            text = f"{self.history['meta']['model']}: no batch has been formed yet."
+            return {"text/html": f"<p>{html.escape(text)}</p>", "text/plain": text}
+        data: dict[str, str] = getattr(recording.plot, self._figure(recording))()._repr_mimebundle_()
+        return data
 
     def refresh_last_state(self) -> bool:
-        """A recording does not change."""
+        """Return False: a recording does not change."""
         return False
 
     def _figure(self, recording: Recording) -> str:
@@ -177,11 +172,11 @@ class ComparisonView(StaticFallback, widgets.VBox):  # type: ignore[misc]
         return repr(self._comparison)
 
     def last_state(self) -> str:
-        """The table and both timelines, as HTML."""
+        """Return the table and both timelines as HTML."""
         return self.last_data()["text/html"]
 
     def last_data(self) -> dict[str, str]:
-        """The table and both timelines, by MIME type."""
+        """Return the table and both timelines by MIME type."""
         figure: dict[str, str] = self._comparison.plot()._repr_mimebundle_()
         return figure | {
             "text/html": self._comparison._repr_html_() + figure["text/html"],
@@ -189,17 +184,17 @@ class ComparisonView(StaticFallback, widgets.VBox):  # type: ignore[misc]
         }
 
     def refresh_last_state(self) -> bool:
-        """A comparison does not change."""
+        """Return False: a comparison does not change."""
         return False
 
 
 class LiveBatchView(BatchView):
-    """A `BatchView` of a model that is being served; `close` ends it.
+    """A `BatchView` of a served model; `close` ends it.
 
     Attributes
     ----------
     ended : threading.Event
-        Set when there is no more to come: it was closed, or the model or the server is gone.
+        Set when no more events follow: the view was closed, the model unloaded, or the server stopped.
     """
 
     def __init__(self, model: ModelHandle) -> None:
@@ -210,36 +205,36 @@ class LiveBatchView(BatchView):
         self._feed = self._server.call(self._begin)
         self._stateful = self._feed.config.HasField("sequence_batching")
         self._stop = threading.Event()
-        self._folding = threading.Lock()  # the view's thread and the end of a cell both fold events
+        self._folding = threading.Lock()  # events are folded on the view's thread and at the end of a cell
         self._busy = False
-        self._drawn: object = None
-        self._in_sight: dict[str, bool] = {}  # as browsers say, of every place where it is shown
+        self._flushed: object = None
+        self._in_sight: dict[str, bool] = {}  # as reported by the browser, for every output that shows the view
         self.ended = threading.Event()
         super().__init__(self._feed.history(time.monotonic_ns()), live=True)
         import_module(_FIGURES)
         self._thread = threading.Thread(target=self._update, name=f"tritonnb view {model.name}", daemon=True)
         self.on_msg(_on_message)
-        atexit.register(self.stop)  # a kernel that ends closes its sockets: nothing may be sent any more
+        atexit.register(self.stop)  # a kernel that exits closes its sockets: stop sending before
         self._thread.start()
 
     def recording(self) -> Recording | None:
-        """The newest of what was seen."""
+        """Return the newest events as a recording."""
         from tritonnb.recording.recording import Recording
 
         return Recording(map(unpack, list(self._recent)), {self._name: self._feed.config})
 
     def refresh_last_state(self) -> bool:
-        """Fold what has happened, and save it in ``history`` too.
+        """Fold the events up to now, and save them in ``history``; return whether there were any.
 
-        Where a browser shows the view, the kernel goes on, so there is time for it between cells.
+        Not necessary if a browser shows the view: then the view's thread does it between cells.
         """
         if self._in_sight:
             return False
-        with suppress(TritonError, RuntimeError):  # the model or the server is gone, and its events are here
-            self._server.call(self._look)  # the loop has emitted the events of every request that is answered
+        with suppress(TritonError, RuntimeError):  # model unloaded or server stopped: its events are here
+            self._server.call(self._read_state)  # until then the events of all completed requests are emitted
         self._drain()
-        drawn, self._drawn = self._drawn, self._feed.counts.total
-        if drawn == self._drawn:
+        flushed, self._flushed = self._flushed, self._feed.counts.total
+        if flushed == self._flushed:
             return False
         now = time.monotonic_ns()
         self.send(self._flush(now))
@@ -247,13 +242,13 @@ class LiveBatchView(BatchView):
         return True
 
     def stop(self) -> None:
-        """Watch no more; what was seen stays in sight."""
+        """Stop following the model; the view keeps showing the last state."""
         self._stop.set()
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
     def close(self) -> None:
-        """Watch no more, and take the view away."""
+        """Stop following the model, and close the view."""
         self.stop()
         super().close()
 
@@ -267,28 +262,27 @@ class LiveBatchView(BatchView):
         engine.stream.attach(self._events.append)
         return feed
 
-    def _look(self) -> Json:
-        """What no event tells: a changed configuration, who owns which slot now, and who waits in the backlog."""
+    def _read_state(self) -> Json:
+        """What events do not contain: a changed configuration, the owners of slots, and the backlog."""
         served = self._server.engine.model(self._name)
-        changed = {"meta": self._feed.meta} if self._feed.reconfigured(served.config) else {}
+        changed = {"meta": self._feed.meta} if self._feed.reconfigure(served.config) else {}
         if not isinstance(served, ServedModel) or not isinstance(served.scheduler, SequenceBatcher):
             return changed
-        table = served.scheduler.table
-        now, idle = time.monotonic_ns(), table.max_sequence_idle_ns
-        names = {each.spec.index: each.spec.name for each in served.instances}
+        names = {instance.spec.index: instance.spec.name for instance in served.instances}
+        in_slots, backlog = served.scheduler.snapshot(time.monotonic_ns())
         owners = [
-            [each.id, names[each.slot.instance], each.slot.index, (each.seen_ns + idle - now) / 1e6]
-            for each in table.known.values()
-            if each.slot is not None and each.slot.instance in names
+            [sequence, names[instance], slot, idle_ns / 1e6]
+            for sequence, instance, slot, idle_ns in in_slots
+            if instance in names
         ]
-        backlog = [each.id for each in islice(table.backlog, MOST_PENDING)]
-        return {**changed, "seen": {"owners": owners, "backlog": backlog, "behind": len(table.backlog) - len(backlog)}}
+        shown = backlog[:MOST_PENDING]
+        return {**changed, "slot_state": {"owners": owners, "backlog": shown, "omitted": len(backlog) - len(shown)}}
 
     # --- on the view's thread -----------------------------------------------------------------
 
     @property
     def _tick_s(self) -> float:
-        """A browser's word comes only between cells, so that also a view that was out of sight is told."""
+        """Seconds until the next delivery. A view out of sight gets some: the browser can report only between cells."""
         if self._in_sight and not any(self._in_sight.values()):
             return _UNSEEN_S
         return _BUSY_S if self._busy else _TICK_S
@@ -300,62 +294,63 @@ class LiveBatchView(BatchView):
             self._finish()
 
     def _follow(self) -> None:
-        sent_ns = saved_ns = looked_ns = kept_ns = counted = 0
-        stale = unkept = False
-        seen: Json = {}
+        sent_ns = saved_ns = read_ns = figure_ns = counted = 0
+        unsaved = undrawn = False
+        slots: Json = {}
         while not self._stop.wait(self._tick_s):
             now = time.monotonic_ns()
-            before, told = seen, {}
-            if self._stateful or now - looked_ns > _IDLE_NS:
+            before, state = slots, {}
+            if self._stateful or now - read_ns > _IDLE_NS:
                 try:
-                    told = self._server.call(self._look)
-                except (TritonError, RuntimeError):  # the model or the server is gone
+                    state = self._server.call(self._read_state)
+                except (TritonError, RuntimeError):  # model unloaded or server stopped
                     return
-                looked_ns, seen = now, told.get("seen", {})
+                read_ns, slots = now, state.get("slot_state", {})
             self._drain()
-            # Where nothing happens, idle sequences still come nearer to losing their slots.
-            if not self._feed.quiet or "meta" in told or (seen != before and now - sent_ns > _IDLE_NS):
-                unkept = unkept or not self._feed.quiet
+            # The idle time of sequences goes on when there are no events.
+            if not self._feed.quiet or "meta" in state or (slots != before and now - sent_ns > _IDLE_NS):
+                undrawn = undrawn or not self._feed.quiet
                 now = time.monotonic_ns()
-                self.send({**self._flush(now), **told})
+                self.send({**self._flush(now), **state})
                 batches = self._feed.counts.batches
                 self._busy = (batches - counted) * _TICK_S > MOST_BATCHES * (now - sent_ns) / 1e9
-                counted, sent_ns, stale = batches, now, True
-            elif unkept and now - sent_ns > _REST_NS and now > kept_ns:  # a figure is drawn when there is time for it
+                counted, sent_ns, unsaved = batches, now, True
+            elif undrawn and now - sent_ns > _REST_NS and now > figure_ns:  # draw figures while the model is idle
                 self.keep_last_state(at_once=True)
-                kept_ns = now + int((time.monotonic_ns() - now) / _STILL_SHARE)
-                unkept = False
-            if stale and now - saved_ns > _HISTORY_NS:
-                self._save_history(sent_ns, seen)
-                saved_ns, stale = now, False
+                figure_ns = now + int((time.monotonic_ns() - now) / _FIGURE_SHARE)
+                undrawn = False
+            if unsaved and now - saved_ns > _HISTORY_NS:
+                self._save_history(sent_ns, slots)
+                saved_ns, unsaved = now, False
 
     def _drain(self) -> None:
         with self._folding:
             packed = starmap(self._events.popleft, repeat((), len(self._events)))
-            mine = [each for each in packed if each[MODEL] == self._name]
-            self._recent.extend(mine[-_RECENT:])
-            for at in range(0, len(mine), _AT_ONCE):
-                self._feed.take(mine[at : at + _AT_ONCE])
-                time.sleep(0)  # whoever waits for the interpreter need not wait for its switch interval
+            own = [event for event in packed if event[MODEL] == self._name]
+            self._recent.extend(own[-_RECENT:])
+            for start in range(0, len(own), _EVENTS_PER_SLICE):
+                self._feed.fold(own[start : start + _EVENTS_PER_SLICE])
+                time.sleep(0)  # let other threads run before the switch interval is over
 
     def _flush(self, now_ns: int) -> Json:
         with self._folding:
             return self._feed.flush(now_ns)
 
-    def _save_history(self, now_ns: int, seen: Json | None = None) -> None:
+    def _save_history(self, now_ns: int, slots: Json | None = None) -> None:
         with self._folding:
             history = self._feed.history(now_ns)
-        self.history = history if seen is None else {**history, "seen": seen}
+        self.history = history if slots is None else {**history, "slot_state": slots}
 
     def _finish(self) -> None:
-        with suppress(TritonError, RuntimeError):  # the model or the server is gone
+        with suppress(TritonError, RuntimeError):  # model unloaded or server stopped
             self._server.call(self._server.engine.stream.detach, self._events.append)
-            self._server.call(self._look)
+            self._server.call(self._read_state)
         self._drain()
         now = time.monotonic_ns()
         self.send(self._flush(now))
         self._save_history(now)
         self.live = False
+        open_batch_views.remove(self._server, self)
         self.keep_last_state(at_once=True)
         atexit.unregister(self.stop)
         self.ended.set()

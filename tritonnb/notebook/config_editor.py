@@ -1,17 +1,14 @@
-"""``server["digits"].edit()``: *config.pbtxt* as text and as a form, checked while one types, applied live.
+"""``server["digits"].edit()``: *config.pbtxt* as text and as a form, checked during typing, applied live.
 
-The browser's messages are taken by the kernel's main thread, which only hands them on: one worker thread
-for each editor asks the server, reads and writes the file, and sets what the browser shows. The worker
-also looks, once a second, whether the file or the running configuration was changed by somebody else.
+The kernel's main thread receives the browser's messages and only passes them on: one worker thread per editor asks
+the server, reads and writes the file, and sets what the browser shows. Once a second the worker also checks whether
+the file or the running configuration was changed elsewhere.
 """
 
 from __future__ import annotations
 
 import contextlib
 import html
-import queue
-import threading
-import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -29,48 +26,45 @@ from tritonnb.model_config.write import write_text
 from tritonnb.notebook.config_form import set_field
 from tritonnb.notebook.config_report import report_on, text_of
 from tritonnb.notebook.field_help import schema
+from tritonnb.notebook.open_views import OpenViews
 from tritonnb.notebook.static_fallback import StaticFallback
+from tritonnb.notebook.worker import Job, Worker
 
 if TYPE_CHECKING:
     from tritonnb.server.model_handle import ModelHandle
 
 T = TypeVar("T")
 _STATIC = Path(__file__).parent / "static"
-_LOOK_S = 1.0
+_POLL_S = 1.0
 
 _APPLIED = {
-    "unchanged": "Nothing to apply: this is what runs.",
+    "unchanged": "Nothing to apply: this is the running configuration.",
     "in place": "Applied in place: only the scheduling changed, so the model was not loaded again.",
-    "reloaded": "Reloaded: a new copy took over; the old one answered the requests that it had accepted.",
+    "reloaded": "Reloaded: a new copy serves new requests; the old one completed those that it had accepted.",
     "loaded": "Loaded: the model is served now.",
 }
 
-_COMPLETED = "Nothing to apply: where no batcher is written, the model or its backend asks for dynamic_batching."
+_COMPLETED = "Nothing to apply: without a batcher in the text, the model or its backend enables dynamic_batching."
 
-_FAILED = "The model failed to load and is not served: mend its configuration and apply it."
+_FAILED = "The model failed to load and is not served: correct its configuration and apply it."
 
-_UNLOADED = "The model has been unloaded: this is its last configuration. Load it again to apply another one."
+_UNLOADED = "The model has been unloaded: this is its last configuration. Load the model again to apply another one."
 
-#: The editors that are open, by server and model: showing one twice shows the same.
-_open: weakref.WeakKeyDictionary[Any, dict[str, ConfigEditor]] = weakref.WeakKeyDictionary()
+#: The open editors.
+open_editors: OpenViews[ConfigEditor] = OpenViews()
 
 
 def edit_config(model: ModelHandle) -> ConfigEditor:
-    """The editor of a model's configuration; the same one as long as it is not closed."""
-    editors = _open.setdefault(model.server, {})
-    if model.name not in editors:
-        editors[model.name] = ConfigEditor(model, model.server.call(model.server.engine.config_path, model.name))
-    return editors[model.name]
-
-
-def is_open(model: ModelHandle) -> bool:
-    """Whether the model's configuration is being edited."""
-    return model.name in _open.get(model.server, {})
+    """Return the editor of a model's configuration, the same one until it is closed."""
+    server = model.server
+    return open_editors.open(
+        server, model.name, lambda: ConfigEditor(model, server.call(server.engine.config_path, model.name))
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class _FileSnapshot:
-    """What a file held when it was last looked at."""
+    """The content of a file when it was last read."""
 
     text: str | None
     stamp: tuple[int, int] | None
@@ -80,7 +74,7 @@ class _FileSnapshot:
         try:
             assert path is not None
             status = path.stat()
-            text = path.read_text("utf-8", "replace")  # lines end as a browser ends them
+            text = path.read_text("utf-8", "replace")  # universal newlines, as in a browser
             return cls(text, (status.st_mtime_ns, status.st_size))
         except (OSError, AssertionError):
             return cls(None, None)
@@ -93,17 +87,17 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
     ----------
     model : ModelHandle
     path : pathlib.Path or None
-        Its *config.pbtxt*, whether it exists or not; None if it comes from no repository.
+        Its *config.pbtxt*, which need not exist; None if the model does not come from a repository.
 
     Attributes
     ----------
     text : str
-        The text as it is edited; setting it is like typing.
+        The edited text; setting it is like typing.
     report : dict
-        What is known of ``text``: ``problems``, ``form``, ``effect`` of applying it, ``diff`` to what runs.
+        The check of ``text``: ``problems``, ``form``, ``effect`` of applying it, ``diff`` to the running configuration.
     status : dict
-        ``busy``, ``outcome`` and its ``level``; ``file`` and whether it was changed ``outside``; whether the model is
-        ``loaded``; ``ended``.
+        ``busy``, ``outcome`` and its ``level``; ``file`` and whether it was changed ``outside`` of the editor; whether
+        the model is ``loaded``; ``ended``.
     """
 
     _esm = _STATIC / "config_editor.js"
@@ -120,7 +114,7 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
         self._file = _FileSnapshot.of(self._path)
         self._running = self._running_config()
         self._failure = self._failure_of_file()
-        self._running_text = self._text_of(self._running)
+        self._running_text = text_of(self._running, self._file.text, self._checked)
         status = {"busy": "", "outcome": "", "level": "", "outside": False, "loaded": True, "ended": False}
         super().__init__(
             model=model.name,
@@ -130,17 +124,16 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
         )
         self.report = self._report(self.text)
         if self._running is None:
-            self._say("error", _FAILED)
-        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._handing = threading.Lock()  # what is handed to the worker is done, or refused because there is none
-        self.observe(lambda change: self._do(self._check), "text")
+            self._show_outcome("error", _FAILED)
+        self._worker = Worker(f"tritonnb editor {model.name}", self._run, self._poll, _POLL_S)
+        self.observe(lambda change: self._submit(self._check), "text")
         self.on_msg(_on_message)
-        threading.Thread(target=self._work, name=f"tritonnb editor {model.name}", daemon=True).start()
+        self._worker.start()
 
-    # --- what people do -------------------------------------------------------------------------
+    # --- public interface -----------------------------------------------------------------------
 
     def apply(self) -> str:
-        """Let the model run under the text.
+        """Apply the text to the model.
 
         Returns
         -------
@@ -150,30 +143,30 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
         Raises
         ------
         TritonError
-            If it is refused; the model goes on as it was.
+            If it is rejected; the model is unchanged.
         """
-        return self._do(self._apply).result()
+        return self._submit(self._apply).result()
 
     def revert(self) -> None:
-        """Go back to what runs; to the file, where nothing does."""
-        self._do(self._revert).result()
+        """Reset the text to the running configuration, or to the file if the model is not served."""
+        self._submit(self._revert).result()
 
     def save(self) -> None:
-        """Write the text to the file, whole or not at all.
+        """Write the text to the file atomically.
 
         Raises
         ------
         OSError
             If it cannot be written.
         """
-        self._do(self._save).result()
+        self._submit(self._save).result()
 
     def take_file(self) -> None:
-        """Go on from what the file says now."""
-        self._do(self._take_file).result()
+        """Replace the text by the current content of the file."""
+        self._submit(self._take_file).result()
 
     def set_field(self, path: str, value: Any) -> None:
-        """Change one field, as the form does: ``set_field("dynamic_batching.max_queue_delay_microseconds", 500)``.
+        """Change one field as the form does: ``set_field("dynamic_batching.max_queue_delay_microseconds", 500)``.
 
         Raises
         ------
@@ -185,84 +178,73 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
         self.text = edit_text(self.text, config)
 
     def last_state(self) -> str:
-        """The text as it was last."""
+        """Return the last text as HTML."""
         return f"<p><b>{html.escape(self.model)}</b></p><pre>{html.escape(self.text)}</pre>"
 
     def settle(self) -> None:
-        """Wait until everything that was asked for so far is done and shown."""
-        self._do(lambda: None).result()
+        """Wait until everything requested so far is done and shown."""
+        self._submit(lambda: None).result()
 
     def close(self) -> None:
-        """Take the editor away; the model goes on as it is."""
-        self._let_go()
+        """Close the editor; the model is not affected."""
+        self._detach()
         super().close()
 
     @traitlets.validate("text")
     def _with_plain_lines(self, proposal: dict[str, Any]) -> str:
-        """A text as a browser would give it back."""
+        """The text with the line ends of a browser."""
         text: str = proposal["value"]
         return text.replace("\r\n", "\n").replace("\r", "\n")
 
-    # --- the worker -----------------------------------------------------------------------------
+    # --- on the worker thread -------------------------------------------------------------------
 
-    def _do(self, job: Callable[[], T]) -> Future[T]:
-        """Have the worker do something."""
-        done: Future[T] = Future()
+    def _submit(self, job: Callable[[], T]) -> Future[T]:
+        """Run a job on the worker thread."""
+        future: Future[T] = Future()
 
         def run() -> None:
             try:
-                done.set_result(job())
+                future.set_result(job())
             except Exception as error:
-                self._say("error", str(error))
-                done.set_exception(error)
+                self._show_outcome("error", str(error))
+                future.set_exception(error)
 
-        with self._handing:
-            if self._handle is not None:
-                self._jobs.put(run)
-                return done
-        done.set_exception(RuntimeError("the editor is closed"))
-        return done
+        if not self._worker.submit(run):
+            future.set_exception(RuntimeError("the editor is closed"))
+        return future
 
-    def _work(self) -> None:
-        while True:
-            try:
-                job = self._jobs.get(timeout=_LOOK_S)
-            except queue.Empty:
-                job = self._look
-            if job is None:
-                return
-            handle = self._handle
-            if handle is not None and not handle.server.alive:
-                self._end()
-            with contextlib.suppress(UnavailableError, RuntimeError):  # server or editor ended meanwhile
-                job()
-            self.keep_last_state()
+    def _run(self, job: Job) -> None:
+        handle = self._handle
+        if handle is not None and not handle.server.alive:
+            self._end()
+        with contextlib.suppress(UnavailableError, RuntimeError):  # server stopped or editor closed in the meantime
+            job()
+        self.keep_last_state()
 
     def _end(self) -> None:
-        """The server was stopped: keep showing the last state, and let go of the server."""
-        self._let_go()
+        """The server was stopped: keep showing the last state, and release the server."""
+        self._detach()
         self.status = {**self.status, "ended": True, "busy": ""}
-        self._say("", "The server has been stopped; this is the last state.")
+        self._show_outcome("", "The server has been stopped; this is the last state.")
 
-    def _let_go(self) -> None:
-        """Take no more jobs, and let go of the server."""
-        with self._handing:
-            handle, self._handle = self._handle, None
-            self._jobs.put(None)
+    def _detach(self) -> None:
+        """Accept no more jobs, and release the server."""
+        self._worker.stop()
+        handle, self._handle = self._handle, None
         if handle is not None:
-            _open.get(handle.server, {}).pop(self.model, None)
+            open_editors.remove(handle.server, self)
 
     def _check(self) -> None:
         text = self.text
         if self.report.get("text") != text:
             self.report = self._report(text)
 
-    def _look(self) -> None:
-        """See what others have done."""
-        seen = _FileSnapshot.of(self._path)
-        if seen.stamp != self._file.stamp:
-            outside = seen.text != self._file.text and seen.text != self.text
-            self._file = seen
+    def _poll(self) -> None:
+        """Notice changes of the file and of the running configuration that were made elsewhere."""
+        snapshot = _FileSnapshot.of(self._path)
+        if snapshot.stamp != self._file.stamp:
+            outside = snapshot.text != self._file.text and snapshot.text != self.text
+            self._file = snapshot
             self.status = {**self.status, "outside": outside}
         try:
             running = self._running_config()
@@ -276,15 +258,15 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
         if running != self._running:
             self._failure = self._failure_of_file()
             untouched = self.text == self._running_text
-            self._follow(running, self._text_of(running))
+            self._running, self._running_text = running, text_of(running, self._file.text, self._checked)
             if untouched:
                 self.text = self._running_text
             else:
                 self.report = self._report(self.text)
             if running is None:
-                self._say("error", _FAILED)
+                self._show_outcome("error", _FAILED)
             else:
-                self._say("", "The running configuration was changed elsewhere.")
+                self._show_outcome("", "The running configuration was changed elsewhere.")
 
     def _apply(self) -> str:
         text = self.text
@@ -292,7 +274,7 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
         try:
             config = self._model().config
             config.text = text
-            done = config.apply()
+            effect = config.apply()
         except TritonError as error:
             self._failure = text, error.message
             self.report = self._report(self.text)
@@ -300,38 +282,38 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
         finally:
             self.status = {**self.status, "busy": ""}
         self._failure = None
-        self._follow(self._running_config(), text)
+        self._running, self._running_text = self._running_config(), text
         self.report = self._report(self.text)
-        added = done == "unchanged" and config.WhichOneof("scheduling_choice") != _scheduling(self._running)
-        self._say("good", _COMPLETED if added else _APPLIED[done])
-        return done
+        added = effect == "unchanged" and config.WhichOneof("scheduling_choice") != _scheduling(self._running)
+        self._show_outcome("good", _COMPLETED if added else _APPLIED[effect])
+        return effect
 
     def _revert(self) -> None:
         self.text = self._running_text
-        self._say("", "This is what runs." if self._running is not None else "This is what the file says.")
+        self._show_outcome(
+            "", "Reset to the running configuration." if self._running is not None else "Reset to the file."
+        )
 
     def _save(self) -> None:
         assert self._path is not None
         text = self.text
         if self.status["outside"]:
             self.status = {**self.status, "outside": False}
-            raise RuntimeError(
-                "The file was changed by somebody else and has not been written. Save again to replace it."
-            )
+            raise RuntimeError("The file was changed elsewhere and has not been written. Save again to replace it.")
         write_text(self._path, text)
         self._file = _FileSnapshot.of(self._path)
-        self._say("good", f"Saved to {self._path.name}.")
+        self._show_outcome("good", f"Saved to {self._path.name}.")
 
     def _take_file(self) -> None:
         self._file = _FileSnapshot.of(self._path)
         self.status = {**self.status, "outside": False}
         if self._file.text is not None:
             self.text = self._file.text
-            self._say("", "This is what the file says; it is not applied yet.")
+            self._show_outcome("", "This is the file's text; it is not applied yet.")
 
-    # --- what is shown --------------------------------------------------------------------------
+    # --- display --------------------------------------------------------------------------------
 
-    def _say(self, level: str, outcome: str) -> None:
+    def _show_outcome(self, level: str, outcome: str) -> None:
         self.status = {**self.status, "outcome": outcome, "level": level}
 
     def _report(self, text: str) -> dict[str, Any]:
@@ -348,13 +330,13 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
         return self._handle
 
     def _failure_of_file(self) -> tuple[str, str] | None:
-        """The file's text and why the model could not be loaded, if that is so."""
+        """The file's text and the reason why the model failed to load, or None if it is served."""
         model = self._model()
         failure = model.server.call(model.server.engine.failure, model.name)
         return (self._file.text or "", failure) if failure else None
 
     def _running_config(self) -> Any:
-        """What runs; None if nothing does because the model failed to load."""
+        """The running configuration; None if the model failed to load."""
         model = self._model()
         if model.server.call(model.server.engine.failure, model.name):
             return None
@@ -362,27 +344,21 @@ class ConfigEditor(StaticFallback, anywidget.AnyWidget):
         running.CopyFrom(model.server.call(model.server.engine.model, model.name).config)
         return running
 
-    def _follow(self, running: Any, text: str) -> None:
-        self._running, self._running_text = running, text
-
-    def _text_of(self, running: Any) -> str:
-        return text_of(running, self._file.text, self._checked)
-
 
 def _scheduling(config: Any) -> Any:
     return None if config is None else config.WhichOneof("scheduling_choice")
 
 
 def _on_message(editor: ConfigEditor, content: dict[str, Any], buffers: Any) -> None:
-    """A button or a field of the form; takes no time."""
+    """Handle a button or a field of the form, without blocking the main thread."""
     action = content.get("action")
     if action == "set":
         try:
             editor.set_field(content["path"], content["value"])
         except (ConfigSyntaxError, TypeError, ValueError, KeyError) as error:
-            editor._say("error", str(error))
+            editor._show_outcome("error", str(error))
     elif action in _ACTIONS:
-        editor._do(_ACTIONS[action].__get__(editor))
+        editor._submit(_ACTIONS[action].__get__(editor))
 
 
 _ACTIONS: dict[str, Callable[[ConfigEditor], Any]] = {

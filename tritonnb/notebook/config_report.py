@@ -1,4 +1,4 @@
-"""What an editor tells of a configuration's text: problems, the form, what applying it would do, and what differs."""
+"""The report on an edited configuration: problems, form, effect of applying it, and difference to what is running."""
 
 from __future__ import annotations
 
@@ -15,56 +15,56 @@ from tritonnb.model_config.normalize import without_defaults
 from tritonnb.model_config.text_edit import edit_text
 from tritonnb.notebook.config_form import form_of
 
-#: A configuration as it would be loaded; raises `TritonError` where it would be refused.
+#: Returns a configuration as it would be loaded; raises `TritonError` if it would be rejected.
 Check = Callable[[Any], Any]
 
 
 def report_on(text: str, check: Check, running: Any, running_text: str, failure: tuple[str, str] | None) -> Any:
-    """What is known of a text.
+    """Check a text.
 
     Parameters
     ----------
     text : str
     check : callable
     running : ModelConfig or None
-        None where nothing runs, because the model failed to load.
+        None if the model failed to load.
     running_text : str
-        What ``running`` is as text; the file's where nothing runs.
+        ``running`` as text; the text of the file if the model failed to load.
     failure : tuple of str, optional
-        A text, and why it could not be loaded although it is valid.
+        A valid text that could not be loaded, and the reason.
 
     Returns
     -------
     dict
         ``text``, ``problems``, ``form``, ``effect`` and ``diff``, as plain values.
     """
-    found, problems = diagnose(text, check), []
-    if found.parsed is not None and failure is not None and failure[0] == text:
-        problems.append(problem_of(failure[1], text, found.parsed))
+    diagnosis, problems = diagnose(text, check), []
+    if diagnosis.parsed is not None and failure is not None and failure[0] == text:
+        problems.append(problem_of(failure[1], text, diagnosis.parsed))
     effect = ""
-    if found.checked is not None:
-        effect = "loaded" if running is None else effect_of(running, found.checked)
+    if diagnosis.checked is not None:
+        effect = "loaded" if running is None else effect_of(running, diagnosis.checked)
     return {
         "text": text,
-        "problems": [_plain(each) for each in found.problems or problems],
-        "form": None if found.parsed is None else form_of(found.parsed.config),
+        "problems": [_as_dict(problem) for problem in diagnosis.problems or problems],
+        "form": None if diagnosis.parsed is None else form_of(diagnosis.parsed.config),
         "effect": effect,
         "diff": _diff(running_text, text, "file" if running is None else "running"),
     }
 
 
 def text_of(running: Any, file_text: str | None, check: Check) -> str:
-    """What runs, as text: the file's own words where there is a file, changed where it says otherwise."""
+    """Return the running configuration as text: that of the file, edited where the running configuration differs."""
     if running is None:
         return file_text or ""
-    found = None if file_text is None else diagnose(file_text, check)
-    if found is None or found.parsed is None or found.checked is None:
+    diagnosis = None if file_text is None else diagnose(file_text, check)
+    if diagnosis is None or diagnosis.parsed is None or diagnosis.checked is None:
         return str(text_format.MessageToString(without_defaults(running), use_short_repeated_primitives=True))
     assert file_text is not None
-    return edit_text(file_text, replaced(found.parsed.config, running, changed_fields(found.checked, running)))
+    return edit_text(file_text, replaced(diagnosis.parsed.config, running, changed_fields(diagnosis.checked, running)))
 
 
-def _plain(problem: Problem) -> dict[str, Any]:
+def _as_dict(problem: Problem) -> dict[str, Any]:
     fix = None if problem.fix is None else {"label": problem.fix.label, "text": problem.fix.text}
     return {"message": problem.message, "line": problem.line, "column": problem.column, "fix": fix}
 

@@ -1,6 +1,6 @@
-"""What each field of a configuration means, in a sentence or two, and the schema that an editor needs.
+"""A short description of each configuration field, and the schema for the editor.
 
-The sentences tell what the scheduler of this house does, which is what Triton's does.
+The descriptions state what our schedulers do, which is what Triton's do.
 """
 
 from __future__ import annotations
@@ -11,100 +11,100 @@ from google.protobuf.descriptor import FieldDescriptor
 
 from tritonnb.core.protobuf import model_config_pb2 as pb
 
-#: By message (without its package) and field.
+#: Descriptions by message (without its package) and field.
 HELP = {
-    "ModelConfig.name": "The model's name: that of its directory. May be left out.",
-    "ModelConfig.platform": "What older configurations say instead of backend; `ensemble` for an ensemble.",
-    "ModelConfig.backend": "What runs the model: `onnxruntime`, `pytorch`, `python`, or one of your own.",
-    "ModelConfig.version_policy": "Which of the numbered version directories are served. The newest, unless told.",
+    "ModelConfig.name": "The model's name, which is that of its directory. Optional.",
+    "ModelConfig.platform": "Used instead of backend in older configurations; `ensemble` for an ensemble.",
+    "ModelConfig.backend": "What executes the model: `onnxruntime`, `pytorch`, `python`, or a backend of your own.",
+    "ModelConfig.version_policy": "Which of the numbered version directories are served. Default: the latest.",
     "ModelConfig.max_batch_size": (
-        "The most rows that run at once. With 1 or more, every tensor gets a first dimension for the rows, which dims "
-        "leaves out. 0: the model does not batch, and dims is the whole shape."
+        "The maximum number of rows in a batch. With 1 or more, every tensor has a batch dimension, which is not part "
+        "of dims. 0: the model does not batch, and dims is the whole shape."
     ),
-    "ModelConfig.input": "A tensor that the model takes.",
-    "ModelConfig.output": "A tensor that the model gives.",
+    "ModelConfig.input": "An input tensor.",
+    "ModelConfig.output": "An output tensor.",
     "ModelConfig.dynamic_batching": (
-        "Joins waiting requests into batches. Empty braces are enough: a free instance then takes what waits, up to "
-        "max_batch_size, and nobody is made to wait for others."
+        "Combines waiting requests into batches. Empty braces are enough: an idle instance then gets the waiting "
+        "requests, up to max_batch_size rows, and requests are not delayed."
     ),
     "ModelConfig.sequence_batching": (
-        "For models that keep state: all requests of a sequence, told by their correlation ID, go to the same instance."
+        "For stateful models: all requests of a sequence, identified by its correlation ID, go to the same instance."
     ),
-    "ModelConfig.ensemble_scheduling": "A pipeline: the outputs of models become the inputs of others.",
-    "ModelConfig.instance_group": "How many copies of the model run side by side, and on what.",
-    "ModelConfig.default_model_filename": "The model's file, where it has another name than usual.",
-    "ModelConfig.parameters": "Settings that only this backend knows, such as `intra_op_thread_count`.",
-    "ModelConfig.model_warmup": "Requests that are run at loading, so that the first real one is not slow.",
+    "ModelConfig.ensemble_scheduling": "A pipeline of models: outputs of one are inputs of others.",
+    "ModelConfig.instance_group": "How many instances of the model execute in parallel, and on which devices.",
+    "ModelConfig.default_model_filename": "The name of the model file, if it is not the default.",
+    "ModelConfig.parameters": "Settings of the backend, such as `intra_op_thread_count`.",
+    "ModelConfig.model_warmup": "Requests executed when the model is loaded, so that the first real one is not slow.",
     "ModelConfig.model_transaction_policy": "Whether a request may get any number of responses (`decoupled: true`).",
-    "ModelConfig.response_cache": "Keeps answers, to give them again to requests with the same inputs.",
-    "ModelConfig.optimization": "What the backend may do to be faster.",
+    "ModelConfig.response_cache": "Caches responses for requests with the same inputs.",
+    "ModelConfig.optimization": "Optimizations of the backend.",
     "ModelInput.name": "The name that clients use.",
     "ModelInput.data_type": "The type of an element, such as `TYPE_FP32`.",
     "ModelInput.dims": (
-        "The shape without the batch dimension, while max_batch_size is 1 or more. -1 stands for any size."
+        "The shape, without the batch dimension if max_batch_size is 1 or more. -1: any size."
     ),
-    "ModelInput.optional": "Whether requests may leave this input out.",
-    "ModelInput.allow_ragged_batch": "Whether requests of different shapes may share a batch.",
-    "ModelInput.reshape": "The shape that the backend sees instead of dims; `{ }` for one number per row.",
+    "ModelInput.optional": "Whether requests may omit this input.",
+    "ModelInput.allow_ragged_batch": "Whether requests with different shapes may be in one batch.",
+    "ModelInput.reshape": "The shape that the backend gets instead of dims; `{ }` for one value per row.",
     "ModelOutput.name": "The name that clients use.",
     "ModelOutput.data_type": "The type of an element, such as `TYPE_FP32`.",
-    "ModelOutput.dims": "The shape without the batch dimension, while max_batch_size is 1 or more. -1: any size.",
-    "ModelOutput.label_filename": "A file with a class name in each line, for clients that ask for the best classes.",
-    "ModelOutput.reshape": "The shape that the backend gives instead of dims.",
-    "ModelInstanceGroup.name": "A name for the group; made from the model's, unless given.",
-    "ModelInstanceGroup.kind": "Where the instances run. AUTO is a GPU where there is one, and the CPU elsewhere.",
-    "ModelInstanceGroup.count": "Instances on each device: how many batches run at the same time.",
-    "ModelInstanceGroup.gpus": "The numbers of the CUDA devices; all, unless told.",
-    "ModelInstanceGroup.passive": "Whether the instances are loaded and never get a request.",
+    "ModelOutput.dims": "The shape, without the batch dimension if max_batch_size is 1 or more. -1: any size.",
+    "ModelOutput.label_filename": "A file with one class name per line, for classification requests.",
+    "ModelOutput.reshape": "The shape that the backend returns instead of dims.",
+    "ModelInstanceGroup.name": "The name of the group. Default: derived from the model's name.",
+    "ModelInstanceGroup.kind": "The device of the instances. AUTO: a GPU if there is one, otherwise the CPU.",
+    "ModelInstanceGroup.count": "Instances per device: how many batches are executed at the same time.",
+    "ModelInstanceGroup.gpus": "The CUDA device IDs. Default: all.",
+    "ModelInstanceGroup.passive": "Whether the instances are loaded but never get requests.",
     "ModelDynamicBatching.preferred_batch_size": (
-        "A batch of one of these sizes is sent without waiting any longer. Others are sent when the delay is over. "
-        "Leave it out, unless the model is known to be better at some sizes."
+        "A batch of one of these sizes is sent without further delay. Others are sent after the delay. "
+        "Only useful if the model is known to be faster at some sizes."
     ),
     "ModelDynamicBatching.max_queue_delay_microseconds": (
-        "How long a request may wait for others to join its batch while an instance is free. 0: it does not wait. "
-        "Waiting behind a busy instance is not counted."
+        "How long a request may be delayed for others to join its batch while an instance is idle. 0: no delay. "
+        "Time spent waiting for a busy instance does not count."
     ),
-    "ModelDynamicBatching.preserve_ordering": "Whether answers leave in the order in which the requests came.",
+    "ModelDynamicBatching.preserve_ordering": "Whether responses are sent in the order in which the requests arrived.",
     "ModelDynamicBatching.priority_levels": (
-        "How many priorities there are. Requests of priority 1 go before all of priority 2, and so on."
+        "The number of priorities. Requests of priority 1 are executed before all of priority 2, and so on."
     ),
-    "ModelDynamicBatching.default_priority_level": "The priority of requests that name none.",
+    "ModelDynamicBatching.default_priority_level": "The priority of requests that do not set one.",
     "ModelDynamicBatching.default_queue_policy": "How long the queue may be, and how long a request may wait.",
-    "ModelDynamicBatching.priority_queue_policy": "The queue policy of single priorities, instead of the default one.",
+    "ModelDynamicBatching.priority_queue_policy": "The queue policy of individual priorities, instead of the default.",
     "ModelQueuePolicy.timeout_action": (
-        "What becomes of a request that waited too long: REJECT answers with an error, DELAY lets all others go first."
+        "What happens to a request that waited too long: REJECT fails it, DELAY executes it after all others."
     ),
-    "ModelQueuePolicy.default_timeout_microseconds": "How long a request may wait. 0: for ever.",
-    "ModelQueuePolicy.allow_timeout_override": "Whether a request may bring a shorter timeout of its own.",
-    "ModelQueuePolicy.max_queue_size": "How many requests may wait; one more is refused. 0: any number.",
+    "ModelQueuePolicy.default_timeout_microseconds": "How long a request may wait. 0: without limit.",
+    "ModelQueuePolicy.allow_timeout_override": "Whether a request may set a shorter timeout.",
+    "ModelQueuePolicy.max_queue_size": "How many requests may wait; further ones are rejected. 0: no limit.",
     "ModelSequenceBatching.direct": (
-        "Each sequence gets a batch slot of an instance to itself until it ends. For models that keep state by slot."
+        "Each sequence has a batch slot of an instance for itself until it ends. For models that keep state by slot."
     ),
     "ModelSequenceBatching.oldest": (
-        "Each sequence gets an instance; batches are formed from the oldest requests of different sequences. For "
-        "models that find their state by correlation ID, and for implicit state."
+        "Each sequence is assigned to an instance; batches are formed from the oldest requests of different sequences. "
+        "For models that keep state by correlation ID, and for implicit state."
     ),
     "ModelSequenceBatching.max_sequence_idle_microseconds": (
-        "A sequence that gets no request for so long loses its slot, as if it had ended. One second, unless told."
+        "A sequence without a request for this long loses its slot, as if it had ended. Default: one second."
     ),
-    "ModelSequenceBatching.control_input": "Tensors that tell the model of start, end, readiness and correlation ID.",
-    "ModelSequenceBatching.state": "A tensor that the server keeps for each sequence: implicit state.",
-    "ModelSequenceBatching.iterative_sequence": "Whether a request is run again until the model says it is done.",
+    "ModelSequenceBatching.control_input": "Input tensors for the start, end, ready and correlation ID signals.",
+    "ModelSequenceBatching.state": "A tensor that the server keeps for each sequence (implicit state).",
+    "ModelSequenceBatching.iterative_sequence": "Whether a request is rescheduled until the model has completed it.",
     "ModelSequenceBatching.StrategyDirect.max_queue_delay_microseconds": (
-        "How long a ready slot may wait for the others, while minimum_slot_utilization is not reached."
+        "How long a ready slot may wait for others while minimum_slot_utilization is not reached."
     ),
     "ModelSequenceBatching.StrategyDirect.minimum_slot_utilization": (
-        "The share of slots, from 0 to 1, that must be ready for a batch to go before the delay is over."
+        "The share of slots, from 0 to 1, that must be ready for a batch to be sent before the delay is over."
     ),
-    "ModelSequenceBatching.StrategyOldest.max_candidate_sequences": "How many sequences an instance has at once.",
+    "ModelSequenceBatching.StrategyOldest.max_candidate_sequences": "How many sequences an instance has at a time.",
     "ModelSequenceBatching.StrategyOldest.preferred_batch_size": "As in dynamic_batching.",
     "ModelSequenceBatching.StrategyOldest.max_queue_delay_microseconds": "As in dynamic_batching.",
-    "ModelSequenceBatching.StrategyOldest.preserve_ordering": "Whether answers leave in the order of the requests.",
+    "ModelSequenceBatching.StrategyOldest.preserve_ordering": "As in dynamic_batching.",
     "ModelVersionPolicy.latest": "Serve the versions with the highest numbers.",
     "ModelVersionPolicy.all": "Serve every version.",
-    "ModelVersionPolicy.specific": "Serve the versions that are named.",
-    "ModelVersionPolicy.Latest.num_versions": "How many of the newest versions are served.",
-    "ModelVersionPolicy.Specific.versions": "The versions that are served.",
+    "ModelVersionPolicy.specific": "Serve the listed versions.",
+    "ModelVersionPolicy.Latest.num_versions": "How many of the latest versions are served.",
+    "ModelVersionPolicy.Specific.versions": "The versions to serve.",
 }  # fmt: skip
 
 _TYPES = {
@@ -120,9 +120,10 @@ _TYPES = {
 
 
 def schema() -> dict[str, dict[str, dict[str, Any]]]:
-    """Every message of a configuration, by name without its package: its fields with type and help.
+    """Return the fields of each message of a configuration, by message name without its package.
 
-    A field has a ``type`` in words, the name of its ``message`` if it is one, and the ``values`` of an enum.
+    A field has its ``type`` as text, its ``help``, the name of its ``message`` if it is one, and the ``values`` of an
+    enum.
     """
     known: dict[str, dict[str, dict[str, Any]]] = {}
     _add(pb.ModelConfig.DESCRIPTOR, known)

@@ -1,6 +1,6 @@
 """IPython magics: ``%load_ext tritonnb``, then ``%tritonnb``, ``%%config`` and ``%%model_py``.
 
-Each is a few words for what the Python interface does; see there.
+Each is a short form of a call of the Python interface.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from tritonnb.model_config.write import write_text
 from tritonnb.server.serve import serve
 from tritonnb.server.server import Server
 
-_DONE = {
-    "unchanged": "is what runs already",
-    "in place": "applied in place: the model was not loaded again",
-    "reloaded": "applied: the model was loaded again and has taken over",
-    "loaded": "applied: the model, which had failed to load, is served now",
+_EFFECTS = {
+    "unchanged": "is the running configuration already",
+    "in place": "applied in place: the model was not reloaded",
+    "reloaded": "applied: the model was reloaded",
+    "loaded": "applied: the model, which had failed to load, is now served",
 }
 
 
@@ -36,7 +36,7 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}\n{self.format_usage()}")
 
     def read(self, line: str) -> argparse.Namespace:
-        """What stands behind the magic's name."""
+        """Parse the rest of the magic's line."""
         try:
             return self.parse_args(shlex.split(line))
         except ValueError as error:
@@ -45,13 +45,13 @@ class _Parser(argparse.ArgumentParser):
 
 @magics_class
 class TritonMagics(Magics):
-    """The magics; ``server`` in the user's namespace is the server that they speak of."""
+    """The magics; they use the variable ``server`` of the user's namespace."""
 
     @line_magic
     def tritonnb(self, line: str) -> None:
         """``%tritonnb start [REPOSITORY ...] [--port PORT]``, ``%tritonnb status``, ``%tritonnb stop``.
 
-        ``start`` calls `tritonnb.serve` and puts what it gives into the variable ``server``.
+        ``start`` calls `tritonnb.serve` and assigns the server to the variable ``server``.
         """
         parser = _Parser(prog="%tritonnb", add_help=False)
         commands = parser.add_subparsers(dest="command", required=True, parser_class=_Parser)
@@ -74,9 +74,9 @@ class TritonMagics(Magics):
 
     @cell_magic("config")  # type: ignore[arg-type]
     def change_config(self, line: str, cell: str) -> None:
-        """``%%config MODEL [--save]``: let a running model take the cell as its *config.pbtxt*.
+        """``%%config MODEL [--save]``: apply the cell as *config.pbtxt* of a running model.
 
-        With ``--save`` the text goes into the model's file as well.
+        With ``--save`` the cell is also written to the model's file.
         """
         parser = _Parser(prog="%%config", add_help=False)
         parser.add_argument("model")
@@ -84,29 +84,29 @@ class TritonMagics(Magics):
         options = parser.read(line)
         server = self._server()
         config = server[options.model].config
-        diagnosis = diagnose(cell, lambda wanted: server.run(server.engine.check(options.model, wanted)))
+        diagnosis = diagnose(cell, lambda edited: server.run(server.engine.check(options.model, edited)))
         for problem in diagnosis.problems:
             raise UsageError(_excerpt(cell, problem))
         file = server.call(server.engine.config_path, options.model) if options.save else None
         if options.save and file is None:
-            raise UsageError(f"model '{options.model}' comes from no repository: there is no file to save to")
+            raise UsageError(f"model '{options.model}': --save expected a model from a model repository")
         config.text = cell
         try:
-            done = config.apply()
+            effect = config.apply()
         except TritonError as error:
-            assert diagnosis.parsed is not None  # it has no problems
+            assert diagnosis.parsed is not None  # there are no problems
             problem = problem_of(error.message.rstrip("\n"), cell, diagnosis.parsed, error.hint)
             raise UsageError(_excerpt(cell, problem)) from None
         if file is not None:
             write_text(file, cell)
-        print(f"{options.model}: {_DONE[done]}{f'; saved to {file}' if file is not None else ''}")
+        print(f"{options.model}: {_EFFECTS[effect]}{f'; saved to {file}' if file is not None else ''}")
 
     @cell_magic
     def model_py(self, line: str, cell: str) -> None:
         """``%%model_py MODEL [--version N]``: write the cell as the *model.py* of a Python model, and load it.
 
-        It goes into the server's first model repository. A *config.pbtxt* that is there stays; without one the
-        cell should say what the model takes, in ``auto_complete_config``.
+        It is written to the server's first model repository. An existing *config.pbtxt* is kept; without one the
+        cell should define the inputs and outputs in ``auto_complete_config``.
         """
         parser = _Parser(prog="%%model_py", add_help=False)
         parser.add_argument("model")
@@ -117,7 +117,7 @@ class TritonMagics(Magics):
         if not repositories:
             raise UsageError("the server has no model repository: %tritonnb start REPOSITORY")
         if Path(options.model).name != options.model or options.model in ("", ".."):
-            raise UsageError(f"'{options.model}' is no name for a model")
+            raise UsageError(f"model name: expected the name of a directory, got {options.model!r}")
         directory = repositories[0] / options.model / str(options.version)
         directory.mkdir(parents=True, exist_ok=True)
         write_text(directory / "model.py", cell)
@@ -140,7 +140,7 @@ class TritonMagics(Magics):
 
 
 def _excerpt(text: str, problem: Problem) -> str:
-    """A complaint with the line that it is about."""
+    """A problem's message with the line that it concerns."""
     remedy = f"fix: {problem.fix.label}" if problem.fix is not None else problem.hint
     place = [f"  {text.split(chr(10))[problem.line - 1]}", f"  {' ' * (problem.column - 1)}^"] if problem.line else []
     return "\n".join([problem.message, *place, *([remedy] if remedy else [])])

@@ -1,27 +1,29 @@
-"""How many requests wait, over time: every change of few, of many the deepest moment of each hundredth second."""
+"""The number of waiting requests over time: every change if there are few, else the maximum of each 10 ms."""
 
 from __future__ import annotations
 
-#: Moments of one delivery that are told as they are, and how long one of the others stands for.
-_MOST, _APART_NS = 50, 10_000_000
+#: Changes of one delivery that are kept as they are, and the interval that one of the further ones stands for.
+_EXACT_CHANGES, _INTERVAL_NS = 50, 10_000_000
 
 
 class QueueDepth:
-    """Follows the depth of a queue.
+    """Records the depth of a queue.
 
     Parameters
     ----------
     depth : int
+        The initial depth.
     since_ns : int
+        The time of ``depth``.
     sample : bool
-        Whether more may change than can be drawn.
+        Whether to keep only a part if there are more changes than can be drawn.
 
     Attributes
     ----------
     now : int
-        Requests that wait.
+        The current number of waiting requests.
     changes : list of tuple of int
-        When it changed since the last delivery, in ns, and to what.
+        The changes since the last delivery: time in ns and depth.
     """
 
     def __init__(self, depth: int, since_ns: int, sample: bool) -> None:
@@ -31,29 +33,29 @@ class QueueDepth:
         self._next_ns = 0
         self._sample = sample
 
-    def more(self, time_ns: int) -> None:
-        """One request came."""
+    def increment(self, time_ns: int) -> None:
+        """Record the arrival of a request."""
         self.now += 1
         self._changed_ns = time_ns
-        if not self._sample or len(self.changes) < _MOST:
+        if not self._sample or len(self.changes) < _EXACT_CHANGES:
             self.changes.append((time_ns, self.now))
 
-    def less(self, time_ns: int, count: int) -> None:
-        """So many requests left."""
+    def decrease(self, time_ns: int, count: int) -> None:
+        """Record that ``count`` requests left the queue."""
         before = self.now
         self.now -= count
         self._changed_ns = time_ns
         changes = self.changes
-        if not self._sample or len(changes) < _MOST:
+        if not self._sample or len(changes) < _EXACT_CHANGES:
             changes.append((time_ns, self.now))
         elif time_ns >= self._next_ns:
-            self._next_ns = time_ns + _APART_NS
-            changes.append((time_ns, before))  # before some leave it is deepest
+            self._next_ns = time_ns + _INTERVAL_NS
+            changes.append((time_ns, before))  # the maximum is reached just before requests leave
         elif before > changes[-1][1]:
             changes[-1] = time_ns, before
 
-    def delivered(self) -> list[tuple[int, int]]:
-        """The changes since the last time, up to now."""
+    def take_changes(self) -> list[tuple[int, int]]:
+        """Return the changes since the last call, up to now."""
         changes, self.changes = self.changes, []
         if changes and changes[-1][1] != self.now:
             changes.append((self._changed_ns, self.now))

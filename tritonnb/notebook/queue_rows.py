@@ -1,42 +1,42 @@
-"""The lines on which a picture of a queue draws its requests: each on the topmost that is free all the while."""
+"""The rows in which a drawing of a queue shows its requests: each in the topmost row that is free during its wait."""
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Mapping
 
-#: A request's arrival, its serial, and when it left; None if it still waits.
+#: A request's arrival in ns, its serial, and when it left the queue; None if it still waits.
 Wait = tuple[int, int, int | None]
 
 
-class WaitingLines:
-    """Gives lines to requests, delivery by delivery; who still waits keeps its line."""
+class QueueRows:
+    """Assigns rows to requests, delivery by delivery; a request that still waits keeps its row."""
 
     def __init__(self) -> None:
-        self._of: dict[int, int] = {}  # of those who wait
-        self._leaving: list[tuple[int, int]] = []  # when, and from which line
+        self._row_of: dict[int, int] = {}  # of the requests that still wait
+        self._leaving: list[tuple[int, int]] = []  # a heap: when, and from which row
         self._free: list[int] = []
         self._count = 0
 
-    def place(self, waits: Iterable[Wait]) -> Mapping[int, int]:
-        """The line of each request by its serial; who is not named any more has left."""
-        ordered = sorted(waits, key=lambda each: each[0])
-        for gone in self._of.keys() - {serial for _, serial, _ in ordered}:
-            heapq.heappush(self._free, self._of.pop(gone))
-        lines = {}
+    def assign(self, waits: Iterable[Wait]) -> Mapping[int, int]:
+        """Return the row of each request by its serial; a waiting request that is not listed any more has left."""
+        ordered = sorted(waits, key=lambda wait: wait[0])
+        for serial in self._row_of.keys() - {serial for _, serial, _ in ordered}:
+            heapq.heappush(self._free, self._row_of.pop(serial))
+        rows = {}
         for arrived_ns, serial, left_ns in ordered:
-            line = self._of.pop(serial, None)
-            if line is None:
-                line = self._topmost(arrived_ns)
-            lines[serial] = line
+            row = self._row_of.pop(serial, None)
+            if row is None:
+                row = self._topmost(arrived_ns)
+            rows[serial] = row
             if left_ns is None:
-                self._of[serial] = line
+                self._row_of[serial] = row
             else:
-                heapq.heappush(self._leaving, (left_ns, line))
-        return lines
+                heapq.heappush(self._leaving, (left_ns, row))
+        return rows
 
-    def _topmost(self, at_ns: int) -> int:
-        while self._leaving and self._leaving[0][0] <= at_ns:
+    def _topmost(self, time_ns: int) -> int:
+        while self._leaving and self._leaving[0][0] <= time_ns:
             heapq.heappush(self._free, heapq.heappop(self._leaving)[1])
         if self._free:
             return heapq.heappop(self._free)

@@ -1,11 +1,11 @@
-"""What a widget showed last, kept in the notebook as plain HTML.
+"""The last state of a widget, kept in the notebook as plain HTML.
 
-Jupyter stores a widget in a notebook as no more than a reference into the kernel: opened without it, the notebook
-shows an error. So a second output follows each widget, invisible as long as the widget lives, which is
-brought up to date from time to time; with it the notebook shows the last state, on GitHub and in exports too.
+Jupyter stores a widget in a notebook only as a reference into the kernel: opened without the kernel, the notebook
+shows an error. So each widget is followed by a second output, which is hidden while the widget is live and updated
+from time to time; from it the notebook shows the last state, also on GitHub and in exports.
 
 Clients that execute a notebook without a browser (nbclient, nbconvert, papermill) only accept output that belongs to
-the cell that is running. So the last states are also brought up to date at the end of each cell.
+the cell that is running. So the last states are also updated at the end of each cell.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from IPython.display import display
 
 from tritonnb.core.errors import TritonError
 
-#: The class that marks a living widget.
+#: The CSS class of a live widget.
 LIVE = "tnb-live"
-_EVERY_S = 2.0
+_INTERVAL_S = 2.0
 
-# A widget that Jupyter cannot show is a node without children: it gives way to the last state.
+# A widget that Jupyter cannot show is an element without children: hide it, so that only the last state is shown.
 _STYLE = f"""<style>
 .jp-OutputArea:has(.{LIVE}) .tnb-last-state {{ display: none; }}
 .jp-OutputArea:has(.tnb-last-state) .jp-OutputArea-output:not(:has(*)) {{ display: none; }}
 </style>"""
-_REMARK = "As it was last; without its kernel it cannot change."
+_REMARK = "Last state; without its kernel it cannot change."
 
-#: The widgets that were displayed, by the shell that did; a widget that is not used any more vanishes from it.
+#: The displayed widgets by shell; weak, so that widgets that are not used any more are freed.
 _displayed: weakref.WeakKeyDictionary[InteractiveShell, weakref.WeakSet[StaticFallback]] = weakref.WeakKeyDictionary()
 
 
 class StaticFallback:
-    """Mixed into a widget: give it `last_state`, and call `keep_last_state` whenever that may have changed."""
+    """A mixin for widgets: define `last_state`, and call `keep_last_state` whenever its result may have changed."""
 
     _display_id = ""
     _kept = ""
@@ -47,25 +47,25 @@ class StaticFallback:
     _kept_in_cell = ""
 
     def __del__(self) -> None:
-        """Close nothing: ipywidgets holds what is open, so this one was closed, or could not be made."""
+        """Do nothing: ipywidgets refers to open widgets, so this one was closed or its creation failed."""
 
     def last_state(self) -> str:
-        """What the widget shows, as HTML without scripts."""
+        """Return what the widget shows as HTML without scripts."""
         raise NotImplementedError
 
     def last_data(self) -> dict[str, str]:
-        """What the widget shows by MIME type: HTML, text, and where it is a figure, PNG."""
+        """Return what the widget shows by MIME type: HTML, text, and PNG if it is a figure."""
         state = self.last_state()
         return {"text/html": state, "text/plain": as_text(state)}
 
     def refresh_last_state(self) -> bool:
-        """Bring what `last_state` reads up to date at the end of a cell; false where that is not necessary."""
+        """Update what `last_state` reads at the end of a cell; return False if that is not necessary."""
         return True
 
     def keep_last_state(self, at_once: bool = False) -> None:
-        """Bring the notebook's copy up to date, at most every two seconds unless ``at_once``."""
+        """Update the notebook's copy, at most every two seconds unless ``at_once``."""
         now = time.monotonic()
-        if not self._display_id or (now - self._kept_at < _EVERY_S and not at_once):
+        if not self._display_id or (now - self._kept_at < _INTERVAL_S and not at_once):
             return
         data = self.last_data()
         if data["text/html"] != self._kept:
@@ -73,7 +73,7 @@ class StaticFallback:
             self._show(data, update=True)
 
     def keep_at_end_of_cell(self) -> None:
-        """Bring the notebook's copy up to date as output of the cell that ends now."""
+        """Update the notebook's copy as output of the cell that ends now."""
         if not self.refresh_last_state():
             return
         data = self.last_data()
@@ -98,18 +98,18 @@ class StaticFallback:
 
 
 def as_text(markup: str) -> str:
-    r"""The words of HTML: a line for each paragraph and row, images by their alternative texts.
+    r"""Return the text of HTML: a line for each paragraph and table row, images by their alternative texts.
 
     Examples
     --------
     >>> as_text("<p><b>1 &lt; 2</b></p><table><tr><td>rows</td><td>8</td></tr></table><img alt='A figure' src=''>")
     '1 < 2\nrows 8\nA figure'
     """
-    words = re.sub(r"<(style|script)\b.*?</\1>", "", markup, flags=re.DOTALL)
-    words = re.sub(r"<img\b[^>]*?\balt=(['\"])(.*?)\1[^>]*>", r"\2", words)
-    words = re.sub(r"</(p|tr|li|div|h\d|table|pre)>|<br>", "\n", words)
-    words = html.unescape(re.sub(r"<[^>]*>", " ", words))
-    return "\n".join(line for each in words.splitlines() if (line := " ".join(each.split())))
+    text = re.sub(r"<(style|script)\b.*?</\1>", "", markup, flags=re.DOTALL)
+    text = re.sub(r"<img\b[^>]*?\balt=(['\"])(.*?)\1[^>]*>", r"\2", text)
+    text = re.sub(r"</(p|tr|li|div|h\d|table|pre)>|<br>", "\n", text)
+    text = html.unescape(re.sub(r"<[^>]*>", " ", text))
+    return "\n".join(" ".join(line.split()) for line in text.splitlines() if line.strip())
 
 
 def _keep_at_end_of_cells(widget: StaticFallback, shell: InteractiveShell) -> None:
@@ -117,9 +117,9 @@ def _keep_at_end_of_cells(widget: StaticFallback, shell: InteractiveShell) -> No
         widgets = _displayed[shell] = weakref.WeakSet()
 
         def keep(result: object) -> None:
-            for each in list(widgets):
-                with suppress(TritonError, RuntimeError):  # its model or server is gone
-                    each.keep_at_end_of_cell()
+            for displayed in list(widgets):
+                with suppress(TritonError, RuntimeError):  # model unloaded or server stopped
+                    displayed.keep_at_end_of_cell()
 
         shell.events.register("post_run_cell", keep)
     _displayed[shell].add(widget)

@@ -1,49 +1,93 @@
-"""What a view is told of a batch, a request, a refusal and a slot: lists of plain values.
+"""How batches, requests, refusals and slot occupancy are encoded for a view: lists of plain values.
 
-Batches go as one list for each of their fields, and times as whole `TICKS` of a millisecond from the view's
-beginning: both are written and read faster than objects with fractions.
+A list has one value per field, in the order of the field names below. Batches are sent as one list per field, and
+times as whole `TICKS` of a millisecond since the view's begin: both are written and read faster than objects with
+fractions. `ENCODING` describes this layout; a view gets it in its metadata, so it is defined here only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
-from tritonnb.core.events import Packed, RequestRefused, facts_of, failures_of, slots_of
+from tritonnb.core.events import (
+    BatchExecuted,
+    BatchSent,
+    Packed,
+    RequestArrived,
+    RequestRefused,
+    facts_of,
+    failures_of,
+    slots_of,
+)
+from tritonnb.core.messages import SEQUENCE_END, SEQUENCE_START
 from tritonnb.recording.sequences import SlotOccupancy
 from tritonnb.scheduling.decisions import Reason
 from tritonnb.scheduling.reasons import explain
 
-#: Times are told in these parts of a millisecond.
+#: Times are sent in these fractions of a millisecond.
 TICKS = 10_000
 _TICK_NS = 1_000_000 // TICKS
 
-#: What is told of a batch once it has run, and all that is told of one.
-RAN = ("start", "input", "output", "end", "failed")
-BATCH = (
-    "n", "instance", "sent", "rows", "requests", "depth", "oldest", "why", "members", "slots", "drawn", *RAN,
+#: The fields of a batch that are sent once it has been executed, and all fields of a batch.
+EXECUTION_FIELDS = ("start", "input", "output", "end", "failed")
+BATCH_FIELDS = (
+    "n", "instance", "sent", "rows", "requests", "depth", "oldest", "why", "members", "slots", "drawn",
+    *EXECUTION_FIELDS,
+)  # fmt: skip
+#: Of a request in a batch or in the queue, of a refused request, and of a sequence in a batch slot.
+MEMBER_FIELDS = ("label", "rows", "priority", "queued", "queue_row", "sequence", "flags")
+REFUSAL_FIELDS = ("queued", "refused", "label", "queue_row", "message", "sequence")
+OCCUPANCY_FIELDS = (
+    "sequence", "instance", "slot", "arrived", "assigned", "released", "ended_by", "executed", "last",
+)  # fmt: skip
+#: The fields that are times.
+TIME_FIELDS = (
+    "now", "sent", "oldest", "start", "input", "output", "end", "queued", "refused", "arrived", "assigned", "released",
+    "last",
 )  # fmt: skip
 
-#: Where packed events have these fields.
-TIME, MODEL = 1, 2
-SERIAL, ROWS, PRIORITY, ID, SEQUENCE, FLAGS = 4, 5, 6, 8, 9, 10  # of a RequestArrived
-NUMBER, INSTANCE, SIZE, RULE, DEPTH = 4, 5, 6, 7, 8  # of a BatchSent; the first three of a BatchExecuted, too
-EXEC_START, COMPUTE_START, COMPUTE_END, EXEC_END = 7, 8, 9, 10  # of a BatchExecuted
+#: What a view needs to decode what it gets.
+ENCODING: dict[str, Any] = {
+    "ticks": TICKS,
+    "times": TIME_FIELDS,
+    "member": MEMBER_FIELDS,
+    "refusal": REFUSAL_FIELDS,
+    "occupancy": OCCUPANCY_FIELDS,
+    "sequence_start": SEQUENCE_START,
+    "sequence_end": SEQUENCE_END,
+}
+
+
+def _positions(event: type[Any], *names: str) -> tuple[int, ...]:
+    """Where a packed event has these fields: after its type's name, in the order of their definition."""
+    order = [definition.name for definition in fields(event)]
+    return tuple(1 + order.index(name) for name in names)
+
+
+TIME, MODEL, SERIAL, ROWS, PRIORITY, ID, SEQUENCE, FLAGS = _positions(
+    RequestArrived, "time_ns", "model", "serial", "size", "priority", "id", "correlation_id", "flags"
+)
+#: Of a `BatchSent`; a `BatchExecuted` has the first three at the same positions.
+NUMBER, INSTANCE, SIZE, RULE, DEPTH = _positions(BatchSent, "batch", "instance", "size", "rule", "queue_depth")
+EXEC_START, COMPUTE_START, COMPUTE_END, EXEC_END = _positions(
+    BatchExecuted, "exec_start_ns", "compute_start_ns", "compute_end_ns", "exec_end_ns"
+)
 
 
 @dataclass(slots=True)
 class DrawnBatch:
-    """A batch that may be drawn: its packed events, and what views were told of it.
+    """A batch that may be drawn: its packed events, and what was sent to views.
 
-    ``requests`` has its members in order, a serial and the packed arrival: None of a null request, and of one
-    that came before the view or runs again.
+    ``requests`` has its members in order, each a serial and the packed arrival. The arrival is None for a null
+    request, and for a request that arrived before the view was opened or that runs again.
     """
 
     sent: Packed
     requests: list[tuple[int | None, Packed | None]]
     executed: Packed | None = None
-    told: list[Any] = field(default_factory=list)
+    encoded: list[Any] = field(default_factory=list)
     drawn: tuple[int, int] = (1, 1)  # one of how many batches, one of how many members
 
     @property
@@ -53,78 +97,80 @@ class DrawnBatch:
 
 
 class ViewEncoder:
-    """Says things in numbers that a view reads, with times from ``begin_ns`` on."""
+    """Encodes batches, requests, refusals and slot occupancy, with times relative to ``begin_ns``."""
 
     def __init__(self, begin_ns: int) -> None:
         self._begin_ns = begin_ns
 
-    def at(self, time_ns: int) -> int:
-        """A time."""
+    def ticks(self, time_ns: int) -> int:
+        """Encode a time."""
         return (time_ns - self._begin_ns) // _TICK_NS
 
-    def batch(self, batch: DrawnBatch, lines: Mapping[int, int]) -> list[Any]:
-        """A batch with words for why, field by field as in `BATCH`."""
+    def batch(self, batch: DrawnBatch, queue_rows: Mapping[int, int]) -> list[Any]:
+        """Encode a batch with an explanation of why it was sent; see `BATCH_FIELDS`."""
         sent = batch.sent
-        at = self.at(sent[TIME])
+        sent_ticks = self.ticks(sent[TIME])
         arrivals = [arrived for _, arrived in batch.requests if arrived is not None]
-        batch.told = [
+        batch.encoded = [
             sent[NUMBER],
             sent[INSTANCE],
-            at,
+            sent_ticks,
             sent[SIZE],
             sum(serial is not None for serial, _ in batch.requests),
             sent[DEPTH],
-            self.at(min([each[TIME] for each in arrivals])) if arrivals else at,
+            self.ticks(min([arrived[TIME] for arrived in arrivals])) if arrivals else sent_ticks,
             explain(Reason(sent[RULE], facts_of(sent))),
-            [self._member(at, *each, lines) for each in batch.shown],
+            [self._member(sent_ticks, *member, queue_rows) for member in batch.shown],
             slots_of(sent),
             batch.drawn,
-            *self.ran(batch),
+            *self.execution(batch),
         ]
-        return batch.told
+        return batch.encoded
 
-    def ran(self, batch: DrawnBatch) -> list[Any]:
-        """When a batch ran, and how many of its requests failed, as in `RAN`."""
-        packed, at = batch.executed, self.at
+    def execution(self, batch: DrawnBatch) -> list[Any]:
+        """Encode when a batch was executed and how many of its requests failed; see `EXECUTION_FIELDS`."""
+        packed, ticks = batch.executed, self.ticks
         if packed is None:
             return [None, None, None, None, 0]
         return [
-            at(packed[EXEC_START]), at(packed[COMPUTE_START]), at(packed[COMPUTE_END]), at(packed[EXEC_END]),
-            failures_of(packed),
+            ticks(packed[EXEC_START]), ticks(packed[COMPUTE_START]), ticks(packed[COMPUTE_END]),
+            ticks(packed[EXEC_END]), failures_of(packed),
         ]  # fmt: skip
 
-    def _member(self, sent: int, serial: int | None, arrived: Packed | None, lines: Mapping[int, int]) -> list[Any]:
+    def _member(
+        self, sent_ticks: int, serial: int | None, arrived: Packed | None, queue_rows: Mapping[int, int]
+    ) -> list[Any]:
         if serial is None:
-            return []
+            return []  # a null request
         if arrived is None:
-            return [str(serial), 1, 0, sent, 0, 0, 0]
-        return self.request(arrived, lines[serial])
+            return [str(serial), 1, 0, sent_ticks, 0, 0, 0]
+        return self.request(arrived, queue_rows[serial])
 
-    def request(self, arrived: Packed, line: int) -> list[Any]:
-        """A request and the line on which it waits."""
+    def request(self, arrived: Packed, queue_row: int) -> list[Any]:
+        """Encode a request and the row in which its wait is drawn; see `MEMBER_FIELDS`."""
         return [
-            arrived[ID] or str(arrived[SERIAL]), arrived[ROWS], arrived[PRIORITY], self.at(arrived[TIME]), line,
+            arrived[ID] or str(arrived[SERIAL]), arrived[ROWS], arrived[PRIORITY], self.ticks(arrived[TIME]), queue_row,
             arrived[SEQUENCE], arrived[FLAGS],
         ]  # fmt: skip
 
-    def refusal(self, event: RequestRefused, arrived: Packed | None, lines: Mapping[int, int]) -> list[Any]:
-        """A request that will not run."""
+    def refusal(self, event: RequestRefused, arrived: Packed | None, queue_rows: Mapping[int, int]) -> list[Any]:
+        """Encode a request that will not be executed; see `REFUSAL_FIELDS`."""
         label, sequence = (arrived[ID], arrived[SEQUENCE]) if arrived else ("", 0)
         return [
-            self.at(event.received_ns), self.at(event.time_ns), label or str(event.serial),
-            lines.get(event.serial, 0), event.message or "cancelled", sequence,
+            self.ticks(event.received_ns), self.ticks(event.time_ns), label or str(event.serial),
+            queue_rows.get(event.serial, 0), event.message or "cancelled", sequence,
         ]  # fmt: skip
 
-    def stay(self, stay: SlotOccupancy) -> list[Any]:
-        """A sequence in its slot."""
-        released = None if stay.released_ns is None else self.at(stay.released_ns)
-        last = self.at(stay.requests[-1][1].queued_ns)
+    def occupancy(self, occupancy: SlotOccupancy) -> list[Any]:
+        """Encode a sequence in its slot; see `OCCUPANCY_FIELDS`."""
+        released = None if occupancy.released_ns is None else self.ticks(occupancy.released_ns)
+        last = self.ticks(occupancy.requests[-1][1].queued_ns)
         return [
-            stay.sequence, stay.instance, stay.slot, self.at(stay.arrived_ns), self.at(stay.assigned_ns), released,
-            stay.ended, stay.request_count, last,
+            occupancy.sequence, occupancy.instance, occupancy.slot, self.ticks(occupancy.arrived_ns),
+            self.ticks(occupancy.assigned_ns), released, occupancy.ended, occupancy.request_count, last,
         ]  # fmt: skip
 
 
 def columns(names: Collection[str], rows: Collection[list[Any]]) -> dict[str, list[Any]]:
-    """Things that are alike, as one list for each of their fields."""
-    return {name: list(each) for name, each in zip(names, zip(*rows, strict=True), strict=False)}
+    """Transpose rows into one list per field; empty if there are no rows."""
+    return {name: list(column) for name, column in zip(names, zip(*rows, strict=True), strict=False)}

@@ -1,37 +1,47 @@
-"""What a batch view needs to know of a configuration: sizes, delays, and what the slots of a stateful model hold."""
+"""The metadata of a batch view: sizes, delays and slots of the configuration, encoding of what is sent, colours."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.figures import palette
+from tritonnb.notebook.view_encoding import ENCODING
 from tritonnb.recording.sequences import slot_count
 from tritonnb.scheduling.from_config import sequence_batcher_settings
 
+#: The colours of a view by name, in the order in which they are assigned to requests and sequences.
+_COLOURS = {name: colour for colour, name in palette.NAMES.items()}
+#: Lighter variants for those that are hard to see on a dark background.
+_ON_DARK = {palette.BLUE: "#3D9BD9", palette.GREEN: "#2BBE93", palette.VERMILION: "#F07A28"}
+
 
 def describe_config(model: str, config: pb.ModelConfig) -> dict[str, Any]:
-    """The configuration of a model in the words that a view uses; times in ms."""
+    """Return the metadata of a view of a model with this configuration; times in ms."""
     sequences = config.HasField("sequence_batching")
     batching = config.sequence_batching.oldest if sequences else config.dynamic_batching
     direct = sequences and not config.sequence_batching.HasField("oldest")
     delay = config.sequence_batching.direct if direct else batching
     meta = {
         "model": model,
+        "encoding": ENCODING,
+        "colours": _COLOURS,
+        "on_dark": _ON_DARK,
         "max_batch_size": config.max_batch_size,
         "preferred": [] if direct else sorted(set(batching.preferred_batch_size)),
         "delay": delay.max_queue_delay_microseconds / 1000,
         "priorities": 0 if sequences else config.dynamic_batching.priority_levels,
         "batcher": "sequence" if sequences else "dynamic" if config.HasField("dynamic_batching") else "none",
     }
-    steps = dict.fromkeys(each.model_name for each in config.ensemble_scheduling.step)
+    steps = dict.fromkeys(step.model_name for step in config.ensemble_scheduling.step)
     if steps:
-        meta["note"] = f"An ensemble runs no batches of its own. Watch the models of its steps: {', '.join(steps)}."
+        meta["note"] = f"An ensemble has no batches of its own. Watch the models of its steps: {', '.join(steps)}."
     if sequences:
         settings = sequence_batcher_settings(config, {})
         meta |= {
             "strategy": "direct" if direct else "oldest",
             "slots": slot_count(config),
             "idle": settings.max_sequence_idle_ns / 1e6,
-            "states": [f"{each.input_name} {list(each.dims)}" for each in config.sequence_batching.state],
+            "states": [f"{state.input_name} {list(state.dims)}" for state in config.sequence_batching.state],
         }
     return meta

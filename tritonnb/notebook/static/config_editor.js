@@ -1,8 +1,11 @@
-// The config editor's face: config.pbtxt as coloured text, the form beside it, and what is known of both.
-// All knowledge is in the kernel: `report` (problems, form, effect, diff) and `status` come from there.
+// The configuration editor: config.pbtxt as highlighted text, the form beside it, and the kernel's check of both.
+// The kernel sends `report` (problems, form, effect, diff) and `status`; nothing is checked in the browser.
 
 const CHECK_AFTER_MS = 250;
-const TOKEN = /(#.*)|("(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?)|([A-Za-z_]\w*)|(-?\b\d[\w.+-]*)|([^\s\w"'#]+|-)|(\s+)/g;
+const TOKEN = new RegExp([
+  /(#.*)/, /("(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?)/, // comment, string
+  /([A-Za-z_]\w*)/, /(-?\b\d[\w.+-]*)/, /([^\s\w"'#]+|-)/, /(\s+)/, // word, number, symbol, space
+].map((part) => part.source).join("|"), "g");
 
 function make(tag, properties = {}, ...children) {
   const { class: name, data, aria, ...rest } = properties;
@@ -10,13 +13,13 @@ function make(tag, properties = {}, ...children) {
   if (name) node.className = name;
   Object.assign(node.dataset, data ?? {});
   for (const [key, value] of Object.entries(aria ?? {})) node.setAttribute(`aria-${key}`, value);
-  node.append(...children.filter((each) => each !== null));
+  node.append(...children.filter((child) => child !== null));
   return node;
 }
 
-// Words with `code` among them.
-function marked(words) {
-  return words.split("`").map((each, place) => (place % 2 ? make("code", {}, each) : each));
+// Text in which `code` is marked by backquotes.
+function withCode(text) {
+  return text.split("`").map((part, index) => (index % 2 ? make("code", {}, part) : part));
 }
 
 // --- the text -----------------------------------------------------------------------------------
@@ -31,7 +34,7 @@ function kindOf(match, rest) {
   return symbol ? "symbol" : "";
 }
 
-function coloured(line) {
+function highlight(line) {
   const nodes = [];
   for (const match of line.matchAll(TOKEN)) {
     const kind = kindOf(match, line.slice(match.index + match[0].length));
@@ -40,20 +43,20 @@ function coloured(line) {
   return nodes;
 }
 
-// Columns are counted as Triton does: a tab goes to the next multiple of eight.
+// Columns are counted as in protobuf: a tab extends to the next multiple of eight, other characters count by bytes.
 function offsetOf(text, line, column) {
   const lines = text.split("\n");
-  let at = lines.slice(0, line - 1).reduce((sum, each) => sum + each.length + 1, 0);
-  let seen = 1;
+  let offset = lines.slice(0, line - 1).reduce((sum, { length }) => sum + length + 1, 0);
+  let current = 1;
   for (const character of lines[line - 1] ?? "") {
-    if (seen >= column) break;
-    seen += character === "\t" ? 8 - ((seen - 1) % 8) : new TextEncoder().encode(character).length;
-    at += character.length;
+    if (current >= column) break;
+    current += character === "\t" ? 8 - ((current - 1) % 8) : new TextEncoder().encode(character).length;
+    offset += character.length;
   }
-  return at;
+  return offset;
 }
 
-// The message and the field in which an offset stands: [["ModelConfig", "dynamic_batching"], ...].
+// The path of messages and fields at an offset: [["ModelConfig", "dynamic_batching"], ...].
 function fieldsAt(text, offset, schema) {
   const open = [{ message: "ModelConfig" }];
   let field = null;
@@ -63,13 +66,13 @@ function fieldsAt(text, offset, schema) {
     if (match.index > offset) break;
     if (word && /^\s*[:{<[]/.test(text.slice(match.index + word.length))) field = word;
     if (!symbol || !before) continue;
-    for (const each of symbol) {
+    for (const bracket of symbol) {
       const message = schema[open.at(-1)?.message]?.[field]?.message;
-      if (each === "{" || each === "<") open.push({ message, field });
-      else if ((each === "}" || each === ">") && open.length > 1) field = open.pop().field;
+      if (bracket === "{" || bracket === "<") open.push({ message, field });
+      else if ((bracket === "}" || bracket === ">") && open.length > 1) field = open.pop().field;
     }
   }
-  const path = open.slice(1).map((each, index) => [open[index].message, each.field]);
+  const path = open.slice(1).map(({ field: name }, index) => [open[index].message, name]);
   const last = open.at(-1).message;
   return schema[last]?.[field] ? [...path, [last, field]] : path;
 }
@@ -87,15 +90,16 @@ function createCode(model, onEdit) {
   function draw() {
     const lines = input.value.split("\n");
     const { problems = [], text } = model.get("report");
-    const bad = text === input.value ? new Map(problems.map((each) => [each.line, each.message])) : new Map();
+    const bad = text === input.value ? new Map(problems.map(({ line, message }) => [line, message])) : new Map();
     shown.replaceChildren(
       ...lines.map((line, index) =>
-        make("div", { class: bad.has(index + 1) ? "tnb-line tnb-bad" : "tnb-line" }, ...coloured(line), "\u200b")),
+        make("div", { class: bad.has(index + 1) ? "tnb-line tnb-bad" : "tnb-line" }, ...highlight(line), "\u200b")),
     );
     gutter.replaceChildren(
       ...lines.map((_, index) => {
         const message = bad.get(index + 1);
-        return make("div", { class: message ? "tnb-bad" : "", title: message ?? "" }, message ? "●" : "", `${index + 1}`);
+        return make("div", { class: message ? "tnb-bad" : "", title: message ?? "" },
+          message ? "●" : "", `${index + 1}`);
       }),
     );
   }
@@ -105,12 +109,12 @@ function createCode(model, onEdit) {
     const [message, name] = path.at(-1) ?? [];
     const field = model.get("schema")[message]?.[name];
     if (!field) {
-      help.replaceChildren("Put the cursor on a field to read what it means.");
+      help.replaceChildren("Place the cursor on a field to see its description.");
       return;
     }
     const values = field.values ? ` One of ${field.values.join(", ")}.` : "";
     help.replaceChildren(
-      make("code", {}, path.map(([, each]) => each).join(".")), ` (${field.type}) `, ...marked(field.help), values,
+      make("code", {}, path.map(([, part]) => part).join(".")), ` (${field.type}) `, ...withCode(field.help), values,
     );
   }
 
@@ -128,7 +132,7 @@ function createCode(model, onEdit) {
 
   return {
     element, help, draw, describe, input,
-    // Keeps the cursor where it is, as far as the text before it stays.
+    // Keeps the cursor in place, as far as the text before it is unchanged.
     setText(text) {
       const old = input.value;
       if (old === text) return;
@@ -144,8 +148,8 @@ function createCode(model, onEdit) {
     },
     goTo(line, column) {
       input.focus();
-      const at = offsetOf(input.value, line, column);
-      input.setSelectionRange(at, at);
+      const offset = offsetOf(input.value, line, column);
+      input.setSelectionRange(offset, offset);
       shown.children[line - 1]?.scrollIntoView({ block: "nearest" });
       describe();
     },
@@ -154,7 +158,7 @@ function createCode(model, onEdit) {
 
 // --- the form -----------------------------------------------------------------------------------
 
-function entered(field, control) {
+function valueOf(field, control) {
   if (field.kind === "bool") return control.checked;
   if (field.kind === "ints") return control.value.split(/[\s,]+/).filter(Boolean).map(Number);
   if (field.kind === "choice" || control.value === "") return control.value;
@@ -162,7 +166,7 @@ function entered(field, control) {
 }
 
 function show(field, control) {
-  if (control.dataset.dirty) return; // somebody is typing in it
+  if (control.dataset.dirty) return; // the user is typing
   if (field.kind === "bool") control.checked = field.value;
   else if (field.kind === "ints") control.value = field.value.join(", ");
   else control.value = field.value === 0 && field.hint ? "" : field.value;
@@ -170,7 +174,7 @@ function show(field, control) {
 
 function createControl(field) {
   if (field.kind === "choice") {
-    return make("select", {}, ...field.choices.map(([value, words]) => make("option", { value }, words)));
+    return make("select", {}, ...field.choices.map(([value, text]) => make("option", { value }, text)));
   }
   const type = { bool: "checkbox", ints: "text" }[field.kind] ?? "number";
   const control = make("input", { type, placeholder: field.hint ?? "" });
@@ -193,8 +197,8 @@ function createForm(model, onSet) {
           const commit = () => {
             if (!control.dataset.dirty) return;
             delete control.dataset.dirty;
-            const value = entered(field, control);
-            if ([value].flat().every((each) => !Number.isNaN(each))) onSet(field.path, value);
+            const value = valueOf(field, control);
+            if (![value].flat().some(Number.isNaN)) onSet(field.path, value);
             else show(field, control);
           };
           control.addEventListener("input", () => { control.dataset.dirty = "1"; });
@@ -251,11 +255,11 @@ function diffRows(lines) {
 }
 
 const APPLY = {
-  "in place": ["Apply in place", "Only the scheduling changes: the model is not loaded again"],
-  reloaded: ["Apply by reloading", "A new copy is loaded beside the old one and takes over"],
-  loaded: ["Apply by loading", "It failed to load: it is tried under this configuration"],
-  unchanged: ["Apply", "This is what runs"],
-  "": ["Apply", "Mend the problems first"],
+  "in place": ["Apply in place", "Only the scheduling changes: the model is not reloaded"],
+  reloaded: ["Apply by reloading", "A new copy is loaded and replaces the old one"],
+  loaded: ["Apply by loading", "The model failed to load: try again with this configuration"],
+  unchanged: ["Apply", "This is the running configuration"],
+  "": ["Apply", "Correct the problems first"],
 };
 
 function render({ model, el }) {
@@ -275,26 +279,27 @@ function render({ model, el }) {
   });
   const form = createForm(model, (path, value) => { flush(); model.send({ action: "set", path, value }); });
   const act = (action) => () => { flush(); model.send({ action }); };
-  const button = (words, onclick) => make("button", { type: "button", onclick }, words);
+  const button = (text, onclick) => make("button", { type: "button", onclick }, text);
 
   const apply = button("Apply", act("apply"));
   const revert = button("Revert", act("revert"));
   const save = button("Save", act("save"));
   const differences = button("Diff", () => { diff.hidden = !diff.hidden; drawButtons(); });
-  const takeFile = button("Take the file's text", act("take_file"));
+  const takeFile = button("Use the file's text", act("take_file"));
   apply.classList.add("tnb-primary");
   const outcome = make("span", { class: "tnb-outcome", aria: { live: "polite" } });
   const outside = make("div", { class: "tnb-outside" }, "The file was changed outside of this editor.", takeFile);
   const problems = make("ul", { class: "tnb-problems", aria: { live: "polite" } });
-  const diff = make("pre", { class: "tnb-diff", hidden: true, aria: { label: "What applying would change" } });
+  const diffLabel = "Changes to the running configuration";
+  const diff = make("pre", { class: "tnb-diff", hidden: true, aria: { label: diffLabel } });
   const file = make("span", { class: "tnb-file" });
 
   function drawButtons() {
     const report = model.get("report");
     const { busy, loaded, ended, file: path } = model.get("status");
     const known = report.text === code.input.value;
-    const [words, title] = APPLY[(known && report.effect) || ""];
-    apply.textContent = words;
+    const [label, title] = APPLY[(known && report.effect) || ""];
+    apply.textContent = label;
     apply.title = title;
     apply.disabled = ended || busy || !loaded || !known || !report.effect || report.effect === "unchanged";
     revert.disabled = ended || busy || (known && !report.diff?.length);
@@ -310,9 +315,9 @@ function render({ model, el }) {
     if (report.text !== code.input.value) return;
     code.draw();
     form.draw(report.form);
-    problems.replaceChildren(...report.problems.map((each) => problemRow(each, code, replace)));
+    problems.replaceChildren(...report.problems.map((problem) => problemRow(problem, code, replace)));
     diff.replaceChildren(...(report.diff.length ? diffRows(report.diff) : [
-      report.effect === "loaded" ? "The text is the file's." : "The text says what runs.",
+      report.effect === "loaded" ? "The text is that of the file." : "The text is the running configuration.",
     ]));
     drawButtons();
   }
@@ -322,7 +327,8 @@ function render({ model, el }) {
     outcome.textContent = status.busy || status.outcome;
     outcome.dataset.level = status.busy ? "" : status.level;
     outside.hidden = !status.outside;
-    file.textContent = status.file && `\u200e${status.file}\u200e`; // cut off at its beginning, yet read from the left
+    // CSS shortens the path at its beginning with `direction: rtl`; the marks keep it written from left to right.
+    file.textContent = status.file && `\u200e${status.file}\u200e`;
     file.title = status.file;
     drawButtons();
   }

@@ -1,22 +1,28 @@
-// Files to keep: the picture as SVG or PNG, the batches as a trace for Perfetto (Chrome's JSON format).
+// Files to save: the picture as SVG or PNG, the batches as a trace for Perfetto in Chrome's JSON format.
 
-function perfettoTrace(story) {
-  const events = [{ ph: "M", name: "process_name", pid: 1, args: { name: story.meta.model } }];
-  const threads = new Map(story.instances.map((instance, at) => [instance, at + 1]));
-  for (const [instance, tid] of threads) events.push({ ph: "M", name: "thread_name", pid: 1, tid, args: { name: instance } });
-  for (const batch of story.batches.values()) {
+function perfettoTrace(timeline) {
+  const process = { pid: 1 };
+  const events = [{ ...process, ph: "M", name: "process_name", args: { name: timeline.meta.model } }];
+  const threads = new Map(timeline.instances.map((instance, index) => [instance, index + 1]));
+  for (const [name, tid] of threads) events.push({ ...process, ph: "M", name: "thread_name", tid, args: { name } });
+  for (const batch of timeline.batches.values()) {
     if (batch.end === null) continue;
-    const args = { rows: batch.rows, requests: batch.requests, why: batch.why, queue_depth: batch.depth };
-    events.push({ ph: "X", name: `${batch.rows} rows`, cat: "batch", pid: 1, tid: threads.get(batch.instance), ts: batch.start * 1000, dur: (batch.end - batch.start) * 1000, args });
-    for (const member of batch.members) {
-      if (!member.length) continue;
-      const id = `${batch.n} ${member[LABEL]}`;
-      const request = { cat: "request", name: `request ${member[LABEL]}`, id, pid: 1, tid: 0 };
-      events.push({ ...request, ph: "b", ts: member[QUEUED] * 1000, args: { rows: member[ROWS], priority: member[PRIORITY] } });
+    events.push({
+      ...process, ph: "X", name: `${batch.rows} rows`, cat: "batch", tid: threads.get(batch.instance),
+      ts: batch.start * 1000, dur: (batch.end - batch.start) * 1000,
+      args: { rows: batch.rows, requests: batch.requests, why: batch.why, queue_depth: batch.depth },
+    });
+    for (const member of batch.members.filter(Boolean)) {
+      const id = `${batch.n} ${member.label}`;
+      const request = { ...process, cat: "request", name: `request ${member.label}`, id, tid: 0 };
+      const args = { rows: member.rows, priority: member.priority };
+      events.push({ ...request, ph: "b", ts: member.queued * 1000, args });
       events.push({ ...request, ph: "e", ts: batch.end * 1000 });
     }
   }
-  for (const [time, depth] of story.depths) events.push({ ph: "C", name: "queue depth", pid: 1, ts: time * 1000, args: { requests: depth } });
+  for (const [time, requests] of timeline.depths) {
+    events.push({ ...process, ph: "C", name: "queue depth", ts: time * 1000, args: { requests } });
+  }
   return JSON.stringify({ traceEvents: events, displayTimeUnit: "ms" });
 }
 
@@ -29,3 +35,5 @@ function download(name, blob) {
   link.remove();
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 }
+
+export { download, perfettoTrace };

@@ -1,173 +1,244 @@
-// The view: what one sees and does. Everything here works without the kernel.
+// The view: what is shown and what the user can do. Everything here works without the kernel.
 
-const LIVE_SPAN = 2000, TICK = 100, SLACK = 30, REST = 700, READABLE = 30, SILENCE = 1000;
+import { drawTimeline } from "./draw.js";
+import { download, perfettoTrace } from "./export.js";
+import { RIGHT, heightOf } from "./layout.js";
+import { batchDetails, describeMoment, headline, legend, slotGrid } from "./panels.js";
+import { CanvasSurface, SvgSurface } from "./surface.js";
+import { Timeline } from "./timeline.js";
 
-const TOOLS = `
+// All in ms, except for the number of batches shown when the view is paused.
+const LIVE_SPAN = 2000;
+const DELIVERY_INTERVAL = 100;
+const LAG_MARGIN = 30;
+const ANIMATION_TIME = 700; // after a delivery
+const TEXT_INTERVAL = 200;
+const SILENCE = 1000;
+const PAUSED_BATCHES = 30;
+
+const KEYS = {
+  " ": "pause", ArrowLeft: "back", ArrowRight: "forward", "-": "out", "+": "in", "=": "in", 0: "all", Escape: "none",
+};
+
+const TEMPLATE = `
+  <div class="tnb-head" aria-live="off"></div>
   <div class="tnb-tools" role="toolbar" aria-label="time">
     <button data-do="pause"></button>
-    <button data-do="back" title="one event back (left arrow)" aria-label="one event back">◀</button>
-    <button data-do="forward" title="one event on (right arrow)" aria-label="one event on">▶</button>
+    <button data-do="back" title="previous event (left arrow)" aria-label="previous event">◀</button>
+    <button data-do="forward" title="next event (right arrow)" aria-label="next event">▶</button>
     <input type="range" class="tnb-scrub" min="0" max="1" step="any" value="1" aria-label="time shown">
     <button data-do="out" title="show more time (minus)" aria-label="show more time">−</button>
     <button data-do="in" title="show less time (plus)" aria-label="show less time">+</button>
-    <button data-do="all" title="show everything that is known (0)">all</button>
+    <button data-do="all" title="show the whole time (0)">all</button>
     <span class="tnb-space"></span>
     <button data-do="svg" title="save the picture as SVG">SVG</button>
     <button data-do="png" title="save the picture as PNG">PNG</button>
     <button data-do="trace" title="save the batches as a trace for ui.perfetto.dev">Perfetto</button>
-  </div>`;
+  </div>
+  <canvas tabindex="0" role="img"></canvas>
+  <div class="tnb-legend tnb-note"></div>
+  <div class="tnb-event" aria-live="polite"></div>
+  <div class="tnb-slots"></div>
+  <div class="tnb-details" aria-live="polite"></div>`;
 
 class View {
   constructor(model, root) {
-    Object.assign(this, { model, root, story: new Story(), follow: model.get("live"), name: String(Math.random()), onScreen: true, inSight: null, cursor: null, selected: null, targets: [], from: 0, span: LIVE_SPAN, told: 0, lag: TICK + SLACK, rate: null, closed: false });
+    Object.assign(this, { model, root, timeline: new Timeline(), name: String(Math.random()) });
+    Object.assign(this, { onScreen: true, inSight: null, closed: false }); // visibility
+    Object.assign(this, { follow: model.get("live"), from: 0, span: LIVE_SPAN }); // the time that is shown
+    Object.assign(this, { cursor: null, selected: null, targets: [] });
+    Object.assign(this, { receivedAt: 0, lag: DELIVERY_INTERVAL + LAG_MARGIN, rate: null }); // deliveries
     root.classList.add("tnb-batch-view");
-    root.dataset.lmSuppressShortcuts = "true"; // keys pressed here are no shortcuts of JupyterLab
-    root.innerHTML = `<div class="tnb-head" aria-live="off"></div>${TOOLS}<canvas tabindex="0" role="img"></canvas>
-      <div class="tnb-legend tnb-note"></div><div class="tnb-event" aria-live="polite"></div><div class="tnb-slots"></div><div class="tnb-details" aria-live="polite"></div>`;
+    root.dataset.lmSuppressShortcuts = "true"; // JupyterLab ignores keys that are pressed here
+    root.innerHTML = TEMPLATE;
     this.canvas = root.querySelector("canvas");
     this.part = (name) => root.querySelector(`.tnb-${name}`);
-    this.listen();
+    this.listenToControls();
+    this.listenToPointer();
+    this.observePage();
     this.receive(model.get("history"));
+    root.style.setProperty("--tnb-accent", this.timeline.meta.colours.vermilion);
     if (!this.follow) this.showAll();
     this.draw();
   }
 
-  // --- what comes ---------------------------------------------------------------------------
+  // --- deliveries -----------------------------------------------------------------------------
 
-  receive(told) {
-    const before = { counts: this.story.counts, now: this.story.now };
-    this.story.merge(told);
-    this.told = performance.now();
-    clearTimeout(this.quiet);
-    const passed = this.story.now - before.now;
-    if (passed > 50 && passed < 500) this.lag = passed + SLACK; // what is drawn follows, so that it never waits for news
+  receive(delivery) {
+    const before = { counts: this.timeline.counts, now: this.timeline.now };
+    this.timeline.merge(delivery);
+    this.receivedAt = performance.now();
+    clearTimeout(this.silenceTimer);
+    const passed = this.timeline.now - before.now;
+    // The picture is this much behind, so that it moves steadily from one delivery to the next.
+    if (passed > 50 && passed < 500) this.lag = passed + LAG_MARGIN;
     if (passed > 50 && passed < 1500) {
-      const rate = ((this.story.counts.requests - before.counts.requests) / passed) * 1000;
+      const rate = ((this.timeline.counts.requests - before.counts.requests) / passed) * 1000;
       this.rate = this.rate === null ? rate : 0.7 * this.rate + 0.3 * rate;
     }
-    this.wake();
+    this.requestFrame();
   }
 
-  // The kernel draws less for a view that nobody looks at.
-  seen(inSight) {
+  // The kernel sends less often to a view that cannot be seen.
+  reportVisibility(inSight) {
     if (!this.model.get("live") || inSight === this.inSight) return;
     this.inSight = inSight;
     this.model.send({ view: this.name, in_sight: inSight });
   }
 
-  // What is left in sight is the last that happened, not the silence after it.
+  // Keep the last batches in sight, not the silence after them.
   liveEnded() {
     this.follow = false;
-    const { begin, end, batches } = this.story;
-    const last = Math.max(begin, ...[...batches.values()].map((each) => each.end ?? each.sent));
+    const { begin, end, batches } = this.timeline;
+    const last = Math.max(begin, ...[...batches.values()].map((batch) => batch.end ?? batch.sent));
     this.from = Math.max(begin, Math.min(end, last + 0.02 * this.span) - this.span);
     this.draw();
   }
 
   // Frames are drawn only while something moves.
-  wake() {
+  requestFrame() {
     if (this.frame || this.closed) return;
-    const turn = () => {
+    const drawFrame = () => {
       this.frame = null;
       if (this.closed) return;
       this.draw();
-      const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
-      if (this.follow && !calm && performance.now() - this.told < REST) this.frame = requestAnimationFrame(turn);
-      else if (this.follow && this.rate) this.quiet = setTimeout(() => { this.rate = 0; this.wake(); }, SILENCE);
+      const reducedMotion = matchMedia("(prefers-reduced-motion: reduce)").matches;
+      if (this.follow && !reducedMotion && performance.now() - this.receivedAt < ANIMATION_TIME) {
+        this.frame = requestAnimationFrame(drawFrame);
+      } else if (this.follow && this.rate) {
+        this.silenceTimer = setTimeout(() => {
+          this.rate = 0;
+          this.requestFrame();
+        }, SILENCE);
+      }
     };
-    this.frame = requestAnimationFrame(turn);
+    this.frame = requestAnimationFrame(drawFrame);
   }
 
   get end() {
-    if (!this.follow) return this.story.now;
-    const since = performance.now() - this.told;
-    return this.story.now + Math.min(since, REST) - this.lag;
+    if (!this.follow) return this.timeline.now;
+    const since = performance.now() - this.receivedAt;
+    return this.timeline.now + Math.min(since, ANIMATION_TIME) - this.lag;
   }
 
-  // --- what one does ------------------------------------------------------------------------
+  // --- user input -----------------------------------------------------------------------------
 
-  listen() {
-    this.root.querySelectorAll("button").forEach((button) => button.addEventListener("click", () => this.act(button.dataset.do)));
+  listenToControls() {
+    for (const button of this.root.querySelectorAll("button")) {
+      button.addEventListener("click", () => this.perform(button.dataset.do));
+    }
     this.part("scrub").addEventListener("input", (event) => this.scrub(Number(event.target.value)));
     this.canvas.addEventListener("keydown", (event) => {
-      const action = { " ": "pause", ArrowLeft: "back", ArrowRight: "forward", "-": "out", "+": "in", "=": "in", 0: "all", Escape: "none" }[event.key];
+      const action = KEYS[event.key];
       if (!action) return;
       event.preventDefault();
       event.stopPropagation();
-      this.act(action);
+      this.perform(action);
     });
-    this.canvas.addEventListener("wheel", (event) => {
+  }
+
+  listenToPointer() {
+    const { canvas } = this;
+    canvas.addEventListener("wheel", (event) => {
       if (!event.ctrlKey && !event.metaKey && !event.shiftKey) return;
       event.preventDefault();
       this.zoom(event.deltaY + event.deltaX > 0 ? 1.25 : 0.8, this.timeAt(event));
-      this.share();
+      this.shareMoment();
     }, { passive: false });
-    this.canvas.addEventListener("pointerdown", (event) => { this.drag = { x: event.offsetX, from: this.from, moved: false }; this.canvas.setPointerCapture(event.pointerId); });
-    this.canvas.addEventListener("pointermove", (event) => {
-      if (!this.drag || Math.abs(event.offsetX - this.drag.x) < 4 && !this.drag.moved) return;
-      if (!this.drag.moved) { this.hold(); this.drag.from = this.from; }
-      this.drag.moved = true;
-      this.from = this.drag.from - ((event.offsetX - this.drag.x) / (this.canvas.clientWidth - this.story.gutter - RIGHT)) * this.span;
-      this.draw();
-      this.share();
+    canvas.addEventListener("pointerdown", (event) => {
+      this.drag = { x: event.offsetX, from: this.from, moved: false };
+      canvas.setPointerCapture(event.pointerId);
     });
-    this.canvas.addEventListener("pointercancel", () => { this.drag = null; }); // the page scrolls instead
-    this.canvas.addEventListener("pointerup", (event) => {
+    canvas.addEventListener("pointermove", (event) => this.dragTo(event.offsetX));
+    canvas.addEventListener("pointercancel", () => { this.drag = null; }); // the page scrolls instead
+    canvas.addEventListener("pointerup", (event) => {
       if (this.drag && !this.drag.moved) this.click(event);
       this.drag = null;
     });
-    this.sizes = new ResizeObserver(() => this.draw());
-    this.sizes.observe(this.root);
-    this.sight = new IntersectionObserver(([entry]) => { this.onScreen = entry.isIntersecting; this.look(); });
-    this.sight.observe(this.root);
-    this.look = () => this.seen(this.onScreen && document.visibilityState === "visible");
-    document.addEventListener("visibilitychange", this.look);
-    this.themes = new MutationObserver(() => this.wake());
-    this.themes.observe(document.body, { attributes: true });
+  }
+
+  observePage() {
+    this.resizeObserver = new ResizeObserver(() => this.draw());
+    this.resizeObserver.observe(this.root);
+    this.checkVisibility = () => this.reportVisibility(this.onScreen && document.visibilityState === "visible");
+    this.visibilityObserver = new IntersectionObserver(([entry]) => {
+      this.onScreen = entry.isIntersecting;
+      this.checkVisibility();
+    });
+    this.visibilityObserver.observe(this.root);
+    document.addEventListener("visibilitychange", this.checkVisibility);
+    this.themeObserver = new MutationObserver(() => this.requestFrame());
+    this.themeObserver.observe(document.body, { attributes: true });
+  }
+
+  get drawnWidth() {
+    return this.canvas.clientWidth - this.timeline.gutter - RIGHT;
   }
 
   timeAt(event) {
-    const share = (event.offsetX - this.story.gutter) / (this.canvas.clientWidth - this.story.gutter - RIGHT);
+    const share = (event.offsetX - this.timeline.gutter) / this.drawnWidth;
     return this.from + Math.min(1, Math.max(0, share)) * this.span;
   }
 
-  act(action) {
-    if (action === "pause") this.follow && this.model.get("live") ? this.holdNewest() : this.resume();
-    else if (action === "back" || action === "forward") this.step(action === "forward" ? 1 : -1);
-    else if (action === "in" || action === "out") this.zoomed = this.zoom(action === "in" ? 0.6 : 1.6, this.cursor ?? this.from + this.span / 2);
-    else if (action === "all") { this.hold(); this.showAll(); }
-    else if (action === "none") { this.cursor = null; this.selected = null; }
-    else this.save(action);
+  dragTo(x) {
+    const { drag } = this;
+    if (!drag || (Math.abs(x - drag.x) < 4 && !drag.moved)) return;
+    if (!drag.moved) {
+      this.stopFollowing();
+      drag.from = this.from;
+    }
+    drag.moved = true;
+    this.from = drag.from - ((x - drag.x) / this.drawnWidth) * this.span;
     this.draw();
-    this.wake();
-    this.share();
+    this.shareMoment();
   }
 
-  // Views of a comparison show the same time: the trait `moment` is linked in the browser.
-  share() {
+  perform(action) {
+    const middle = this.cursor ?? this.from + this.span / 2;
+    if (action === "pause" && this.follow && this.model.get("live")) this.pause();
+    else if (action === "pause") this.resume();
+    else if (action === "back") this.step(-1);
+    else if (action === "forward") this.step(1);
+    else if (action === "in" || action === "out") {
+      this.zoom(action === "in" ? 0.6 : 1.6, middle);
+      this.zoomed = true;
+    } else if (action === "all") {
+      this.stopFollowing();
+      this.showAll();
+    } else if (action === "none") {
+      this.cursor = null;
+      this.selected = null;
+    } else this.save(action);
+    this.draw();
+    this.requestFrame();
+    this.shareMoment();
+  }
+
+  // The views of a comparison show the same time: the trait `moment` is linked in the browser.
+  shareMoment() {
     this.model.set("moment", { from: this.from, span: this.span, cursor: this.cursor });
   }
 
-  adopt({ from, span, cursor }) {
+  showMoment({ from, span, cursor }) {
     if (from === undefined || (from === this.from && span === this.span && cursor === this.cursor)) return;
-    this.hold();
+    this.stopFollowing();
     Object.assign(this, { from, span, cursor });
     this.draw();
   }
 
-  hold() {
+  stopFollowing() {
     if (!this.follow) return;
     this.from = this.end - this.span;
     this.follow = false;
   }
 
-  // What one stops to read: the newest batches, large enough, unless one has chosen how much time to see.
-  holdNewest() {
-    this.hold();
-    const newest = afterSilence([...this.story.batches.values()].slice(-READABLE));
+  // Show the newest batches large enough to read, unless the user has chosen a span.
+  pause() {
+    this.stopFollowing();
+    const newest = sinceSilence([...this.timeline.batches.values()].slice(-PAUSED_BATCHES));
     if (this.zoomed || !newest.length) return;
-    const end = Math.max(...newest.map((each) => each.end ?? this.story.now));
-    this.span = Math.max(1, (end - Math.min(...newest.map((each) => each.oldest))) * 1.04);
+    const end = Math.max(...newest.map((batch) => batch.end ?? this.timeline.now));
+    this.span = Math.max(1, (end - Math.min(...newest.map((batch) => batch.oldest))) * 1.04);
     this.from = end + 0.02 * this.span - this.span;
   }
 
@@ -180,154 +251,177 @@ class View {
   }
 
   showAll() {
-    const { begin, end } = this.story;
+    const { begin, end } = this.timeline;
     this.span = Math.max(0.01, (end - begin) * 1.02);
     this.from = begin - 0.01 * (end - begin);
   }
 
   zoom(factor, around) {
     const share = this.follow ? 1 : (around - this.from) / this.span;
-    this.span = Math.min(Math.max(this.span * factor, 0.05), Math.max(LIVE_SPAN, (this.story.end - this.story.begin) * 1.5));
+    const longest = Math.max(LIVE_SPAN, (this.timeline.end - this.timeline.begin) * 1.5);
+    this.span = Math.min(Math.max(this.span * factor, 0.05), longest);
     this.from = around - share * this.span;
     this.draw();
-    return true;
   }
 
   scrub(share) {
-    this.hold();
-    const { begin, end } = this.story;
-    this.lookAt(begin + share * (end - begin));
+    this.stopFollowing();
+    const { begin, end } = this.timeline;
+    this.moveCursor(begin + share * (end - begin));
     this.draw();
-    this.share();
+    this.shareMoment();
   }
 
-  lookAt(time) {
+  moveCursor(time) {
     this.cursor = time;
     if (time < this.from || time > this.from + this.span) this.from = time - this.span / 2;
   }
 
   step(direction) {
-    this.hold();
-    const events = this.story.events;
+    this.stopFollowing();
+    const events = this.timeline.events;
     if (!events.length) return;
-    if (this.cursor === null) this.at = direction > 0 ? events.findIndex(([time]) => time >= this.from) - 1 : events.length;
-    else if (events[this.at]?.[0] !== this.cursor) this.at = events.filter(([time]) => time <= this.cursor).length - (direction > 0 ? 1 : 0);
-    this.at = Math.min(events.length - 1, Math.max(0, this.at + direction));
-    const [time, , number] = events[this.at];
-    this.lookAt(time);
+    if (this.cursor === null) {
+      this.eventIndex = direction > 0 ? events.findIndex(([time]) => time >= this.from) - 1 : events.length;
+    } else if (events[this.eventIndex]?.[0] !== this.cursor) {
+      const before = events.filter(([time]) => time <= this.cursor).length;
+      this.eventIndex = direction > 0 ? before - 1 : before;
+    }
+    this.eventIndex = Math.min(events.length - 1, Math.max(0, this.eventIndex + direction));
+    const [time, , number] = events[this.eventIndex];
+    this.moveCursor(time);
     this.selected = number;
   }
 
-  click(event) {
-    const inside = ([x, y, width, height]) => event.offsetX >= x && event.offsetX <= x + width && event.offsetY >= y && event.offsetY <= y + height;
-    const hit = this.targets.filter(inside).pop();
-    this.selected = hit ? hit[4] : null;
-    if (hit) this.hold();
+  click({ offsetX, offsetY }) {
+    const target = this.targets.findLast(([x, y, width, height]) =>
+      offsetX >= x && offsetX <= x + width && offsetY >= y && offsetY <= y + height);
+    this.selected = target ? target[4] : null;
+    if (target) this.stopFollowing();
     this.canvas.focus({ preventScroll: true });
     this.draw();
   }
 
   save(kind) {
-    const name = `${this.story.meta.model ?? "batches"}`;
-    if (kind === "svg") download(`${name}.svg`, new Blob([this.svg()], { type: "image/svg+xml" }));
+    const name = this.timeline.meta.model ?? "batches";
+    const save = (suffix, content, type) => download(`${name}.${suffix}`, new Blob([content], { type }));
+    if (kind === "svg") save("svg", this.svg(), "image/svg+xml");
     if (kind === "png") this.canvas.toBlob((blob) => download(`${name}.png`, blob));
-    if (kind === "trace") download(`${name}.perfetto.json`, new Blob([perfettoTrace(this.story)], { type: "application/json" }));
+    if (kind === "trace") save("perfetto.json", perfettoTrace(this.timeline), "application/json");
   }
 
-  // --- what one sees ------------------------------------------------------------------------
+  // --- display --------------------------------------------------------------------------------
 
   theme() {
     const style = getComputedStyle(this.root);
-    const of = (name, fallback) => style.getPropertyValue(`--tnb-${name}`).trim() || fallback;
-    return { ink: of("ink", "#222"), faint: of("faint", "#666"), paper: of("paper", "#fff"), panel: of("panel", "#f5f5f5"), line: of("line", "#ccc"), accent: of("accent", "#D55E00"), font: style.fontFamily || "sans-serif", dark: document.body.dataset.jpThemeLight === "false" };
+    const colour = (name) => style.getPropertyValue(`--tnb-${name}`).trim();
+    const names = ["ink", "faint", "paper", "panel", "line", "accent"];
+    const dark = document.body.dataset.jpThemeLight === "false";
+    return {
+      ...Object.fromEntries(names.map((name) => [name, colour(name)])),
+      font: style.fontFamily || "sans-serif",
+      variants: dark ? this.timeline.meta.on_dark : {},
+    };
   }
 
-  window() {
+  shownTime() {
     if (this.follow) this.from = this.end - this.span;
-    const end = this.follow ? this.end : this.story.now;
+    const end = this.follow ? this.end : this.timeline.now;
     return { from: this.from, span: this.span, end, cursor: this.cursor, selected: this.selected };
   }
 
   svg() {
-    const surface = new SvgSurface(this.canvas.clientWidth || 900, heightOf(this.story), this.theme(), this.story.describe());
-    drawStory(surface, this.story, this.window());
+    const { timeline } = this;
+    const width = this.canvas.clientWidth || 900;
+    const surface = new SvgSurface(width, heightOf(timeline), this.theme(), timeline.describe());
+    drawTimeline(surface, timeline, this.shownTime());
     return surface.toString();
   }
 
   draw() {
     const width = this.root.clientWidth - 2;
     if (width < 50 || this.closed) return;
-    const height = heightOf(this.story);
+    const height = heightOf(this.timeline);
     this.canvas.style.width = `${width}px`;
     this.canvas.style.height = `${height}px`;
-    this.targets = drawStory(new CanvasSurface(this.canvas, width, height, this.theme()), this.story, this.window());
-    this.tell();
+    const surface = new CanvasSurface(this.canvas, width, height, this.theme());
+    this.targets = drawTimeline(surface, this.timeline, this.shownTime());
+    this.updateText();
   }
 
-  // Words and numbers, not more often than one reads.
-  tell() {
+  // Text and numbers change no faster than they can be read.
+  updateText() {
     const now = performance.now();
-    if (this.follow && now - (this.read ?? 0) < 200) return;
-    this.read = now;
-    const { story } = this;
+    if (this.follow && now - (this.textUpdatedAt ?? 0) < TEXT_INTERVAL) return;
+    this.textUpdatedAt = now;
+    const { timeline } = this;
     const live = this.model.get("live");
+    const batch = timeline.batches.get(this.selected);
+    const time = this.cursor ?? this.end;
+    this.updateControls(live);
+    this.canvas.setAttribute("aria-label", timeline.describe());
+    this.part("head").replaceChildren(...headline(timeline, live, live ? this.rate : null));
+    this.part("legend").replaceChildren(...legend(timeline));
+    this.part("slots").replaceChildren(
+      ...(timeline.sequences ? [slotGrid(timeline, time, this.cursor === null && live)] : []),
+    );
+    this.part("details").replaceChildren(...(batch ? batchDetails(timeline, batch) : []));
+  }
+
+  updateControls(live) {
+    const { timeline, cursor } = this;
+    const { begin, end } = timeline;
     const pause = this.root.querySelector('[data-do="pause"]');
     pause.textContent = this.follow && live ? "❚❚ pause" : live ? "● live" : "reset";
     pause.title = `${live ? "pause, or follow again" : "show everything again"} (space)`;
-    const { begin, end } = story;
-    const share = this.cursor === null ? 1 : (this.cursor - begin) / Math.max(1e-9, end - begin);
-    this.part("scrub").value = share;
-    this.part("scrub").style.setProperty("--tnb-at", share);
-    this.canvas.setAttribute("aria-label", story.describe());
-    this.part("head").replaceChildren(...headline(story, live, live ? this.rate : null));
-    const step = this.cursor === null ? null : story.events[this.at]?.[0] === this.cursor ? story.events[this.at][1] : null;
-    this.part("legend").replaceChildren(...legend(story));
-    const moment = this.cursor === null ? "" : `${this.cursor.toFixed(3)} ms`;
-    this.part("event").textContent = moment && `${moment}: ${step ?? momentWords(story, this.cursor)}`;
-    this.part("scrub").setAttribute("aria-valuetext", moment || "the end");
-    this.part("slots").replaceChildren(...(story.sequences ? [slotGrid(story, this.cursor ?? this.end, this.cursor === null && live)] : []));
-    const batch = story.batches.get(this.selected);
-    this.part("details").replaceChildren(...(batch ? batchDetails(story, batch) : []));
+    const scrub = this.part("scrub");
+    const share = cursor === null ? 1 : (cursor - begin) / Math.max(1e-9, end - begin);
+    scrub.value = share;
+    scrub.style.setProperty("--tnb-at", share);
+    const moment = cursor === null ? "" : `${cursor.toFixed(3)} ms`;
+    scrub.setAttribute("aria-valuetext", moment || "the end");
+    this.part("event").textContent = moment && `${moment}: ${this.describeCursor()}`;
+  }
+
+  describeCursor() {
+    const [time, description] = this.timeline.events[this.eventIndex] ?? [];
+    return time === this.cursor ? description : describeMoment(this.timeline, this.cursor);
   }
 
   close() {
-    this.seen(false);
+    this.reportVisibility(false);
     this.closed = true;
-    this.sizes.disconnect();
-    this.sight.disconnect();
-    document.removeEventListener("visibilitychange", this.look);
-    this.themes.disconnect();
-    clearTimeout(this.quiet);
+    this.resizeObserver.disconnect();
+    this.visibilityObserver.disconnect();
+    document.removeEventListener("visibilitychange", this.checkVisibility);
+    this.themeObserver.disconnect();
+    clearTimeout(this.silenceTimer);
     if (this.frame) cancelAnimationFrame(this.frame);
   }
 }
 
-// The batches since nothing happened for long.
-function afterSilence(batches) {
-  const last = batches.findLastIndex((each, at) => at > 0 && each.oldest - (batches[at - 1].end ?? each.oldest) > SILENCE);
-  return last > 0 ? batches.slice(last) : batches;
+// The batches since the last long silence.
+function sinceSilence(batches) {
+  const follows = (batch, index) => index > 0 && batch.oldest - (batches[index - 1].end ?? batch.oldest) > SILENCE;
+  return batches.slice(Math.max(0, batches.findLastIndex(follows)));
 }
 
 function render({ model, el }) {
   const root = document.createElement("div");
   el.append(root);
   const view = new View(model, root);
-  const tick = (told) => view.receive(told);
-  const history = () => view.receive(model.get("history"));
-  const live = () => { if (!model.get("live")) view.liveEnded(); };
-  model.on("msg:custom", tick);
-  model.on("change:history", history);
-  const moment = () => view.adopt(model.get("moment"));
-  model.on("change:moment", moment);
-  model.on("change:live", live);
+  const listeners = {
+    "msg:custom": (delivery) => view.receive(delivery),
+    "change:history": () => view.receive(model.get("history")),
+    "change:moment": () => view.showMoment(model.get("moment")),
+    "change:live": () => { if (!model.get("live")) view.liveEnded(); },
+  };
+  for (const [event, listener] of Object.entries(listeners)) model.on(event, listener);
   return () => {
     view.close();
-    model.off("msg:custom", tick);
-    model.off("change:history", history);
-    model.off("change:moment", moment);
-    model.off("change:live", live);
+    for (const [event, listener] of Object.entries(listeners)) model.off(event, listener);
   };
 }
 
 export default { render };
-export { Story, SvgSurface, drawStory, heightOf };
+export { SvgSurface, Timeline, drawTimeline, heightOf };

@@ -1,0 +1,47 @@
+"""The worker thread of widgets."""
+
+from __future__ import annotations
+
+import threading
+
+from tritonnb.notebook.worker import Job, Worker
+
+
+def run(job: Job) -> None:
+    job()
+
+
+def test_jobs_are_run_in_order_and_those_submitted_before_the_end_too():
+    results: list[int] = []
+    worker = Worker("worker", run, lambda: None, 60)
+    assert [worker.submit(lambda number=number: results.append(number)) for number in range(5)] == [True] * 5
+    worker.stop()
+    assert not worker.submit(lambda: results.append(5))
+    worker.start()
+    worker.join()
+    assert results == list(range(5))
+
+
+def test_an_idle_worker_polls():
+    polled = threading.Event()
+    worker = Worker("worker", run, polled.set, 0.001)
+    worker.start()
+    assert polled.wait(60)
+    worker.stop()
+    worker.join()
+
+
+def test_a_worker_can_be_stopped_and_joined_on_its_own_thread():
+    ended = threading.Event()
+
+    def stop() -> None:
+        worker.stop()
+        worker.join()
+        ended.set()
+
+    worker = Worker("worker", run, lambda: None, 60)
+    worker.start()
+    worker.submit(stop)
+    assert ended.wait(60)
+    worker.join()
+    assert worker.stopped

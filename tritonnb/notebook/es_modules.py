@@ -1,0 +1,41 @@
+"""Joins ES modules into one, because a widget's module cannot import the files beside it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+_IMPORT = re.compile(r'^import \{[^}]*\} from "\./([\w.]+)";\n', re.MULTILINE)
+_EXPORT = re.compile(r"^export (?:default )?\{[^}]*\};\n", re.MULTILINE)
+
+
+def join_modules(entry: Path) -> str:
+    """Return a module and everything that it imports as the source of one module.
+
+    The modules share one scope then, so a name may be defined in one of them only, and imports are not renamed.
+    Modules import ``{names}`` from files of their own directory, and export in statements of their own.
+
+    Parameters
+    ----------
+    entry : pathlib.Path
+        The module whose exports are kept.
+
+    Raises
+    ------
+    ValueError
+        If a module imports something in another form.
+    """
+    sources: dict[Path, str] = {}  # each module after those that it imports
+
+    def add(path: Path) -> None:
+        source = path.read_text("utf-8")
+        for name in _IMPORT.findall(source):
+            if path.with_name(name) not in sources:
+                add(path.with_name(name))
+        joined = _IMPORT.sub("", source)
+        if unsupported := re.search(r"^import .*$", joined, re.MULTILINE):
+            raise ValueError(f"{path.name}: expected 'import {{ names }} from \"./file.js\";', got {unsupported[0]!r}")
+        sources[path] = joined if path == entry else _EXPORT.sub("", joined)
+
+    add(entry)
+    return "\n".join(sources.values())

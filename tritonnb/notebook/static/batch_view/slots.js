@@ -1,0 +1,147 @@
+// Draws the lanes of batch slots of a stateful model, and below them the sequences in the backlog.
+
+import { TOP, lanesOf, outline, sequenceColour } from "./layout.js";
+
+function drawSlots(frame) {
+  const { surface, timeline, scale, sizes, batches } = frame;
+  const { line, panel, paper } = surface.theme;
+  const tops = new Map();
+  lanesOf(timeline).forEach(([instance, slot], index) => {
+    const top = TOP + index * sizes.lane;
+    tops.set(`${instance} ${slot}`, top);
+    const fill = timeline.instances.indexOf(instance) % 2 ? panel : paper;
+    surface.rect(scale.left, top, scale.width, sizes.lane, { fill });
+    surface.line(scale.left, top, scale.left + scale.width, top, { stroke: line });
+  });
+  drawOccupancy(frame, tops);
+  for (const batch of batches) {
+    if (batch.slots) drawSlotBatch(frame, batch, tops);
+  }
+}
+
+function drawOccupancy(frame, tops) {
+  const { surface, timeline, scale, sizes, end } = frame;
+  const labelled = labelledOccupancy(frame);
+  for (const held of timeline.occupancyBetween(scale.from, scale.to)) {
+    const { sequence, instance, slot, assigned, released } = held;
+    const y = tops.get(`${instance} ${slot}`);
+    if (y === undefined) continue;
+    const middle = y + sizes.lane / 2;
+    const left = scale.clamp(assigned);
+    const right = scale.clamp(released ?? end);
+    surface.rect(left, y, right - left, sizes.lane, { fill: sequenceColour(timeline, sequence), alpha: 0.2 });
+    if (released === null) drawIdleTime(frame, y, held.last, right);
+    if (!labelled.has(`${instance} ${slot} ${sequence}`) && right - left > 30) {
+      surface.text(String(sequence), Math.max(left, scale.left) + 6, middle, { size: 10, bold: true });
+    }
+    if (held.ended_by === "idle") {
+      const fill = timeline.meta.colours.vermilion;
+      surface.text("idle ✕", right - 3, middle, { size: 10, align: "right", fill, halo: true });
+    }
+  }
+}
+
+// The occupancies in which some request's box is large enough for the sequence's name.
+function labelledOccupancy({ scale, batches, end }) {
+  const labelled = new Set();
+  for (const batch of batches) {
+    if (scale.clamp(batch.end ?? end) - scale.clamp(batch.start ?? batch.sent) < 20) continue;
+    batch.slots?.forEach((slot, index) =>
+      labelled.add(`${batch.instance} ${slot} ${batch.members[index]?.sequence}`));
+  }
+  return labelled;
+}
+
+function drawSlotBatch(frame, batch, tops) {
+  const { surface, timeline, scale, sizes, targets, end, selected } = frame;
+  const { ink, accent } = surface.theme;
+  const left = scale.clamp(batch.start ?? batch.sent);
+  const right = Math.max(scale.clamp(batch.end ?? end), left + 2);
+  const ys = batch.slots.map((slot) => tops.get(`${batch.instance} ${slot}`));
+  batch.members.forEach((member, index) => drawMember(frame, member, left, right, ys[index]));
+  const top = Math.min(...ys);
+  const bottom = Math.max(...ys) + sizes.lane;
+  const isSelected = batch.n === selected;
+  if (timeline.meta.strategy === "direct" || isSelected) {
+    const stroke = isSelected ? accent : outline(timeline, batch, ink);
+    const line = isSelected ? 3 : batch.failed ? 2 : 1;
+    surface.rect(left, top + 1, right - left, bottom - top - 2, { stroke, line });
+  } else if (ys.length > 1) {
+    surface.line(left, top + sizes.lane / 2, left, bottom - sizes.lane / 2, { stroke: ink, line: 1.5 });
+    ys.forEach((y) => surface.dot(left, y + sizes.lane / 2, 3, ink));
+  }
+  targets.push([left - 2, top, right - left + 4, bottom - top, batch.n]);
+}
+
+// How much of the idle time has passed: a dotted line at the slot's lower edge.
+function drawIdleTime({ surface, timeline, scale, sizes, end }, y, last, right) {
+  const { idle, colours } = timeline.meta;
+  if (!idle) return;
+  const share = Math.min(1, Math.max(0, (end - last) / idle));
+  const stroke = share > 0.8 ? colours.vermilion : surface.theme.faint;
+  const lineY = y + sizes.lane - 2;
+  surface.line(scale.clamp(last), lineY, right, lineY, { stroke, line: 2, dash: [2, 2] });
+}
+
+function drawMember({ surface, timeline, sizes }, member, left, right, y) {
+  if (y === undefined) return;
+  const { ink, paper, faint } = surface.theme;
+  const margin = Math.min(3, sizes.lane / 4);
+  const top = y + margin;
+  const height = sizes.lane - 2 * margin;
+  const width = right - left;
+  const middle = [left + width / 2, y + sizes.lane / 2];
+  if (!member) {
+    surface.rect(left, top, width, height, { fill: paper, stroke: faint, hatch: true });
+    if (width > 26) surface.text("null", ...middle, { size: 10, align: "center", halo: true });
+    return;
+  }
+  const { sequence_start: start, sequence_end: end } = timeline.meta.encoding;
+  surface.rect(left, top, width, height, { fill: sequenceColour(timeline, member.sequence), alpha: 0.65 });
+  if (member.flags & start) surface.line(left, top, left, top + height, { stroke: ink, line: 4 });
+  if (member.flags & end) surface.line(right, top, right, top + height, { stroke: ink, line: 4 });
+  const label = String(member.sequence);
+  if (surface.measure(label, 10) + 6 < width) surface.text(label, ...middle, { size: 10, align: "center", bold: true });
+}
+
+function drawBacklog(frame, top) {
+  const { surface, timeline, scale } = frame;
+  const [waits, rowCount] = backlogWaits(frame);
+  const step = Math.min(13, 104 / rowCount);
+  const every = Math.ceil(10 / step); // if there are many, every n-th has room for its name
+  for (const { sequence, arrived, assigned, row } of waits) {
+    const y = top + 10 + row * step;
+    const label = row % every ? "" : String(sequence);
+    const begin = Math.max(scale.clamp(arrived), scale.left + surface.measure(label, 10) + 6);
+    const stroke = sequenceColour(timeline, sequence);
+    const line = Math.max(1, Math.min(4, step - 2));
+    surface.line(begin, y, Math.max(begin, scale.clamp(assigned)), y, { stroke, line });
+    if (label) surface.text(label, begin - 4, y, { size: 10, align: "right", halo: true });
+  }
+  const fill = timeline.meta.colours.vermilion;
+  for (const { queued, refused, sequence } of timeline.refused.values()) {
+    if (refused < scale.from || queued > scale.to) continue;
+    const x = scale.clamp(refused);
+    surface.text(`✕ ${sequence || ""}`, x, top + 10, { size: 11, fill, halo: true, align: "center" });
+  }
+}
+
+// The sequences that waited or wait in the backlog, each in the first row that is free, and how many rows there are.
+function backlogWaits({ timeline, scale, end }) {
+  const past = timeline.occupancyBetween(scale.from - 1e9, scale.to)
+    .filter(({ arrived, assigned }) => assigned > arrived && assigned >= scale.from);
+  const current = (timeline.slotState.backlog ?? []).map((sequence) => {
+    const first = timeline.pending.find((request) => request.sequence === sequence);
+    return { sequence, arrived: first ? first.queued : end, assigned: end };
+  });
+  const freeFrom = []; // when each row is free
+  const waits = [...past, ...current].map(({ sequence, arrived, assigned }) => {
+    let row = freeFrom.findIndex((time) => time <= arrived);
+    if (row < 0) row = freeFrom.length;
+    freeFrom[row] = assigned + (40 / scale.width) * scale.span;
+    return { sequence, arrived, assigned, row };
+  });
+  return [waits, freeFrom.length];
+}
+
+export { drawBacklog, drawSlots };

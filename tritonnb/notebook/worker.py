@@ -1,0 +1,76 @@
+"""A worker thread for widgets.
+
+Browser messages arrive on the kernel's main thread, which is blocked while a cell runs and must not wait for the
+server. Widgets pass such work to a thread of their own.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+
+#: What a worker runs: a call without arguments whose result is ignored.
+Job = Callable[[], object]
+
+
+class Worker:
+    """A daemon thread that runs jobs in the order in which they were submitted.
+
+    Parameters
+    ----------
+    name : str
+        The thread's name.
+    run : callable
+        Called on the thread with each job; must call the job and handle its exceptions.
+    poll : callable
+        The job that is run whenever none was submitted for ``interval_s``.
+    interval_s : float
+        In seconds.
+    """
+
+    def __init__(self, name: str, run: Callable[[Job], None], poll: Job, interval_s: float) -> None:
+        self._run = run
+        self._poll = poll
+        self._interval_s = interval_s
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._submitting = threading.Lock()
+        self._stopped = False
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether `stop` has been called."""
+        return self._stopped
+
+    def start(self) -> None:
+        """Start the thread; jobs that were submitted before are run first."""
+        self._thread.start()
+
+    def submit(self, job: Job) -> bool:
+        """Queue a job; return False, without running it, if the worker has been stopped."""
+        with self._submitting:
+            if not self._stopped:
+                self._jobs.put(job)
+            return not self._stopped
+
+    def stop(self) -> None:
+        """Accept no more jobs; the thread ends after those that were submitted."""
+        with self._submitting:
+            self._stopped = True
+            self._jobs.put(None)
+
+    def join(self) -> None:
+        """Wait for the thread to end, except on the thread itself."""
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _work(self) -> None:
+        while True:
+            try:
+                job = self._jobs.get(timeout=self._interval_s)
+            except queue.Empty:
+                job = self._poll
+            if job is None:
+                return
+            self._run(job)
