@@ -329,4 +329,4 @@ def test_perfetto_gets_a_lane_for_each_request_that_overlaps_another():
     requests = [each for each in events if each["name"].startswith("request")]
     assert [(each["tid"], each["ts"], each["dur"]) for each in requests] == [(1, 0, 0.1), (2, 0.05, 0.1), (1, 0.1, 0.1)]
     assert [each["dur"] for each in events if each["name"] == "queue"] == [0.09, 0.09, 0.09]
-    assert events[0] == {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "m"}}
+    assert events[0] == {"ph": "M", "name": "process_name", "pid": 1, "tid": 0, "args": {"name": "m"}}

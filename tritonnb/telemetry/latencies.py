@@ -40,14 +40,14 @@ class Summary:
         self.sum += value
         self._window.append((now, value))
 
-    def quantiles(self, wanted: Sequence[float], now: float) -> list[float]:
+    def quantiles(self, shares: Sequence[float], now: float) -> list[float]:
         """The quantiles of the window; NaN where it is empty."""
         while self._window and self._window[0][0] < now - WINDOW_SECONDS:
             self._window.popleft()
         ordered = sorted(value for _, value in self._window)
         if not ordered:
-            return [math.nan] * len(wanted)
-        return [float(quantile(ordered, each)) for each in wanted]
+            return [math.nan] * len(shares)
+        return [quantile(ordered, share) for share in shares]
 
 
 class Histogram:

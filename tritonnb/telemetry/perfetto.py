@@ -1,15 +1,18 @@
 """Trace files as timelines for Perfetto (https://ui.perfetto.dev) and ``chrome://tracing``.
 
-Reads the files of a real Triton, too. A model is a process; its requests lie in lanes, so that those that
-overlap in time are drawn one below the other, and each holds the slices of its stages.
+Trace files that Triton itself wrote can be read as well. A model is a process of the timeline and a lane one of
+its threads: requests that overlap in time are in different lanes. Each request contains the slices of its stages.
+
+The format is the JSON trace event format: https://perfetto.dev/docs/getting-started/other-formats.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from tritonnb.telemetry.lanes import assign_lanes
 
 #: Slices of a request: name, first and last time stamp.
 STAGES = (
@@ -26,21 +29,21 @@ class _Request:
     stamps: dict[str, int] = field(default_factory=dict)
 
     @property
-    def begin(self) -> int:
+    def begin_ns(self) -> int:
         return min(self.stamps.values())
 
     @property
-    def end(self) -> int:
+    def end_ns(self) -> int:
         return max(self.stamps.values())
 
 
 def to_perfetto(entries: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """The entries of trace files in the trace event format.
+    """Convert the entries of trace files to the trace event format.
 
     Parameters
     ----------
     entries : iterable of mappings
-        The lists of one or several files, one after the other.
+        The entries of one file, or of several files one after the other.
 
     Returns
     -------
@@ -53,52 +56,72 @@ def to_perfetto(entries: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         if "model_name" in entry:
             request.identity = dict(entry)
         for stamp in entry.get("timestamps", ()):
-            # How long a gRPC endpoint has been waiting says nothing of the request.
+            # These begin before the request arrives: the gRPC endpoint waits for any request.
             if not stamp["name"].startswith("GRPC_WAITREAD"):
                 request.stamps[stamp["name"]] = stamp["ns"]
     by_model: dict[str, list[_Request]] = {}
-    for request in sorted((each for each in requests.values() if each.stamps), key=lambda each: each.begin):
+    for request in sorted((request for request in requests.values() if request.stamps), key=lambda request: request.begin_ns):
         by_model.setdefault(request.identity.get("model_name", "unknown"), []).append(request)
     events: list[dict[str, Any]] = []
-    for process, (model, listed) in enumerate(sorted(by_model.items()), 1):
-        events.append({"ph": "M", "name": "process_name", "pid": process, "args": {"name": model}})
-        for lane, request in _in_lanes(listed):
-            events += _slices(request, process, lane)
+    for process, (model, model_requests) in enumerate(sorted(by_model.items()), 1):
+        events.append(name_event("process_name", process, 0, model))
+        lanes = assign_lanes((request.begin_ns, request.end_ns) for request in model_requests)
+        for lane, request in zip(lanes, model_requests, strict=True):
+            events += _slices(request, process, lane + 1)
     return {"traceEvents": events, "displayTimeUnit": "ms"}
-
-
-def _in_lanes(requests: list[_Request]) -> Iterable[tuple[int, _Request]]:
-    """Each request with the lowest lane that is free when it begins."""
-    ends: list[tuple[int, int]] = []
-    free: list[int] = []
-    lanes = 0
-    for request in requests:
-        while ends and ends[0][0] <= request.begin:
-            heapq.heappush(free, heapq.heappop(ends)[1])
-        if not free:
-            lanes += 1
-            heapq.heappush(free, lanes)
-        lane = heapq.heappop(free)
-        heapq.heappush(ends, (request.end, lane))
-        yield lane, request
 
 
 def _slices(request: _Request, process: int, lane: int) -> Iterable[dict[str, Any]]:
     title = request.identity.get("request_id") or f"request {request.identity.get('id', '')}".rstrip()
-    yield slice_event(title, request.begin, request.end, process, lane, request.identity)
+    yield slice_event(title, request.begin_ns, request.end_ns, process, lane, request.identity)
     for name, first, last in STAGES:
         if first in request.stamps and last in request.stamps:
             yield slice_event(name, request.stamps[first], request.stamps[last], process, lane, {})
 
 
-def slice_event(name: str, begin: int, end: int, process: int, lane: int, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Something that lasted, in the trace event format; times in ns."""
+def slice_event(
+    name: str, begin_ns: int, end_ns: int, process: int, lane: int, arguments: dict[str, Any]
+) -> dict[str, Any]:
+    """Return a complete event: something with a begin and an end.
+
+    Parameters
+    ----------
+    name : str
+    begin_ns, end_ns : int
+    process, lane : int
+        Numbers of the process and of the thread that show the event.
+    arguments : dict
+        Details, shown when the slice is selected.
+
+    Returns
+    -------
+    dict
+        The event, with times in microseconds.
+
+    Examples
+    --------
+    >>> slice_event("compute", 2000, 5000, 1, 1, {})
+    {'ph': 'X', 'name': 'compute', 'ts': 2.0, 'dur': 3.0, 'pid': 1, 'tid': 1, 'args': {}}
+    """
     return {
         "ph": "X",
         "name": name,
-        "ts": begin / 1000,
-        "dur": (end - begin) / 1000,
+        "ts": begin_ns / 1000,
+        "dur": (end_ns - begin_ns) / 1000,
         "pid": process,
         "tid": lane,
         "args": arguments,
     }
+
+
+def name_event(kind: str, process: int, lane: int, name: str) -> dict[str, Any]:
+    """Return the metadata event that names a process or a lane.
+
+    Parameters
+    ----------
+    kind : str
+        ``"process_name"`` or ``"thread_name"``.
+    process, lane : int
+    name : str
+    """
+    return {"ph": "M", "name": kind, "pid": process, "tid": lane, "args": {"name": name}}
