@@ -49,7 +49,8 @@ class Echo:
         self._validator.check(request)
         request.checked = True
 
-    def submit(self, request: InferRequest) -> None:
+    def submit(self, request: InferRequest, trace: Any = None) -> None:
+        request.accepted_by = self
         if not request.checked:
             self.check(request)
         if self.hold:

@@ -35,17 +35,21 @@ class Driver:
     def send(self, *rows: int, model: str = "m", **options) -> Future[InferResponse]:
         """Submit a request of some rows; the future is its final response."""
         answer = _answer(rows, model, options)
-        self.background.call(self.engine.submit, answer.request)
+        self.background.call(self.submit, answer.request)
         return answer
+
+    def submit(self, request: InferRequest) -> None:
+        """Submit a request; called on the loop."""
+        self.engine.model(request.model_name, request.model_version).submit(request)
 
     def send_at_once(self, *requests: tuple[int, ...]) -> list[Future[InferResponse]]:
         """Submit requests with nothing between them, however slow the machine."""
         answers = [_answer(rows, "m", {}) for rows in requests]
-        self.background.call(lambda: [self.engine.submit(each.request) for each in answers])
+        self.background.call(lambda: [self.submit(answer.request) for answer in answers])
         return answers
 
     def cancel(self, answer: Future[InferResponse]) -> None:
-        self.background.call(self.engine.cancel, answer.request)
+        self.background.call(answer.request.cancel)
 
     def stats(self, model: str = "m") -> dict:
         return self.background.call(self.engine.statistics, model)["model_stats"][0]

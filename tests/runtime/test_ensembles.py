@@ -108,7 +108,7 @@ def responses(driver: Driver, model: str, *rows: int, **options) -> list[InferRe
             done.set_result(seen)
 
     x = Tensor("X", INT32, np.array(rows, np.int32).reshape(-1, 1))
-    driver.background.call(driver.engine.submit, InferRequest(model, {"X": x}, respond, **options))
+    driver.background.call(driver.submit, InferRequest(model, {"X": x}, respond, **options))
     return done.result(timeout=30)
 
 

@@ -125,12 +125,12 @@ async def play(config, workload: list[Sent], sequenced: bool) -> list[Event]:
             flags=(SEQUENCE_START * each.start | SEQUENCE_END * each.end) if sequenced else 0,
         )
         try:
-            engine.submit(request)
+            engine.model(request.model_name).submit(request)
         except TritonError:
             continue
         answers.append(answer)
         if each.cancelled:
-            engine.cancel(request)
+            request.cancel()
     for answer in answers:
         await asyncio.wrap_future(answer)
     engine.stream.detach(packed.append)

@@ -386,11 +386,17 @@ def test_a_stopped_server_says_so_to_every_caller():
         model(INPUT0=X, INPUT1=X)
 
 
-def test_whatever_goes_wrong_on_the_way_in_is_answered(server, monkeypatch):
-    def broken(request: object, caller: object) -> None:
-        raise RuntimeError("broken")
+def test_an_unexpected_error_while_submitting_is_raised_in_the_caller(server, monkeypatch):
+    served = server.engine.model("add_sub")
 
-    monkeypatch.setattr(server.engine, "submit", broken)
+    class Broken:
+        def __getattr__(self, name: str) -> object:
+            return getattr(served, name)
+
+        def submit(self, request: object) -> None:
+            raise RuntimeError("broken")
+
+    monkeypatch.setattr(server.engine, "model", lambda *_: Broken())
     with pytest.raises(tnb.TritonError, match="RuntimeError: broken"):
         server["add_sub"](INPUT0=X, INPUT1=X)
 

@@ -51,7 +51,7 @@ class Server:
         request = InferRequest("m", inputs, lambda request, response: None, id=id)
         trace = self.tracer.sample("m", {})
         if trace is not None:
-            trace.submit(self.model, request)
+            trace.submit(self.model.submit, request)
             self.model.execute(request)
             trace.responded(InferResponse(outputs or []), 700)
             trace.finish()
@@ -139,7 +139,9 @@ class Ensemble:
         assert request.trace is not None
         self.sent = InferRequest(self.step, request.inputs, self.answered, id=request.id)
         self.above = request
-        request.trace.submit_below(self.model, self.sent)
+        child = request.child_trace(self.sent)
+        assert child is not None
+        child.submit(self.model.submit, self.sent)
 
     def answered(self, request: InferRequest, response: InferResponse) -> None:
         self.above.respond(self.above, response)
@@ -151,7 +153,7 @@ def test_what_an_ensemble_sends_to_its_steps_is_traced_below_it_with_its_tensors
     trace = server.tracer.sample("e", {})
     assert trace is not None
     x, y = (Tensor(name, FP32, np.zeros(1, np.float32)) for name in "XY")
-    trace.submit(ensemble, InferRequest("e", {"X": x}, lambda request, response: None, id="r"))
+    trace.submit(ensemble.submit, InferRequest("e", {"X": x}, lambda request, response: None, id="r"))
     server.model.execute(ensemble.sent)
     ensemble.sent.respond(ensemble.sent, InferResponse([y]))
     trace.finish()
@@ -177,7 +179,7 @@ def test_an_ensemble_that_is_a_step_has_a_trace_that_ends_and_its_steps_are_belo
     inner = Ensemble("inner", "m", server.model)
     trace = server.tracer.sample("e", {})
     assert trace is not None
-    trace.submit(Ensemble("e", "inner", inner), InferRequest("e", {}, lambda request, response: None))
+    trace.submit(Ensemble("e", "inner", inner).submit, InferRequest("e", {}, lambda request, response: None))
     server.model.execute(inner.sent)
     inner.sent.respond(inner.sent, InferResponse([]))
     trace.finish()
@@ -185,7 +187,7 @@ def test_an_ensemble_that_is_a_step_has_a_trace_that_ends_and_its_steps_are_belo
     named = {each["id"]: (each["model_name"], each.get("parent_id")) for each in read(path) if "model_name" in each}
     assert named == {1: ("e", None), 2: ("inner", 1), 3: ("m", 2)}
     ended = [each["id"] for each in read(path) if "REQUEST_END" in str(each)]
-    assert ended == [2, 3]
+    assert ended == [1, 2, 3]
 
 
 def test_every_rate_th_request_is_traced(path: Path):

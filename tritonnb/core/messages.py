@@ -136,18 +136,21 @@ class EnsembleStepRequest(Protocol):
         """A decoupled model is about to respond: wait while later steps cannot keep up. Called on its thread."""
 
 
-class Submit(Protocol):
-    """What takes requests: a served model."""
+class RequestHandler(Protocol):
+    """What accepts requests: a served model."""
 
-    def submit(self, request: InferRequest) -> None:
-        """Take a request."""
+    def cancel(self, request: InferRequest) -> None:
+        """Cancel a request that it accepted."""
 
 
 class RequestTrace(Protocol):
-    """Follows a request that is traced."""
+    """The trace of one request."""
 
-    def submit_below(self, served: Submit, request: InferRequest) -> None:
-        """Give a request that the traced one leads to, to its model, and trace it, too."""
+    def submit(self, accept: Callable[[InferRequest], None], request: InferRequest) -> None:
+        """Call ``accept(request)``, and record the request and its responses."""
+
+    def child(self, request: InferRequest) -> RequestTrace | None:
+        """Return the trace of a request that the traced one causes; None if this trace is complete."""
 
 
 class InferRequest:
@@ -190,8 +193,8 @@ class InferRequest:
         It fits its model's configuration.
     read_only_inputs : bool
         Models get the inputs as they are, also those that are read-only (``copy=False``).
-    accepted_by : object or None
-        The served model whose scheduler has the request; it knows how to cancel it.
+    accepted_by : RequestHandler or None
+        The served model that accepted the request.
     states : object or None
         Implicit state handed to the backend (sequence models).
     step : EnsembleStepRequest or None
@@ -263,7 +266,7 @@ class InferRequest:
         self.is_null = False
         self.checked = False
         self.read_only_inputs = False
-        self.accepted_by: Any = None
+        self.accepted_by: RequestHandler | None = None
         self.states: Any = None
         self.step: EnsembleStepRequest | None = None
         self.trace: RequestTrace | None = None
@@ -286,6 +289,42 @@ class InferRequest:
         copy.batch_key = self.batch_key
         copy.checked = True
         return copy
+
+    def wrap_response(self, observer: Respond) -> None:
+        """Call ``observer(request, response)`` before each response is passed on.
+
+        This is the only way to see the responses of somebody else's request. The observer that was added last is
+        called first. In the order in which they are added:
+
+        1. the cycle check of BLS calls (`tritonnb.runtime.models.bls.register_wait`): the caller no longer waits,
+        2. tracing (`tritonnb.telemetry.tracing.Trace.submit`): output tensors and time stamps,
+        3. the response cache (`tritonnb.runtime.models.served_base.Served`): the response is inserted.
+
+        Whoever creates the request sets ``respond`` before submitting it, and may set it to `discard_response` after
+        the final response, to break reference cycles.
+
+        Parameters
+        ----------
+        observer : callable
+            Called on the server's loop.
+        """
+        respond = self.respond
+
+        def observe_and_respond(request: InferRequest, response: InferResponse) -> None:
+            observer(request, response)
+            respond(request, response)
+
+        self.respond = observe_and_respond
+
+    def cancel(self) -> None:
+        """Cancel the request: drop it if it waits, and tell its model if it runs. Called on the server's loop."""
+        self.cancelled = True
+        if self.accepted_by is not None:
+            self.accepted_by.cancel(self)
+
+    def child_trace(self, request: InferRequest) -> RequestTrace | None:
+        """Return the trace of a request that this one causes (an ensemble's step, a BLS call); None if not traced."""
+        return None if self.trace is None else self.trace.child(request)
 
     @property
     def id_prefix(self) -> str:

@@ -25,6 +25,7 @@ from tritonnb.core.ownership import own
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.execution.instance import Instance, instance_of_this_thread
 from tritonnb.runtime.execution.loop import BackgroundLoop
+from tritonnb.runtime.models.bls import register_wait
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +74,7 @@ class Submitter:
     def cancel(self, request: InferRequest) -> None:
         """Nobody waits for the request any more."""
         with contextlib.suppress(RuntimeError):  # the server has been stopped, and answered it
-            self._loop.call_soon_threadsafe(self._engine.cancel, request)
+            self._loop.call_soon_threadsafe(request.cancel)
 
     def _take(self) -> None:
         self._called = False
@@ -83,7 +84,10 @@ class Submitter:
 
     def _take_call(self, request: InferRequest, caller: Instance | None) -> None:
         try:
-            self._engine.submit(request, caller)
+            served = self._engine.model(request.model_name, request.model_version)
+            if caller is not None:
+                register_wait(request, served, caller)
+            served.submit(request)
         except TritonError as error:
             request.respond(request, InferResponse(error=error))
         except Exception as error:  # whatever it is, somebody waits for an answer

@@ -1,7 +1,7 @@
 """The engine: everything an inference server does, without a wire.
 
-Endpoints and the in-process API call it on the server's loop. A request goes in through `submit` and
-its responses come back through ``request.respond``.
+Endpoints and the in-process API call it on the server's loop. `Engine.model` returns a model version, `Served.submit`
+gives it a request, and the responses come back through ``request.respond``.
 """
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnavailableError, UnsupportedError
-from tritonnb.core.messages import InferRequest
 from tritonnb.core.version import TRITON_VERSION
-from tritonnb.runtime.execution.instance import Instance
 from tritonnb.runtime.execution.loop import in_thread
 from tritonnb.runtime.models.bls import ModelCalls
 from tritonnb.runtime.models.response_cache import ResponseCache
@@ -159,34 +157,6 @@ class Engine:
     def unfinished(self) -> str:
         """The models that `stop` waits for, in words; empty for none."""
         return describe_unfinished(self._repository.unfinished())
-
-    # --- inference ----------------------------------------------------------------------------
-
-    def submit(self, request: InferRequest, caller: Instance | None = None) -> None:
-        """Take a request; its responses come through ``request.respond``.
-
-        Parameters
-        ----------
-        request : InferRequest
-        caller : Instance, optional
-            The model instance that waits for the answer.
-
-        Raises
-        ------
-        TritonError
-            If it is refused at once: unknown model, invalid, not admitted by the scheduler, or a call that closes a
-            circle of waiting instances.
-        """
-        served = self._table.get(request.model_name, request.model_version)
-        if caller is not None:
-            self._calls.wait(request, served, caller)
-        served.submit(request)
-
-    def cancel(self, request: InferRequest) -> None:
-        """Nobody waits for the request any more."""
-        request.cancelled = True
-        if request.accepted_by is not None:
-            request.accepted_by.cancel(request)
 
     # --- questions ----------------------------------------------------------------------------
 

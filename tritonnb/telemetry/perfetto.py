@@ -60,7 +60,9 @@ def to_perfetto(entries: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
             if not stamp["name"].startswith("GRPC_WAITREAD"):
                 request.stamps[stamp["name"]] = stamp["ns"]
     by_model: dict[str, list[_Request]] = {}
-    for request in sorted((request for request in requests.values() if request.stamps), key=lambda request: request.begin_ns):
+    for request in sorted(
+        (request for request in requests.values() if request.stamps), key=lambda request: request.begin_ns
+    ):
         by_model.setdefault(request.identity.get("model_name", "unknown"), []).append(request)
     events: list[dict[str, Any]] = []
     for process, (model, model_requests) in enumerate(sorted(by_model.items()), 1):

@@ -15,7 +15,7 @@ import itertools
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ import numpy as np
 
 from tritonnb.core.datatypes import BF16, BOOL, BYTES, FP16
 from tritonnb.core.events import BatchExecuted, Packed, RequestArrived, unpack
-from tritonnb.core.messages import InferRequest, InferResponse, Submit, Tensor
+from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.telemetry.spans import SpanExporter
 from tritonnb.telemetry.stream import EventStream
 from tritonnb.telemetry.trace_settings import OPENTELEMETRY, TraceOptions, TraceSetting, TraceSettings
@@ -58,9 +58,9 @@ class Trace:
         self.context = context
         self.root = self
         self.serials: set[int] = set()
-        self._below: list[Trace] = []
+        self._descendants: list[Trace] = []
         self._finished = False
-        self._above: dict[str, int] = {}
+        self._parent: dict[str, int] = {}
         self._tracer = tracer
         self._entries: list[dict[str, Any]] = []
         self._stamps = "TIMESTAMPS" in setting.options.levels
@@ -71,24 +71,31 @@ class Trace:
         if self._stamps:
             self._add(timestamps=[{"name": name, "ns": ns}])
 
-    def submit(self, served: Submit, request: InferRequest) -> None:
-        """Give the request to its model; its responses must be shown to `responded`.
+    def submit(self, accept: Callable[[InferRequest], None], request: InferRequest) -> None:
+        """Record a request, while its model accepts it, and from then on its responses.
+
+        Parameters
+        ----------
+        accept : callable
+            ``accept(request)``: what an untraced request would be passed to (`Served.submit` calls this method).
+        request : InferRequest
 
         Raises
         ------
         TritonError
-            As ``served.submit``.
+            As ``accept``.
         """
         request.trace = self
+        request.wrap_response(self._record_response)
         at = len(self._entries)
         outer, self._tracer.submitting = self._tracer.submitting, self
         try:
-            served.submit(request)
+            accept(request)
         finally:
             self._tracer.submitting = outer
         later, self._entries = self._entries[at:], self._entries[:at]
         named = {"request_id": _legible(request.id)} if request.id else {}
-        self._add(model_name=request.model_name, model_version=request.model_version, **named, **self._above)
+        self._add(model_name=request.model_name, model_version=request.model_version, **named, **self._parent)
         self.stamp("REQUEST_START", request.received_ns)
         self.stamp("QUEUE_START", request.queued_ns or request.received_ns)
         for tensor in request.inputs.values():
@@ -102,48 +109,32 @@ class Trace:
         self.stamp("COMPUTE_OUTPUT_START", event.compute_end_ns)
         self.stamp("COMPUTE_END", event.exec_end_ns)
 
-    def submit_below(self, served: Submit, request: InferRequest) -> None:
-        """Give a request that this one leads to, to its model.
-
-        Raises
-        ------
-        TritonError
-            As ``served.submit``.
-        """
+    def child(self, request: InferRequest) -> Trace | None:
+        """Return the trace of a request that this one causes; None if the client has its response already."""
         if self.root._finished:
-            served.submit(request)
-            return
-        below = Trace(self._tracer, self._tracer.new_id(), request.model_name, self.setting)
-        below.root = self.root
-        below._above = {"parent_id": self.id}
-        self.root._below.append(below)
-        respond = request.respond
-
-        def responded(request: InferRequest, response: InferResponse) -> None:
-            below._outputs(response)
-            if response.final:
-                below.stamp("REQUEST_END", time.monotonic_ns())
-            respond(request, response)
-
-        request.respond = responded
-        below.submit(served, request)
+            return None
+        child = Trace(self._tracer, self._tracer.new_id(), request.model_name, self.setting)
+        child.root = self.root
+        child._parent = {"parent_id": self.id}
+        self.root._descendants.append(child)
+        return child
 
     def responded(self, response: InferResponse, ns: int) -> None:
-        """The model answered."""
-        self._outputs(response)
-        if not response.empty:
+        """Record a response of the model at a time."""
+        for tensor in response.outputs:
+            self._tensor("TENSOR_BACKEND_OUTPUT", tensor)
+        if self.root is self and not response.empty:
             self.stamp("INFER_RESPONSE_COMPLETE", ns)
         if response.final:
             self.stamp("REQUEST_END", ns)
 
+    def _record_response(self, request: InferRequest, response: InferResponse) -> None:
+        self.responded(response, time.monotonic_ns())
+
     def finish(self) -> None:
         """Nothing follows."""
         self._finished = True
-        self._tracer.finished(self, [*self._entries, *chain.from_iterable(each._entries for each in self._below)])
-
-    def _outputs(self, response: InferResponse) -> None:
-        for tensor in response.outputs:
-            self._tensor("TENSOR_BACKEND_OUTPUT", tensor)
+        self._tracer.finished(self, [*self._entries, *chain.from_iterable(each._entries for each in self._descendants)])
 
     def _tensor(self, activity: str, tensor: Tensor) -> None:
         if self._tensors:

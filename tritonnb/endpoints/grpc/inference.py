@@ -95,11 +95,14 @@ class Inference:
             self.request.parameters.update(headers)
         self._trace = engine.tracer.sample(served.name, metadata) if engine.tracer.active else None
         try:
-            if self._trace is None:
-                served.submit(self.request)
-            else:
-                self._submit_traced(self._trace)
+            if self._trace is not None:
+                now = time.monotonic_ns()
+                self._trace.stamp("GRPC_WAITREAD_START", now)
+                self._trace.stamp("GRPC_WAITREAD_END", now)
+            served.submit(self.request, self._trace)
         except TritonError:
+            if self._trace is not None:
+                self._trace.finish()
             self._release()
             raise
         return self
@@ -155,16 +158,6 @@ class Inference:
         serialized: bytes = self.response_message(response).SerializeToString()
         return serialized
 
-    def _submit_traced(self, trace: Trace) -> None:
-        now = time.monotonic_ns()
-        trace.stamp("GRPC_WAITREAD_START", now)
-        trace.stamp("GRPC_WAITREAD_END", now)
-        try:
-            trace.submit(self._served, self.request)
-        except TritonError:
-            trace.finish()
-            raise
-
     def response_message(self, response: InferResponse) -> Any:
         """Make the ``ModelInferResponse`` of a response.
 
@@ -196,11 +189,9 @@ class Inference:
     def cancel(self) -> None:
         """Cancel the request: the client has ended the call."""
         logger.debug("Cancellation notification received for ModelInfer of '%s'", self._served.name)
-        self._served.cancel(self.request)
+        self.request.cancel()
 
     def _responded(self, request: InferRequest, response: InferResponse) -> None:
-        if self._trace is not None:
-            self._trace.responded(response, time.monotonic_ns())
         self.done = response.final
         if response.final:
             self._release()

@@ -128,10 +128,7 @@ class Inference:
             if head.forwarded_headers:
                 request.parameters.update(head.forwarded_headers)
             self._exchange.set_close_callback(self._cancel)
-            if self._trace is None:
-                served.submit(request)
-            else:
-                self._trace.submit(served, request)
+            served.submit(request, self._trace)
         except TritonError as error:
             log_failed("" if self._request is None else self._request.id, error)
             self._fail(error, TEXT if isinstance(error, IncompleteStringError) else content_type)
@@ -140,8 +137,6 @@ class Inference:
 
     def _responded(self, request: InferRequest, response: InferResponse) -> None:
         self._request = None  # prevents a reference cycle with the request
-        if self._trace is not None:
-            self._trace.responded(response, time.monotonic_ns())
         if response.error is not None:
             self._fail(response.error, TEXT)
             return
@@ -194,8 +189,8 @@ class Inference:
 
     def _cancel(self) -> None:
         """The client closed the connection."""
-        if self._request is not None and self._served is not None:
-            self._served.cancel(self._request)
+        if self._request is not None:
+            self._request.cancel()
 
 
 def _log_unexpected(error: Exception) -> InternalError:

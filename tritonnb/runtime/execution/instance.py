@@ -48,7 +48,7 @@ class Instance:
     busy : bool
         Whether work is meant for it that is not done; kept by its user.
     waits_for : list of Served
-        The model versions whose answers the code on its thread waits for; `ModelCalls.wait` keeps it.
+        The model versions whose answers the code on its thread waits for; `register_wait` maintains it.
     """
 
     def __init__(

@@ -31,9 +31,6 @@ class EngineApi(Protocol):
     def model_ready(self, name: str, version: int = -1) -> bool:
         """Whether a model version is ready."""
 
-    def cancel(self, request: InferRequest) -> None:
-        """Nobody waits for the request any more."""
-
     def check_model_control(self) -> None:
         """Whether loading is allowed."""
 
@@ -75,7 +72,7 @@ class ModelCalls:
     def cancel(self, request: InferRequest) -> None:
         """Nobody waits for the request any more."""
         assert self._loop is not None
-        self._loop.call_soon_threadsafe(self._engine.cancel, request)
+        self._loop.call_soon_threadsafe(request.cancel)
 
     def load_model(self, name: str, parameters: Mapping[str, str | bytes]) -> None:
         """Load a model; files are welcome, since whoever asks is code already."""
@@ -112,11 +109,8 @@ class ModelCalls:
         try:
             served = self._callee(request, decoupled)
             if caller is not None:
-                self.wait(request, served, caller)
-            if cause is None or cause.trace is None:
-                served.submit(request)
-            else:
-                cause.trace.submit_below(served, request)
+                register_wait(request, served, caller)
+            served.submit(request, None if cause is None else cause.child_trace(request))
         except TritonError as error:
             request.accepted_by = None
             request.respond(request, InferResponse(error=error))
@@ -135,32 +129,40 @@ class ModelCalls:
             )
         return served
 
-    def wait(self, request: InferRequest, served: Served, caller: Instance) -> None:
-        """Note that an instance waits for the answer of a model, until the final response is there.
 
-        Raises
-        ------
-        UnavailableError
-            If the answer would never come, since all instances of that model wait for the caller.
-        """
-        waits_for = caller.waits_for
-        waits_for.append(served)
-        respond = request.respond
+def register_wait(request: InferRequest, served: Served, caller: Instance) -> None:
+    """Note that an instance waits for a model, until the final response of its request.
 
-        def answered(request: InferRequest, response: InferResponse) -> None:
-            if response.final:
-                waits_for.remove(served)
-            respond(request, response)
+    Parameters
+    ----------
+    request : InferRequest
+        Not submitted yet.
+    served : Served
+        The model that the request is for.
+    caller : Instance
+        The instance whose thread waits.
 
-        request.respond = answered
-        if _is_hopeless(served, set()):
-            raise UnavailableError(
-                f"all instances of model '{served.name}' wait for one another: a model that calls itself, directly or "
-                "through others, needs more instances than calls that are under way"
-            )
+    Raises
+    ------
+    UnavailableError
+        If the response would never come, since all instances of that model wait for the caller.
+    """
+    waits_for = caller.waits_for
+    waits_for.append(served)
+
+    def stop_waiting(request: InferRequest, response: InferResponse) -> None:
+        if response.final:
+            waits_for.remove(served)
+
+    request.wrap_response(stop_waiting)
+    if _would_deadlock(served, set()):
+        raise UnavailableError(
+            f"all instances of model '{served.name}' wait for one another: a model that calls itself, directly or "
+            "through others, needs more instances than calls that are under way"
+        )
 
 
-def _is_hopeless(served: Served, seen: set[Served]) -> bool:
+def _would_deadlock(served: Served, seen: set[Served]) -> bool:
     """Whether every instance of a model waits for models of which the same is true.
 
     A circle may pass through several servers, each with a loop of its own, so the lists are copied first.
@@ -170,6 +172,8 @@ def _is_hopeless(served: Served, seen: set[Served]) -> bool:
     seen = {*seen, served}
     needed = served.needed_models()
     if needed:
-        return any(_is_hopeless(each, seen) for each in needed)
+        return any(_would_deadlock(each, seen) for each in needed)
     active = [each for each in served.instances if not each.spec.passive]
-    return bool(active) and all(any(_is_hopeless(awaited, seen) for awaited in list(each.waits_for)) for each in active)
+    return bool(active) and all(
+        any(_would_deadlock(awaited, seen) for awaited in list(each.waits_for)) for each in active
+    )

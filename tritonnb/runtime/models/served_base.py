@@ -8,13 +8,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
 from tritonnb.backends.contract import ModelContext
 from tritonnb.core.events import CacheHit, CacheMiss, Event
-from tritonnb.core.messages import InferRequest, InferResponse, Respond
+from tritonnb.core.messages import InferRequest, InferResponse, RequestTrace, Respond
 from tritonnb.model_config.schema import ModelSpec
 from tritonnb.model_config.to_json import config_to_json
 from tritonnb.runtime.execution.instance import Instance
@@ -98,27 +97,42 @@ class Served:
 
     # --- requests -----------------------------------------------------------------------------
 
-    @abstractmethod
-    def submit(self, request: InferRequest) -> None:
-        """Check a request and take it.
+    def submit(self, request: InferRequest, trace: RequestTrace | None = None) -> None:
+        """Check a request and accept it; its responses come through ``request.respond``.
+
+        All requests come this way: those of HTTP, gRPC, the in-process API, ensembles and BLS.
+
+        Parameters
+        ----------
+        request : InferRequest
+        trace : RequestTrace, optional
+            Records the request and its responses.
 
         Raises
         ------
         TritonError
-            When it is refused at once; nobody calls ``request.respond`` then.
+            If the request is refused at once; ``request.respond`` is not called then.
         """
+        if trace is None:
+            self._accept(request)
+        else:
+            trace.submit(self._accept, request)
 
-    @abstractmethod
+    def _accept(self, request: InferRequest) -> None:
+        """Check a request and start it; raises TritonError if it is refused."""
+        raise NotImplementedError
+
     def cancel(self, request: InferRequest) -> None:
-        """The client went away: drop the request if it still waits."""
+        """Drop a request if it still waits; called by `InferRequest.cancel` only."""
+        raise NotImplementedError
 
-    @abstractmethod
     def stop(self) -> None:
-        """The server is stopping: admit no new work."""
+        """Accept no new work: the server is stopping."""
+        raise NotImplementedError
 
-    @abstractmethod
     async def close(self) -> None:
         """Free everything now; nothing may be in flight."""
+        raise NotImplementedError
 
     async def drain_and_close(self) -> None:
         """Wait until every accepted request is answered, then free everything."""
@@ -177,7 +191,7 @@ class Served:
         answer = self._cache.look_up(key)
         looked_ns = time.monotonic_ns() - began
         if answer is None:
-            request.respond = self._keeping(key, looked_ns, request.respond)
+            request.wrap_response(self._cache_inserter(key, looked_ns))
             return False
         self._emit(CacheHit(began + looked_ns, self.name, self.version, request.serial, request.received_ns, looked_ns))
         if request.step is not None:
@@ -185,16 +199,17 @@ class Served:
         request.respond(request, answer)
         return True
 
-    def _keeping(self, key: Key, looked_ns: int, respond: Respond) -> Respond:
-        def keep_and_respond(request: InferRequest, response: InferResponse) -> None:
+    def _cache_inserter(self, key: Key, lookup_ns: int) -> Respond:
+        """Return an observer that inserts a successful response into the cache."""
+
+        def insert(request: InferRequest, response: InferResponse) -> None:
             if response.error is None and self._cache is not None:
                 began = time.monotonic_ns()
                 if self._cache.insert(key, response):
                     now = time.monotonic_ns()
-                    self._emit(CacheMiss(now, self.name, self.version, request.serial, looked_ns + now - began))
-            respond(request, response)
+                    self._emit(CacheMiss(now, self.name, self.version, request.serial, lookup_ns + now - began))
 
-        return keep_and_respond
+        return insert
 
     def hold(self) -> None:
         """An ensemble is going to send requests: count as busy, and so live on, until `release`."""

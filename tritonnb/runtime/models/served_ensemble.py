@@ -16,7 +16,7 @@ from tritonnb.backends.batching import undo_reshape
 from tritonnb.backends.contract import ModelContext
 from tritonnb.core.errors import TritonError, UnavailableError
 from tritonnb.core.events import EnsembleExecuted, StepSent
-from tritonnb.core.messages import EnsembleStepRequest, InferRequest, InferResponse, Tensor
+from tritonnb.core.messages import EnsembleStepRequest, InferRequest, InferResponse, Respond, Tensor
 from tritonnb.model_config.schema import TensorSpec
 from tritonnb.runtime.models.ensemble_tensors import EnsembleTensor, Sequence
 from tritonnb.runtime.models.served_base import Served
@@ -60,14 +60,8 @@ class ServedEnsemble(Served):
         self._flights: dict[InferRequest, _EnsembleExecution] = {}
         self._stopping = False
 
-    def submit(self, request: InferRequest) -> None:
-        """Check a request and start the steps that can run.
-
-        Raises
-        ------
-        TritonError
-            When it is refused at once; nobody calls ``request.respond`` then.
-        """
+    def _accept(self, request: InferRequest) -> None:
+        """Check a request and start the steps that can run."""
         request.queued_ns = self._receive(request)
         if self._stopping and request.step is None:
             # On Triton it is a step that is refused.
@@ -90,14 +84,13 @@ class ServedEnsemble(Served):
 
     def cancel(self, request: InferRequest) -> None:
         """Cancel the steps that wait or run, and begin no other."""
-        request.cancelled = True
         flight = self._flights.get(request)
         if flight is None:
             return
         flight.unlimit()
         self._carry_out(self._scheduler.cancel(flight))
-        for step_request, model in list(flight.open.items()):
-            model.cancel(step_request)
+        for step_request in list(flight.open):
+            step_request.cancel()
 
     def stop(self) -> None:
         """Admit no new work, but for ensembles that this one is a step of."""
@@ -130,15 +123,12 @@ class ServedEnsemble(Served):
     def _run_step(self, flight: _EnsembleExecution, decision: RunStep) -> None:
         step = decision.step
         model = flight.models[step.index]
-        request = flight.request_for(decision, model)
-        request.respond = lambda request, response: self._responded(flight, decision, request, response)
+        request = flight.request_for(
+            decision, model, lambda request, response: self._responded(flight, decision, request, response)
+        )
         flight.opened(request, model, self._scheduler.graph.max_inflight_requests if step.decoupled else 0)
-        trace = flight.request.trace
         try:
-            if trace is None:
-                model.submit(request)
-            else:
-                trace.submit_below(model, request)
+            model.submit(request, flight.request.child_trace(request))
         except TritonError as error:
             self._failed(flight, decision, request, error, final=True)
             return
@@ -250,8 +240,8 @@ class _EnsembleExecution(EnsembleRun):
         for model in models:
             model.hold()
 
-    def request_for(self, decision: RunStep, model: Served) -> InferRequest:
-        """The request of a step; whoever sends it sets ``respond``."""
+    def request_for(self, decision: RunStep, model: Served, respond: Respond) -> InferRequest:
+        """Return the request of a step."""
         request, batching = self.request, model.spec.max_batch_size > 0
         sequence, inputs = None, {}
         for name, value in decision.inputs.items():
@@ -263,7 +253,7 @@ class _EnsembleExecution(EnsembleRun):
         step_request = InferRequest(
             model.name,
             inputs,
-            request.respond,
+            respond,
             model_version=model.version,
             id=request.id,
             requested_outputs=tuple(decision.step.outputs),

@@ -74,14 +74,8 @@ class ServedModel(Served):
 
     # --- stimuli ------------------------------------------------------------------------------
 
-    def submit(self, request: InferRequest) -> None:
-        """Check a request and give it to the scheduler.
-
-        Raises
-        ------
-        TritonError
-            When it is refused at once; nobody calls ``request.respond`` then.
-        """
+    def _accept(self, request: InferRequest) -> None:
+        """Check a request and give it to the scheduler."""
         now = self._receive(request)
         if self._cache is not None and self._answer_from_cache(request):
             return
@@ -97,7 +91,6 @@ class ServedModel(Served):
 
     def cancel(self, request: InferRequest) -> None:
         """The client went away: drop the request if it still waits."""
-        request.cancelled = True
         now = time.monotonic_ns()
         self._wake_if_due(now)
         self._emit(RequestCancelled(now, self.name, self.version, request.serial))

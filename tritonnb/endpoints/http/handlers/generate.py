@@ -46,16 +46,13 @@ class Generate(Handler):
         request = self._request = read_generate_request(
             self._served.spec, self._served.version, self.request.body, self._max_input_size, self._on_response
         )
-        if self._trace is None:
-            self._served.submit(request)
-        else:
-            self._trace.submit(self._served, request)
+        self._served.submit(request, self._trace)
         await (self._stream(request) if self._streaming else self._respond_once(request))
 
     def on_connection_close(self) -> None:
         """The client has disconnected (Tornado's interface)."""
-        if self._served is not None and self._request is not None:
-            self._served.cancel(self._request)
+        if self._request is not None:
+            self._request.cancel()
         self._responses.put_nowait(None)
 
     def on_finish(self) -> None:
@@ -66,8 +63,6 @@ class Generate(Handler):
             self._trace.finish()
 
     def _on_response(self, request: InferRequest, response: InferResponse) -> None:
-        if self._trace is not None:
-            self._trace.responded(response, time.monotonic_ns())
         if not response.empty:
             self._responses.put_nowait(response)
         if response.final:
