@@ -231,7 +231,7 @@ def test_a_histogram_counts_values_on_a_bound_below_it():
 def test_failed_requests_are_in_no_summary():
     latencies = Latencies(lambda model, version: (1.0,))
     requests = ((1, 1, 0, 1_000, ""), (2, 1, 0, 1_000, "BACKEND"))
-    latencies.take(pack(BatchExecuted(0, "m", 1, 1, "m_0", 2, 3_000, 4_000, 6_000, 9_000, requests)))
+    latencies.fold(pack(BatchExecuted(0, "m", 1, 1, "m_0", 2, 3_000, 4_000, 6_000, 9_000, requests)))
     summary = latencies.of("m", 1)
     assert (summary.request.sum, summary.queue.sum, summary.request.count) == (9, 2, 1)
     assert (summary.compute_input.sum, summary.compute_infer.sum, summary.compute_output.sum) == (1, 2, 3)

@@ -49,7 +49,7 @@ def _are_names(value: object) -> bool:
 
 _COUNT = "a whole number from 0 to 2**64 - 1"
 
-#: What a request may be told besides its inputs: whether a value is possible, and what it must be.
+#: What a request may be told besides its inputs: whether a value is is_valid, and what it must be.
 REQUEST_OPTIONS: Mapping[str, tuple[Callable[[object], bool], str]] = {
     "id": (lambda value: isinstance(value, str), "a text"),
     "outputs": (lambda value: value is None or _are_names(value), "a list of output names"),
@@ -72,9 +72,9 @@ def checked_options(model: str, options: Mapping[str, Any]) -> dict[str, Any]:
         If one is not what it must be.
     """
     for name, value in options.items():
-        possible, words = REQUEST_OPTIONS[name]
-        if not possible(value):
-            raise InvalidArgumentError(f"model '{model}': {name} must be {words}, got {value!r}")
+        is_valid, expected = REQUEST_OPTIONS[name]
+        if not is_valid(value):
+            raise InvalidArgumentError(f"model '{model}': {name} must be {expected}, got {value!r}")
     return {name: value.item() if isinstance(value, np.generic) else value for name, value in options.items()}
 
 
@@ -104,13 +104,13 @@ def make_request(
     """
     tensors: dict[str, Tensor] = {}
     for name, value in inputs.items():
-        wanted = spec.inputs.get(name)
-        if wanted is None:
+        tensor_spec = spec.inputs.get(name)
+        if tensor_spec is None:
             raise InvalidArgumentError(
                 f"unexpected inference input '{name}' for model '{spec.name}': "
                 f"it has {', '.join(map(repr, spec.inputs))}"
             )
-        tensors[name] = Tensor(name, wanted.datatype, _from_numpy(spec.name, wanted, value, copy))
+        tensors[name] = Tensor(name, tensor_spec.datatype, _from_numpy(spec.name, tensor_spec, value, copy))
     request = InferRequest(
         spec.name,
         tensors,
@@ -128,11 +128,11 @@ def make_request(
     return request
 
 
-def _from_numpy(model: str, wanted: TensorSpec, value: npt.ArrayLike, copy: bool) -> npt.NDArray[Any]:
-    datatype = wanted.datatype
+def _from_numpy(model: str, tensor_spec: TensorSpec, value: npt.ArrayLike, copy: bool) -> npt.NDArray[Any]:
+    datatype = tensor_spec.datatype
     if isinstance(value, np.ndarray) and value.dtype == datatype.numpy and datatype is not BYTES:
-        return copy_of(value) if copy else _lent(value)
-    what = f"input '{wanted.name}' of model '{model}' is {datatype.name}"
+        return copy_of(value) if copy else _read_only(value)
+    what = f"input '{tensor_spec.name}' of model '{model}' is {datatype.name}"
     if value is None:
         raise InvalidArgumentError(f"{what}, and None is no array")
     # Lists are converted; arrays, of any library, have a datatype already. For BF16 and BYTES NumPy has none.
@@ -140,10 +140,10 @@ def _from_numpy(model: str, wanted: TensorSpec, value: npt.ArrayLike, copy: bool
     try:
         array = np.asarray(value) if is_array and datatype not in (BF16, BYTES) else convert(value, datatype)
     except Exception as error:  # arrays of other libraries raise what they like
-        what = f"{what}, and" if is_array else f"model '{model}': input '{wanted.name}'"
+        what = f"{what}, and" if is_array else f"model '{model}': input '{tensor_spec.name}'"
         raise InvalidArgumentError(f"{what} {error}") from None
     if array.dtype == datatype.numpy:
-        return copy_of(array) if copy else _lent(array)
+        return copy_of(array) if copy else _read_only(array)
     what += f" (NumPy {datatype.numpy}), got "
     if isinstance(value, np.ndarray):
         raise InvalidArgumentError(
@@ -152,6 +152,6 @@ def _from_numpy(model: str, wanted: TensorSpec, value: npt.ArrayLike, copy: bool
     raise InvalidArgumentError(f"{what}{array.dtype} in a {type(value).__name__}: convert it to {datatype.numpy}")
 
 
-def _lent(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The array without a copy, if it is in C order as those from the wire are."""
     return read_only(np.asarray(array, order="C"))

@@ -39,8 +39,8 @@ class Submitter:
         self._engine = engine
         self._background = background
         self._loop = background.loop
-        self._waiting: deque[InferRequest] = deque()
-        self._called = False
+        self._pending: deque[InferRequest] = deque()
+        self._is_wake_scheduled = False
 
     def submit(self, request: InferRequest) -> None:
         """Hand over a request; every outcome, refusals too, comes through ``request.respond``.
@@ -52,17 +52,17 @@ class Submitter:
         """
         caller = instance_of_this_thread()
         if caller is not None:  # a model calls another one
-            self._call(self._take_call, request, caller)
+            self._call(self._submit_now, request, caller)
             return
-        self._waiting.append(request)
-        # `_take` lowers the flag before it empties the queue, so a request that finds it raised is
+        self._pending.append(request)
+        # `_submit_pending` lowers the flag before it empties the queue, so a request that finds it raised is
         # in time to be taken.
-        if not self._called:
-            self._called = True
+        if not self._is_wake_scheduled:
+            self._is_wake_scheduled = True
             try:
-                self._call(self._take)
+                self._call(self._submit_pending)
             except UnavailableError:
-                self._called = False
+                self._is_wake_scheduled = False
                 raise
 
     def _call(self, function: Callable[..., None], *args: Any) -> None:
@@ -76,13 +76,13 @@ class Submitter:
         with contextlib.suppress(RuntimeError):  # the server has been stopped, and answered it
             self._loop.call_soon_threadsafe(request.cancel)
 
-    def _take(self) -> None:
-        self._called = False
-        waiting = self._waiting
-        while waiting:
-            self._take_call(waiting.popleft(), None)
+    def _submit_pending(self) -> None:
+        self._is_wake_scheduled = False
+        pending = self._pending
+        while pending:
+            self._submit_now(pending.popleft(), None)
 
-    def _take_call(self, request: InferRequest, caller: Instance | None) -> None:
+    def _submit_now(self, request: InferRequest, caller: Instance | None) -> None:
         try:
             served = self._engine.model(request.model_name, request.model_version)
             if caller is not None:
@@ -101,20 +101,20 @@ class Waker:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = weakref.ref(loop)
         self._finished: deque[asyncio.Future[None]] = deque()
-        self._called = False
+        self._is_wake_scheduled = False
 
     def wake(self, future: asyncio.Future[None]) -> None:
         """Finish a future, from any thread."""
         self._finished.append(future)
-        if not self._called:
-            self._called = True
+        if not self._is_wake_scheduled:
+            self._is_wake_scheduled = True
             loop = self._loop()
             # The caller's loop may be gone: nobody is left to wake then.
             if loop is not None and not loop.is_closed():
                 loop.call_soon_threadsafe(self._finish)
 
     def _finish(self) -> None:
-        self._called = False
+        self._is_wake_scheduled = False
         while self._finished:
             future = self._finished.popleft()
             if not future.done():

@@ -14,7 +14,7 @@ from typing import Any
 
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnavailableError, UnsupportedError
 from tritonnb.core.version import TRITON_VERSION
-from tritonnb.runtime.execution.loop import in_thread
+from tritonnb.runtime.execution.loop import run_in_thread
 from tritonnb.runtime.models.bls import ModelCalls
 from tritonnb.runtime.models.response_cache import ResponseCache
 from tritonnb.runtime.models.served_base import Served
@@ -152,7 +152,7 @@ class Engine:
         finally:
             self.tracer.close()
             if self.tracer.spans is not None:
-                await in_thread(self.tracer.spans.close)
+                await run_in_thread(self.tracer.spans.close)
 
     def unfinished(self) -> str:
         """The models that `stop` waits for, in words; empty for none."""

@@ -124,7 +124,7 @@ class Latencies:
             found = self._models[model, version] = ModelLatencies(self._bounds_of(model, version))
         return found
 
-    def take(self, packed: Packed) -> None:
+    def fold(self, packed: Packed) -> None:
         """Take one event into account."""
         if packed[0] not in _LOOKED_AT:
             return

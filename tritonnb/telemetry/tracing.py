@@ -59,7 +59,7 @@ class Trace:
         self.root = self
         self.serials: set[int] = set()
         self._descendants: list[Trace] = []
-        self._finished = False
+        self._is_complete = False
         self._parent: dict[str, int] = {}
         self._tracer = tracer
         self._entries: list[dict[str, Any]] = []
@@ -94,7 +94,7 @@ class Trace:
         finally:
             self._tracer.submitting = outer
         later, self._entries = self._entries[at:], self._entries[:at]
-        named = {"request_id": _legible(request.id)} if request.id else {}
+        named = {"request_id": _valid_utf8(request.id)} if request.id else {}
         self._add(model_name=request.model_name, model_version=request.model_version, **named, **self._parent)
         self.stamp("REQUEST_START", request.received_ns)
         self.stamp("QUEUE_START", request.queued_ns or request.received_ns)
@@ -111,7 +111,7 @@ class Trace:
 
     def child(self, request: InferRequest) -> Trace | None:
         """Return the trace of a request that this one causes; None if the client has its response already."""
-        if self.root._finished:
+        if self.root._is_complete:
             return None
         child = Trace(self._tracer, self._tracer.new_id(), request.model_name, self.setting)
         child.root = self.root
@@ -133,8 +133,10 @@ class Trace:
 
     def finish(self) -> None:
         """Nothing follows."""
-        self._finished = True
-        self._tracer.finished(self, [*self._entries, *chain.from_iterable(each._entries for each in self._descendants)])
+        self._is_complete = True
+        self._tracer.write_trace(
+            self, [*self._entries, *chain.from_iterable(each._entries for each in self._descendants)]
+        )
 
     def _tensor(self, activity: str, tensor: Tensor) -> None:
         if self._tensors:
@@ -189,20 +191,20 @@ class Tracer:
             return None
         self._open += 1
         if self._open == 1:
-            self._stream.attach(self._take)
+            self._stream.attach(self._on_event)
         return Trace(self, self.new_id(), model, setting, context)
 
     def new_id(self) -> int:
         """For a trace that begins."""
         return next(self._ids)
 
-    def finished(self, trace: Trace, entries: list[dict[str, Any]]) -> None:
+    def write_trace(self, trace: Trace, entries: list[dict[str, Any]]) -> None:
         """A trace is complete."""
         for serial in trace.serials:
             del self._followed[serial]
         self._open -= 1
         if not self._open:
-            self._stream.detach(self._take)
+            self._stream.detach(self._on_event)
         setting = trace.setting
         setting.collected += 1
         if self.spans is not None:
@@ -220,7 +222,7 @@ class Tracer:
         for setting in self.settings.all():
             self._retire(setting)
 
-    def _take(self, packed: Packed) -> None:
+    def _on_event(self, packed: Packed) -> None:
         kind = packed[0]
         if kind == RequestArrived.__name__:
             trace = self.submitting
@@ -274,7 +276,7 @@ def _json(entry: dict[str, Any]) -> str:
     return json.dumps(entry, separators=(",", ":"), ensure_ascii=False)
 
 
-def _legible(text: str) -> str:
+def _valid_utf8(text: str) -> str:
     """A trace is UTF-8; an id that is not came over HTTP as surrogate escapes."""
     return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 

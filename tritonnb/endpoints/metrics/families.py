@@ -96,12 +96,12 @@ class Families(Collector):
         self._latencies = Latencies(self._bounds)
         self._measures_latencies = options.summary_latencies or options.histogram_latencies
         if self._measures_latencies:
-            engine.stream.attach(self._latencies.take)
+            engine.stream.attach(self._latencies.fold)
 
     def close(self) -> None:
         """Stop measuring latencies."""
         if self._measures_latencies:
-            self._engine.stream.detach(self._latencies.take)
+            self._engine.stream.detach(self._latencies.fold)
 
     def collect(self) -> Iterator[Metric]:
         """All families, in Triton's order."""

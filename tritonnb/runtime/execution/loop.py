@@ -135,7 +135,7 @@ async def _as_coroutine(function: Callable[..., T], args: tuple[Any, ...]) -> T:
     return function(*args)
 
 
-async def in_thread(function: Callable[[], None]) -> None:
+async def run_in_thread(function: Callable[[], None]) -> None:
     """Run something slow off the loop, in a thread of its own.
 
     Executors refuse work once the interpreter is ending, and threads may; there it runs in place.

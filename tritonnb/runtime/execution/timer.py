@@ -13,14 +13,14 @@ class EarliestTimer:
     Parameters
     ----------
     loop : asyncio.AbstractEventLoop
-    ring : callable
+    callback : callable
         Called without arguments, perhaps too early: it sets the alarm again then. Event loops round
         timers to milliseconds; below that they call at once, and so the loop turns until the time has come.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, ring: Callable[[], None]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
         self._loop = loop
-        self._ring = ring
+        self._callback = callback
         self._timer: asyncio.TimerHandle | None = None
         self._due_ns = 0
 
@@ -31,13 +31,13 @@ class EarliestTimer:
                 return
             self._timer.cancel()
         self._due_ns = due_ns
-        self._timer = self._loop.call_later(max(0, due_ns - time.monotonic_ns()) * 1e-9, self._rings)
+        self._timer = self._loop.call_later(max(0, due_ns - time.monotonic_ns()) * 1e-9, self._fire)
 
     def cancel(self) -> None:
         """Ring no more."""
         if self._timer is not None:
             self._timer.cancel()
 
-    def _rings(self) -> None:
+    def _fire(self) -> None:
         self._timer = None
-        self._ring()
+        self._callback()

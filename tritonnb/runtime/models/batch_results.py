@@ -8,10 +8,10 @@ from tritonnb.core.events import BatchExecuted
 from tritonnb.core.messages import InferResponse
 
 
-def settle(
+def complete_responses(
     model: str, instance: str, execution: Execution, raised: TritonError | None, decoupled: bool, errors_fail: bool
 ) -> list[str]:
-    """See to it that every request of an executed batch is answered or runs again.
+    """Complete the responses of an executed batch: every request gets one or runs again.
 
     Parameters
     ----------
@@ -50,10 +50,10 @@ def settle(
     return failures
 
 
-def executed(
+def executed_event(
     model: str, version: int, instance: str, execution: Execution, failures: list[str], now: int
 ) -> BatchExecuted:
-    """The event of an executed batch; a backend that does not tell when it computed has computed all the time."""
+    """Return the event of an executed batch; without compute times of the backend the whole execution is computation."""
     return BatchExecuted(
         now,
         model,

@@ -24,7 +24,7 @@ from tritonnb.telemetry.statistics import ModelStatistics
 from tritonnb.telemetry.stream import EventStream
 
 _serials = itertools.count(1)
-_loads = itertools.count(1)
+_load_numbers = itertools.count(1)
 
 
 class Served:
@@ -60,7 +60,7 @@ class Served:
         self._in_flight = 0
         self._drained: asyncio.Future[None] | None = None
         self._cache: ResponseCache | None = None
-        self._load = next(_loads)
+        self._load_number = next(_load_numbers)
 
     # --- what the endpoints ask ---------------------------------------------------------------
 
@@ -136,12 +136,12 @@ class Served:
 
     async def drain_and_close(self) -> None:
         """Wait until every accepted request is answered, then free everything."""
-        await self.drained()
+        await self.wait_until_drained()
         await self.close()
 
     @property
     def in_flight(self) -> int:
-        """Accepted requests that have no answer."""
+        """Accepted requests that have no response."""
         return self._in_flight
 
     @property
@@ -149,17 +149,17 @@ class Served:
         """Sequences that may go on."""
         return 0
 
-    async def sequences_ended(self) -> None:
+    async def wait_until_sequences_end(self) -> None:
         """Wait until no sequence may go on."""
 
-    async def drained(self) -> None:
+    async def wait_until_drained(self) -> None:
         """Wait until every accepted request is answered."""
         if self._in_flight:
             if self._drained is None or self._drained.done():
                 self._drained = self._loop.create_future()
             await self._drained
 
-    def _receive(self, request: InferRequest) -> int:
+    def _register(self, request: InferRequest) -> int:
         """Check a request that came now, and number it; the time."""
         if not request.checked:
             self.check(request)
@@ -182,21 +182,21 @@ class Served:
         """Whether it answers from a response cache."""
         return self._cache is not None
 
-    def _answer_from_cache(self, request: InferRequest) -> bool:
-        """Answer a request if the cache can; else see to it that its answer is kept."""
+    def _respond_from_cache(self, request: InferRequest) -> bool:
+        """Answer a request if the cache can; else see to it that its response is kept."""
         if self._cache is None or (self._in_flight and self.config.dynamic_batching.preserve_ordering):
             return False
         began = time.monotonic_ns()
-        key = key_of(self._load, request)
-        answer = self._cache.look_up(key)
-        looked_ns = time.monotonic_ns() - began
-        if answer is None:
-            request.wrap_response(self._cache_inserter(key, looked_ns))
+        key = key_of(self._load_number, request)
+        response = self._cache.look_up(key)
+        lookup_ns = time.monotonic_ns() - began
+        if response is None:
+            request.wrap_response(self._cache_inserter(key, lookup_ns))
             return False
-        self._emit(CacheHit(began + looked_ns, self.name, self.version, request.serial, request.received_ns, looked_ns))
+        self._emit(CacheHit(began + lookup_ns, self.name, self.version, request.serial, request.received_ns, lookup_ns))
         if request.step is not None:
             request.step.executed(0, 0, 0, 0)
-        request.respond(request, answer)
+        request.respond(request, response)
         return True
 
     def _cache_inserter(self, key: Key, lookup_ns: int) -> Respond:
@@ -211,20 +211,20 @@ class Served:
 
         return insert
 
-    def hold(self) -> None:
-        """An ensemble is going to send requests: count as busy, and so live on, until `release`."""
+    def pin(self) -> None:
+        """An ensemble is going to send requests: count as busy, and so live on, until `unpin`."""
         self._in_flight += 1
 
-    def release(self) -> None:
-        """What `hold` announced is over."""
+    def unpin(self) -> None:
+        """What `pin` announced is over."""
         self._in_flight -= 1
         if self._drained is not None and not self._in_flight and not self._drained.done():
             self._drained.set_result(None)
 
-    def _deliver(self, request: InferRequest, response: InferResponse) -> None:
+    def _respond(self, request: InferRequest, response: InferResponse) -> None:
         request.respond(request, response)
         if response.final:
-            self.release()
+            self.unpin()
 
     def _emit(self, event: Event) -> None:
         self.statistics.fold(event)

@@ -37,7 +37,7 @@ from tritonnb.telemetry.stream import EventStream
 #: How long a decoupled step is made to wait for the steps behind it, before it goes on regardless.
 LONGEST_WAIT_S = 300.0
 
-Find = Callable[[str, int], Served]
+ModelLookup = Callable[[str, int], Served]
 
 
 class ServedEnsemble(Served):
@@ -46,50 +46,52 @@ class ServedEnsemble(Served):
     Parameters
     ----------
     context : ModelContext
-    find : callable
+    lookup : callable
         Gives the model of a name and version, or raises.
     stream : EventStream
     loop : asyncio.AbstractEventLoop
     """
 
-    def __init__(self, context: ModelContext, find: Find, stream: EventStream, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, context: ModelContext, lookup: ModelLookup, stream: EventStream, loop: asyncio.AbstractEventLoop
+    ) -> None:
         super().__init__(context, stream, loop)
-        self._find = find
+        self._lookup = lookup
         self._take_over_labels()
-        self._scheduler = EnsembleScheduler(_graph(context.config, find))
-        self._flights: dict[InferRequest, _EnsembleExecution] = {}
+        self._scheduler = EnsembleScheduler(_graph(context.config, lookup))
+        self._executions: dict[InferRequest, _EnsembleExecution] = {}
         self._stopping = False
 
     def _accept(self, request: InferRequest) -> None:
         """Check a request and start the steps that can run."""
-        request.queued_ns = self._receive(request)
+        request.queued_ns = self._register(request)
         if self._stopping and request.step is None:
             # On Triton it is a step that is refused.
             raise UnavailableError(f"in ensemble '{self.name}', {request.id_prefix}{STOPPING}")
-        if self._answer_from_cache(request):
+        if self._respond_from_cache(request):
             return
-        flight = _EnsembleExecution(
+        execution = _EnsembleExecution(
             request, self._scheduler.graph.plan(request.requested_outputs), self.needed_models()
         )
         self._in_flight += 1
-        self._flights[request] = flight
+        self._executions[request] = execution
         sequence = Sequence.of(request)
         rows = request.batch_size if self.spec.max_batch_size > 0 else 0
         inputs = {name: EnsembleTensor(tensor, rows, sequence) for name, tensor in request.inputs.items()}
-        self._carry_out(self._scheduler.begin(flight, inputs))
+        self._carry_out(self._scheduler.begin(execution, inputs))
 
     def needed_models(self) -> list[Served]:
         """The models of the steps."""
-        return [self._find(step.model_name, step.model_version) for step in self._scheduler.graph.steps]
+        return [self._lookup(step.model_name, step.model_version) for step in self._scheduler.graph.steps]
 
     def cancel(self, request: InferRequest) -> None:
         """Cancel the steps that wait or run, and begin no other."""
-        flight = self._flights.get(request)
-        if flight is None:
+        execution = self._executions.get(request)
+        if execution is None:
             return
-        flight.unlimit()
-        self._carry_out(self._scheduler.cancel(flight))
-        for step_request in list(flight.open):
+        execution.lift_limits()
+        self._carry_out(self._scheduler.cancel(execution))
+        for step_request in list(execution.open):
             step_request.cancel()
 
     def stop(self) -> None:
@@ -102,7 +104,7 @@ class ServedEnsemble(Served):
     def _take_over_labels(self) -> None:
         """An output that names no labels of its own has those of the step that writes it."""
         for step in self.config.ensemble_scheduling.step:
-            model = self._find(step.model_name, step.model_version)
+            model = self._lookup(step.model_name, step.model_version)
             for output, tensor in step.output_map.items():
                 labels = model.labels(output)
                 if tensor in self.spec.outputs and labels is not None:
@@ -112,25 +114,25 @@ class ServedEnsemble(Served):
 
     def _carry_out(self, decisions: Iterable[EnsembleDecision]) -> None:
         for decision in decisions:
-            flight = cast("_EnsembleExecution", decision.run)  # as it was begun here
+            execution = cast("_EnsembleExecution", decision.run)  # as it was begun here
             if type(decision) is RunStep:
-                self._run_step(flight, decision)
+                self._run_step(execution, decision)
             elif type(decision) is Answer:
-                self._answer(flight, decision)
+                self._answer(execution, decision)
             elif type(decision) is Finish:
-                self._finish(flight, decision.error)
+                self._finish(execution, decision.error)
 
-    def _run_step(self, flight: _EnsembleExecution, decision: RunStep) -> None:
+    def _run_step(self, execution: _EnsembleExecution, decision: RunStep) -> None:
         step = decision.step
-        model = flight.models[step.index]
-        request = flight.request_for(
-            decision, model, lambda request, response: self._responded(flight, decision, request, response)
+        model = execution.models[step.index]
+        request = execution.request_for(
+            decision, model, lambda request, response: self._step_responded(execution, decision, request, response)
         )
-        flight.opened(request, model, self._scheduler.graph.max_inflight_requests if step.decoupled else 0)
+        execution.add_step_request(request, model, self._scheduler.graph.max_inflight_requests if step.decoupled else 0)
         try:
-            model.submit(request, flight.request.child_trace(request))
+            model.submit(request, execution.request.child_trace(request))
         except TritonError as error:
-            self._failed(flight, decision, request, error, final=True)
+            self._step_failed(execution, decision, request, error, final=True)
             return
         # One for each step: packed by hand, since no statistic counts it.
         self._stream.emit_packed(
@@ -139,7 +141,7 @@ class ServedEnsemble(Served):
                 time.monotonic_ns(),
                 self.name,
                 self.version,
-                flight.request.serial,
+                execution.request.serial,
                 step.index,
                 model.name,
                 model.version,
@@ -148,37 +150,37 @@ class ServedEnsemble(Served):
                 decision.reason.rule,
             )
         )
-        flight.release_credit()
+        execution.release_credit()
 
-    def _responded(
-        self, flight: _EnsembleExecution, decision: RunStep, request: InferRequest, response: InferResponse
+    def _step_responded(
+        self, execution: _EnsembleExecution, decision: RunStep, request: InferRequest, response: InferResponse
     ) -> None:
         step = decision.step
         if response.final:
-            flight.open.pop(request, None)
+            execution.open.pop(request, None)
         if response.error is not None:
-            self._failed(flight, decision, request, response.error, response.final)
+            self._step_failed(execution, decision, request, response.error, response.final)
             return
         try:
-            outputs = None if response.empty else flight.tensors_of(step, request, response)
+            outputs = None if response.empty else execution.tensors_of(step, request, response)
         except TritonError as error:
-            self._failed(flight, decision, request, error, response.final)
+            self._step_failed(execution, decision, request, error, response.final)
             return
-        flight.return_credit(request)
+        execution.return_credit(request)
         self._carry_out(self._scheduler.responded(decision.run, step, decision.iteration, outputs, response.final))
-        flight.release_credit()
+        execution.release_credit()
 
-    def _failed(
-        self, flight: _EnsembleExecution, decision: RunStep, request: InferRequest, error: TritonError, final: bool
+    def _step_failed(
+        self, execution: _EnsembleExecution, decision: RunStep, request: InferRequest, error: TritonError, final: bool
     ) -> None:
         if final:
-            flight.open.pop(request, None)
-        flight.unmeasured.discard(request.step)
-        flight.unlimit()
+            execution.open.pop(request, None)
+        execution.unmeasured.discard(request.step)
+        execution.lift_limits()
         self._carry_out(self._scheduler.failed(decision.run, decision.step, error, final))
 
-    def _answer(self, flight: _EnsembleExecution, decision: Answer) -> None:
-        request, spec = flight.request, self.spec
+    def _answer(self, execution: _EnsembleExecution, decision: Answer) -> None:
+        request, spec = execution.request, self.spec
         outputs, parameters = [], None
         # In the order of Triton's hash map of the configured outputs, short of collisions: the last one first.
         for name in reversed(spec.outputs):
@@ -188,22 +190,22 @@ class ServedEnsemble(Served):
                 parameters = parameters or value.sequence.as_parameters()
         response = InferResponse(outputs, final=decision.final, parameters=parameters)
         if decision.final:
-            self._end(flight, "")
-        self._deliver(request, response)
+            self._complete(execution, "")
+        self._respond(request, response)
 
-    def _finish(self, flight: _EnsembleExecution, error: TritonError | None) -> None:
-        self._end(flight, "OTHER" if error is not None else "")
-        self._deliver(flight.request, InferResponse(error=error, empty=error is None))
+    def _finish(self, execution: _EnsembleExecution, error: TritonError | None) -> None:
+        self._complete(execution, "OTHER" if error is not None else "")
+        self._respond(execution.request, InferResponse(error=error, empty=error is None))
 
-    def _end(self, flight: _EnsembleExecution, failed: str) -> None:
+    def _complete(self, execution: _EnsembleExecution, failed: str) -> None:
         """Nothing of the request runs any more; it is counted once the times of all its steps are known."""
-        del self._flights[flight.request]
-        flight.give_up_models()
-        flight.whenever_measured(lambda: self._emit_executed(flight, failed), at_once=bool(failed))
+        del self._executions[execution.request]
+        execution.unpin_models()
+        execution.call_when_measured(lambda: self._emit_executed(execution, failed), at_once=bool(failed))
 
-    def _emit_executed(self, flight: _EnsembleExecution, failed: str) -> None:
-        request, now = flight.request, time.monotonic_ns()
-        gather, infer, scatter = flight.compute_ns
+    def _emit_executed(self, execution: _EnsembleExecution, failed: str) -> None:
+        request, now = execution.request, time.monotonic_ns()
+        gather, infer, scatter = execution.compute_ns
         self._emit(
             EnsembleExecuted(
                 now,
@@ -213,7 +215,7 @@ class ServedEnsemble(Served):
                 request.batch_size,
                 request.received_ns,
                 request.queued_ns,
-                flight.started_ns,
+                execution.started_ns,
                 gather,
                 infer,
                 scatter,
@@ -238,7 +240,7 @@ class _EnsembleExecution(EnsembleRun):
         self._limited: dict[InferRequest, _StepRequest] = {}
         self._owed: list[_StepRequest] = []
         for model in models:
-            model.hold()
+            model.pin()
 
     def request_for(self, decision: RunStep, model: Served, respond: Respond) -> InferRequest:
         """Return the request of a step."""
@@ -282,14 +284,14 @@ class _EnsembleExecution(EnsembleRun):
             then, self._when_measured = self._when_measured, None
             then()
 
-    def whenever_measured(self, then: Callable[[], None], at_once: bool) -> None:
+    def call_when_measured(self, then: Callable[[], None], at_once: bool) -> None:
         """Call something as soon as every step request was executed."""
         if at_once or not self.unmeasured:
             then()
         else:
             self._when_measured = then
 
-    def opened(self, request: InferRequest, model: Served, limit: int) -> None:
+    def add_step_request(self, request: InferRequest, model: Served, limit: int) -> None:
         """A step request is sent; a decoupled step may be ahead of those behind it by so many responses."""
         request.step = step = _StepRequest(self, request, limit)
         self.open[request] = model
@@ -297,10 +299,10 @@ class _EnsembleExecution(EnsembleRun):
         if limit:
             self._limited[request] = step
 
-    def give_up_models(self) -> None:
+    def unpin_models(self) -> None:
         """Nothing more will be sent to the models."""
         for model in self.models:
-            model.release()
+            model.unpin()
 
     def return_credit(self, request: InferRequest) -> None:
         """A response of a limited step came: another may, once nothing that it led to is held back."""
@@ -313,7 +315,7 @@ class _EnsembleExecution(EnsembleRun):
         while len(self._owed) > self.held:
             self._owed.pop(0).permits.release()
 
-    def unlimit(self) -> None:
+    def lift_limits(self) -> None:
         """Nothing more begins: no step need wait."""
         for step in self._limited.values():
             step.limited = False
@@ -327,16 +329,16 @@ _NO_PERMITS = threading.Semaphore(0)
 class _StepRequest:
     """What a step request tells of itself (`EnsembleStepRequest`)."""
 
-    def __init__(self, flight: _EnsembleExecution, request: InferRequest, limit: int) -> None:
+    def __init__(self, execution: _EnsembleExecution, request: InferRequest, limit: int) -> None:
         self.limited = limit > 0
         self.permits = threading.Semaphore(limit) if limit else _NO_PERMITS
-        self._flight = flight
+        self._execution = execution
         # Only where it is needed: a circle of references would be left to the garbage collector.
         self._request = request if limit else None
 
     def executed(self, start_ns: int, compute_start_ns: int, compute_end_ns: int, end_ns: int) -> None:
         """Add up the times; on the loop."""
-        self._flight.measured(
+        self._execution.measured(
             self, compute_start_ns - start_ns, compute_end_ns - compute_start_ns, end_ns - compute_end_ns
         )
 
@@ -353,7 +355,7 @@ def _output(value: EnsembleTensor, spec: TensorSpec, batching: bool) -> Tensor:
     return tensor
 
 
-def _graph(config: Any, find: Find) -> EnsembleGraph:
+def _graph(config: Any, lookup: ModelLookup) -> EnsembleGraph:
     steps = [
         Step(
             index,
@@ -361,7 +363,7 @@ def _graph(config: Any, find: Find) -> EnsembleGraph:
             each.model_version,
             dict(each.input_map),
             dict(each.output_map),
-            find(each.model_name, each.model_version).decoupled,
+            lookup(each.model_name, each.model_version).decoupled,
         )
         for index, each in enumerate(config.ensemble_scheduling.step)
     ]

@@ -23,9 +23,9 @@ from tritonnb.core.events import RequestCancelled, ResponseSent
 from tritonnb.core.messages import InferRequest, InferResponse
 from tritonnb.runtime.execution.instance import Instance
 from tritonnb.runtime.execution.instance_pool import InstancePool
-from tritonnb.runtime.execution.loop import in_thread
+from tritonnb.runtime.execution.loop import run_in_thread
 from tritonnb.runtime.execution.timer import EarliestTimer
-from tritonnb.runtime.models.batch_results import executed, settle
+from tritonnb.runtime.models.batch_results import complete_responses, executed_event
 from tritonnb.runtime.models.sequence_inputs import SequenceInputs
 from tritonnb.runtime.models.served_base import Served
 from tritonnb.runtime.models.warmup import Sample, WarmUp
@@ -61,12 +61,12 @@ class ServedModel(Served):
         super().__init__(context, stream, loop)
         self.scheduler: Scheduler
         self.backend_model = backend_model
-        self._pool: InstancePool  # from `begin` on, as is the scheduler
+        self._pool: InstancePool  # from `start` on, as is the scheduler
         self._sequences = (
             SequenceInputs(context.config, context.directory) if context.config.HasField("sequence_batching") else None
         )
         self._limiter: RateLimiter | None = None
-        self._alarm = EarliestTimer(loop, self._wake)
+        self._timer = EarliestTimer(loop, self._wake)
         self._last_ns = 0  # when the scheduler was last told something
         self._orders: dict[InferRequest, ResponseOrder] = {}
         self._responses_sent: dict[int, tuple[int, int]] = {}
@@ -76,8 +76,8 @@ class ServedModel(Served):
 
     def _accept(self, request: InferRequest) -> None:
         """Check a request and give it to the scheduler."""
-        now = self._receive(request)
-        if self._cache is not None and self._answer_from_cache(request):
+        now = self._register(request)
+        if self._cache is not None and self._respond_from_cache(request):
             return
         self._wake_if_due(now)
         self._stream.emit_packed(decision_events.arrived(request, self.name, self.version, now))
@@ -105,13 +105,13 @@ class ServedModel(Served):
         """Sequences that have a slot, and neither ended nor were idle for too long."""
         return self.scheduler.open_sequences if isinstance(self.scheduler, SequenceBatcher) else 0
 
-    async def sequences_ended(self) -> None:
+    async def wait_until_sequences_end(self) -> None:
         """Wait until no sequence may go on."""
         if self.open_sequences:
             self._sequences_ended = self._loop.create_future()
             await self._sequences_ended
 
-    def limit(self, spec: InstanceSpec, limiter: RateLimiter | None) -> None:
+    def register_with_rate_limiter(self, spec: InstanceSpec, limiter: RateLimiter | None) -> None:
         """From now on this instance runs only when the rate limiter says so, if there is one.
 
         Raises
@@ -120,12 +120,12 @@ class ServedModel(Served):
             If it never would.
         """
         if limiter is not None and not spec.passive:
-            limiter.add((self._load, spec.index), spec.resources, spec.priority)
+            limiter.add((self._load_number, spec.index), spec.resources, spec.priority)
             self._limiter = limiter
 
-    def _turn(self, number: int) -> int:
+    def _dispatch_key(self, number: int) -> int:
         assert self._limiter is not None
-        return self._limiter.turn((self._load, number))
+        return self._limiter.turn((self._load_number, number))
 
     async def warm_up(self, instance: Instance, samples: Sequence[Sample]) -> None:
         """Run the samples on an instance that has just been made; they count in the statistics.
@@ -146,15 +146,15 @@ class ServedModel(Served):
                     for request in warm_up.execution.requests:
                         self._sequences.attach_scratch_states(request)
                 raised = await warm_up.run()
-                failures = self._failures(instance, warm_up.execution, raised)
+                failures = self._complete_responses(instance, warm_up.execution, raised)
                 await warm_up.finish(self.decoupled)
                 self._emit_executed(instance, warm_up.execution, failures, time.monotonic_ns())
 
-    def begin(self, instances: list[Instance]) -> None:
+    def start(self, instances: list[Instance]) -> None:
         """Take the initialised instances and make the scheduler that feeds them."""
         self._pool = InstancePool(instances)
-        self._instances_changed()
-        turn = None if self._limiter is None else self._turn
+        self._update_instances()
+        turn = None if self._limiter is None else self._dispatch_key
         active = sorted(self._pool.active)
         self.scheduler = make_scheduler(self.config, len(active), os.environ, turn)
         now = time.monotonic_ns()
@@ -179,18 +179,18 @@ class ServedModel(Served):
         decisions = list(found)
         self.config = config
         self._pool.change(config, added)
-        self._instances_changed()
+        self._update_instances()
         active = self._pool.active
         decisions += self.scheduler.set_instances(active, now)
         for number in [each.spec.index for each in added if each.spec.index in active]:
             decisions += self.scheduler.instance_idle(number, now)
         self._carry_out(decisions, now)
 
-    async def instances_removed(self) -> None:
+    async def wait_until_instances_removed(self) -> None:
         """Wait until instances that were taken away are gone, but for those that sequences own slots of."""
         await self._pool.removed(self.scheduler.uses)
 
-    def _instances_changed(self) -> None:
+    def _update_instances(self) -> None:
         self.instances = list(self._pool)
         usage: Counter[Any] = Counter()
         for instance in self.instances:
@@ -203,36 +203,36 @@ class ServedModel(Served):
 
     async def close(self) -> None:
         """Free instances and model now; nothing may be in flight on them."""
-        self._alarm.cancel()
+        self._timer.cancel()
         await self._pool.close()
-        self.unlimit(each.spec.index for each in self._pool)
-        await in_thread(self.backend_model.finalize)
+        self.unregister_from_rate_limiter(each.spec.index for each in self._pool)
+        await run_in_thread(self.backend_model.finalize)
 
-    def unlimit(self, numbers: Iterable[int]) -> None:
+    def unregister_from_rate_limiter(self, numbers: Iterable[int]) -> None:
         """Let the rate limiter forget instances."""
         if self._limiter is not None:
-            self._limiter.forget((self._load, each) for each in numbers)
+            self._limiter.forget((self._load_number, each) for each in numbers)
 
     # --- decisions ----------------------------------------------------------------------------
 
     def _carry_out(self, decisions: Sequence[Decision], now: int) -> None:
         for decision in decisions:
             if type(decision) is Execute:
-                instance, execution = self._execution(decision, now)
+                instance, execution = self._create_execution(decision, now)
                 if self._limiter is None:
                     instance.execute(execution)
                 else:
                     run = functools.partial(instance.execute, execution)
-                    self._limiter.stage((self._load, decision.instance), run)
+                    self._limiter.stage((self._load_number, decision.instance), run)
             elif type(decision) is Stage:
                 self._stage(decision.instance)
             else:
                 self._refuse(decision, now)
         if self._pool.is_shrinking and (freed := self._pool.free(self.scheduler.uses)):
-            self.unlimit(freed)
-            self._instances_changed()
+            self.unregister_from_rate_limiter(freed)
+            self._update_instances()
         if self.scheduler.next_wake_ns is not None:
-            self._alarm.set(self.scheduler.next_wake_ns)
+            self._timer.set(self.scheduler.next_wake_ns)
         if self._limiter is not None:
             for run in self._limiter.grant():
                 run()
@@ -243,25 +243,27 @@ class ServedModel(Served):
     def _refuse(self, decision: Refuse, now: int) -> None:
         request, error = decision.request, decision.error
         self._emit(decision_events.refused(request, self.name, self.version, error, decision.counted_as, now))
-        self._answer(request, InferResponse(error=error))
+        self._respond_in_order(request, InferResponse(error=error))
 
     def _stage(self, number: int) -> None:
         assert self._limiter is not None
         self._pool[number].busy = True  # from now on, also while the rate limiter makes it wait
-        self._limiter.stage((self._load, number), functools.partial(self._begin, self.scheduler, number))
+        self._limiter.stage(
+            (self._load_number, number), functools.partial(self._start_staged_batch, self.scheduler, number)
+        )
 
-    def _begin(self, scheduler: Scheduler, number: int) -> None:
+    def _start_staged_batch(self, scheduler: Scheduler, number: int) -> None:
         """The rate limiter lets a batch run that this scheduler, perhaps replaced since, has staged."""
         now = time.monotonic_ns()
         self._wake_if_due(now)
         decisions = scheduler.begin(number, now)
         for each in decisions:
             if type(each) is Execute:
-                instance, execution = self._execution(each, now)
+                instance, execution = self._create_execution(each, now)
                 instance.execute(execution)
         self._carry_out([each for each in decisions if type(each) is not Execute], now)
 
-    def _execution(self, decision: Execute, now: int) -> tuple[Instance, Execution]:
+    def _create_execution(self, decision: Execute, now: int) -> tuple[Instance, Execution]:
         """The batch, and the instance that is to run it once it may."""
         instance = self._pool[decision.instance]
         number = next(_batch_numbers)
@@ -271,27 +273,27 @@ class ServedModel(Served):
         if order is not None:
             self._orders.update((each, order) for each in decision.requests if each is not None)
         requests = list(decision.requests) if self._sequences is None else self._sequences.prepare(decision)
-        execution = Execution(requests, decision.size, self._deliver_from_anywhere, number)
+        execution = Execution(requests, decision.size, self._respond_threadsafe, number)
         instance.busy = True
         return instance, execution
 
-    def executed(self, instance: Instance, execution: Execution, raised: TritonError | None) -> None:
+    def complete_execution(self, instance: Instance, execution: Execution, raised: TritonError | None) -> None:
         """An instance has run a batch: count it, start the next one, then answer."""
         now = time.monotonic_ns()
         self._wake_if_due(now)
-        failures = self._failures(instance, execution, raised)
+        failures = self._complete_responses(instance, execution, raised)
         self._emit_executed(instance, execution, failures, now)
         scheduler = self.scheduler
         if execution.rescheduled or scheduler.needs_release_events:
             self._release(execution, now)
         if self._limiter is not None:
-            self._limiter.released((self._load, instance.spec.index))
+            self._limiter.released((self._load_number, instance.spec.index))
         decisions = scheduler.instance_idle(instance.spec.index, now)
         instance.busy = False
         self._carry_out(decisions, now)
         for request, response in zip(execution.requests, execution.responses, strict=True):
             if response is not None and not request.is_null:
-                self._answer(request, response)
+                self._respond_in_order(request, response)
 
     def _release(self, execution: Execution, now: int) -> None:
         for index, request in enumerate(execution.requests):
@@ -308,12 +310,12 @@ class ServedModel(Served):
             execution.responses[index] = InferResponse(error=error)
             return self.scheduler.released(request, now)
 
-    def _failures(self, instance: Instance, execution: Execution, raised: TritonError | None) -> list[str]:
+    def _complete_responses(self, instance: Instance, execution: Execution, raised: TritonError | None) -> list[str]:
         errors_fail = instance.backend_instance.error_responses_fail
-        return settle(self.name, instance.spec.name, execution, raised, self.decoupled, errors_fail)
+        return complete_responses(self.name, instance.spec.name, execution, raised, self.decoupled, errors_fail)
 
     def _emit_executed(self, instance: Instance, execution: Execution, failures: list[str], now: int) -> None:
-        event = executed(self.name, self.version, instance.spec.name, execution, failures, now)
+        event = executed_event(self.name, self.version, instance.spec.name, execution, failures, now)
         self._emit(event)
         for request in execution.requests:
             if request.step is not None:
@@ -323,22 +325,22 @@ class ServedModel(Served):
 
     # --- answers ------------------------------------------------------------------------------
 
-    def _answer(self, request: InferRequest, response: InferResponse) -> None:
+    def _respond_in_order(self, request: InferRequest, response: InferResponse) -> None:
         order = self._orders.get(request)
         if order is None:
-            self._deliver(request, response)
+            self._respond(request, response)
             return
         if response.final:
             del self._orders[request]
         for earlier, answer in order.answer(request, response):
-            self._deliver(earlier, answer)
+            self._respond(earlier, answer)
 
-    def _deliver_from_anywhere(self, request: InferRequest, response: InferResponse) -> None:
-        self._loop.call_soon_threadsafe(self._deliver_sent, request, response)
+    def _respond_threadsafe(self, request: InferRequest, response: InferResponse) -> None:
+        self._loop.call_soon_threadsafe(self._respond_sent, request, response)
 
-    def _deliver_sent(self, request: InferRequest, response: InferResponse) -> None:
+    def _respond_sent(self, request: InferRequest, response: InferResponse) -> None:
         if not self.decoupled:
-            self._answer(request, response)
+            self._respond_in_order(request, response)
             return
         index, since_ns = self._responses_sent.pop(request.serial, (0, request.queued_ns))
         now = time.monotonic_ns()
@@ -346,7 +348,7 @@ class ServedModel(Served):
             self._responses_sent[request.serial] = (index + 1, now)
         outcome = "empty" if response.empty else "fail" if response.error else "success"
         self._emit(ResponseSent(now, self.name, self.version, request.serial, index, outcome, now - since_ns))
-        self._answer(request, response)
+        self._respond_in_order(request, response)
 
     # --- time ---------------------------------------------------------------------------------
 

@@ -98,7 +98,7 @@ class WarmUp:
         requests = [each.again(dict(each.inputs), discard_response) for each in sample.requests]
         for request in requests:
             request.received_ns = request.queued_ns = time.monotonic_ns()
-        self.execution = Execution(requests, sample.rows, self._deliver_from_anywhere, number)
+        self.execution = Execution(requests, sample.rows, self._respond_threadsafe, number)
 
     async def run(self) -> TritonError | None:
         """Execute it; what ``execute`` raised."""
@@ -119,10 +119,10 @@ class WarmUp:
         if errors:
             raise _failed(self._sample, errors)
 
-    def _deliver_from_anywhere(self, request: InferRequest, response: InferResponse) -> None:
-        self._loop.call_soon_threadsafe(self._deliver, response)
+    def _respond_threadsafe(self, request: InferRequest, response: InferResponse) -> None:
+        self._loop.call_soon_threadsafe(self._respond, response)
 
-    def _deliver(self, response: InferResponse) -> None:
+    def _respond(self, response: InferResponse) -> None:
         self._streamed.append(response)
         if sum(each.final for each in self._streamed) == len(self.execution.requests):
             self._over.set_result(None)

@@ -28,8 +28,8 @@ def _requests(count: int) -> str:
     return f"{count} request{'s' * (count > 1)}" if count else "being unloaded"
 
 
-async def finish(served: Sequence[Served], sequences: bool) -> None:
-    """Let versions of models finish what they accepted; who asks meanwhile is told that the server stops.
+async def drain_all(served: Sequence[Served], sequences: bool) -> None:
+    """Wait until versions of models have completed the requests that they accepted; new requests are refused.
 
     Parameters
     ----------
@@ -41,10 +41,10 @@ async def finish(served: Sequence[Served], sequences: bool) -> None:
         each.stop()
     reporting = asyncio.get_running_loop().create_task(_report(served, sequences))
     try:
-        await asyncio.gather(*(each.drained() for each in served))
+        await asyncio.gather(*(each.wait_until_drained() for each in served))
         while sequences and any(each.open_sequences for each in served):
-            await asyncio.gather(*(each.sequences_ended() for each in served))
-            await asyncio.gather(*(each.drained() for each in served))
+            await asyncio.gather(*(each.wait_until_sequences_end() for each in served))
+            await asyncio.gather(*(each.wait_until_drained() for each in served))
     finally:
         reporting.cancel()
 

@@ -1,4 +1,4 @@
-"""The life of a model's versions: created, ready, replaced or unloaded, gone.
+"""The life of a model's versions: created, ready, replaced or unloaded, closed.
 
 New versions are created beside the old ones and take over when all of them are ready, so that no request is
 refused in between; replaced and unloaded versions finish what they accepted. States and texts are those of
@@ -42,7 +42,7 @@ class ModelLifecycle:
         self._retries = retries
         self._closing: dict[asyncio.Task[None], Served] = {}
 
-    async def create_versions(self, model: Model, source: ModelSource) -> None:
+    async def create_and_swap(self, model: Model, source: ModelSource) -> None:
         """Create the versions of a model, then let them take over from those that serve.
 
         Raises
@@ -54,29 +54,31 @@ class ModelLifecycle:
         for version in source.versions:
             if version not in model.versions or model.versions[version].state is not State.READY:
                 model.versions[version] = Version(State.LOADING)
-                self._changed(name, version, State.LOADING)
+                self._emit_state(name, version, State.LOADING)
         outcomes = await asyncio.gather(
-            *(self._create(source, version) for version in source.versions), return_exceptions=True
+            *(self._create_with_retries(source, version) for version in source.versions), return_exceptions=True
         )
-        made = {v: each for v, each in zip(source.versions, outcomes, strict=True) if isinstance(each, Served)}
+        created = {v: each for v, each in zip(source.versions, outcomes, strict=True) if isinstance(each, Served)}
         failed = {v: each for v, each in zip(source.versions, outcomes, strict=True) if isinstance(each, BaseException)}
         if failed:
-            await asyncio.gather(*(each.close() for each in made.values()))
-            self._load_failed(model, name, source, failed)
+            await asyncio.gather(*(each.close() for each in created.values()))
+            self._report_load_failure(model, name, source, failed)
         model.failure = ""
-        self._swap(model, source, made)
+        self._replace_versions(model, source, created)
 
-    async def _create(self, source: ModelSource, version: int) -> Served:
+    async def _create_with_retries(self, source: ModelSource, version: int) -> Served:
         for _ in range(self._retries):
             try:
-                return await self._loader.create(source, version)
+                return await self._loader.create_served(source, version)
             except TritonError as error:
                 logger.error("failed to load '%s' version %d, trying again: %s", source.name, version, error.message)
-        return await self._loader.create(source, version)
+        return await self._loader.create_served(source, version)
 
-    def _load_failed(self, model: Model, name: str, source: ModelSource, failed: dict[int, BaseException]) -> None:
+    def _report_load_failure(
+        self, model: Model, name: str, source: ModelSource, failed: dict[int, BaseException]
+    ) -> None:
         """Leave what served before serving, and say what went wrong."""
-        pieces = []
+        messages = []
         for version in sorted(source.versions, reverse=True):
             error = failed.get(version)
             if error is not None and not isinstance(error, TritonError):
@@ -85,11 +87,11 @@ class ModelLifecycle:
             entry = model.versions[version]
             if entry.state is State.LOADING:
                 model.versions[version] = Version(State.UNAVAILABLE, text)
-                self._changed(name, version, State.UNAVAILABLE, text)
+                self._emit_state(name, version, State.UNAVAILABLE, text)
             if error is not None:
                 log_load_error(logger, "failed to load '%s' version %d: %s", name, version, text)
-                pieces.append(f"version {version} is at UNAVAILABLE state: {text};")
-        model.failure = "".join(pieces)
+                messages.append(f"version {version} is at UNAVAILABLE state: {text};")
+        model.failure = "".join(messages)
         causes = [error for error in failed.values() if isinstance(error, TritonError)]
         raise InvalidArgumentError(
             f"load failed for model '{name}': {model.failure}\n",
@@ -98,17 +100,17 @@ class ModelLifecycle:
             model_error=causes[-1].model_error,
         )
 
-    def _swap(self, model: Model, source: ModelSource, made: dict[int, Served]) -> None:
+    def _replace_versions(self, model: Model, source: ModelSource, created: dict[int, Served]) -> None:
         replaced = {v: each for v, each in model.versions.items() if each.served is not None}
         model.source = source
-        for version, served in made.items():
+        for version, served in created.items():
             model.versions[version] = Version(State.READY, served=served)
-            self._changed(source.name, version, State.READY)
+            self._emit_state(source.name, version, State.READY)
             logger.info("successfully loaded '%s' version %d", source.name, version)
-        self._table.set_newest(source.name, made[max(made)])
+        self._table.set_newest(source.name, created[max(created)])
         for version, entry in replaced.items():
-            if version in made:
-                self._close(entry.served)
+            if version in created:
+                self._close_in_background(entry.served)
             else:
                 self._retire(source.name, version, entry)
 
@@ -119,33 +121,33 @@ class ModelLifecycle:
             if entry.served is not None:
                 self._retire(name, version, entry)
 
-    async def closed(self) -> None:
-        """Wait until every version that was replaced or retired is gone."""
+    async def wait_until_closed(self) -> None:
+        """Wait until every version that was replaced or retired is closed."""
         await asyncio.gather(*self._closing)
 
-    def closing(self) -> list[Served]:
-        """The versions that were replaced or retired and are not gone yet."""
+    def closing_versions(self) -> list[Served]:
+        """The versions that were replaced or retired and are not closed yet."""
         return list(self._closing.values())
 
     def _retire(self, name: str, version: int, entry: Version) -> None:
         served, entry.served, entry.state = entry.served, None, State.UNLOADING
-        self._changed(name, version, State.UNLOADING)
+        self._emit_state(name, version, State.UNLOADING)
 
-        def gone(_: asyncio.Task[None]) -> None:
+        def mark_unloaded(_: asyncio.Task[None]) -> None:
             if entry.state is State.UNLOADING:
                 entry.state, entry.reason = State.UNAVAILABLE, "unloaded"
-                self._changed(name, version, State.UNAVAILABLE, "unloaded")
+                self._emit_state(name, version, State.UNAVAILABLE, "unloaded")
 
-        self._close(served).add_done_callback(gone)
+        self._close_in_background(served).add_done_callback(mark_unloaded)
 
-    def _close(self, served: Served | None) -> asyncio.Task[None]:
+    def _close_in_background(self, served: Served | None) -> asyncio.Task[None]:
         assert served is not None
         task = asyncio.get_running_loop().create_task(_drain_and_close(served))
         self._closing[task] = served
         task.add_done_callback(self._closing.pop)
         return task
 
-    def _changed(self, name: str, version: int, state: State, reason: str = "") -> None:
+    def _emit_state(self, name: str, version: int, state: State, reason: str = "") -> None:
         self._stream.emit(ModelStateChanged(time.monotonic_ns(), name, version, state.value, reason))
 
 

@@ -17,14 +17,14 @@ from tritonnb.runtime.repository.loader import ModelLoader, ModelSource
 from tritonnb.runtime.repository.table import Model
 
 
-def finished(source: ModelSource, asked: Any, running: Any) -> Any:
+def effective_config(source: ModelSource, written: Any, running: Any) -> Any:
     """The configuration that a model would run under, completed with what its backend added to what runs.
 
     Parameters
     ----------
     source : ModelSource
         With the new configuration, as written and normalised.
-    asked, running : inference.ModelConfig
+    written, running : inference.ModelConfig
         As written when the running model was loaded, and what became of it.
 
     Raises
@@ -33,7 +33,7 @@ def finished(source: ModelSource, asked: Any, running: Any) -> Any:
         If the configuration is refused.
     """
     config = with_instances(
-        completed(source.config, asked, running), gpus=cuda_devices(), default_instance_count=lambda kind: 1
+        completed(source.config, written, running), gpus=cuda_devices(), default_instance_count=lambda kind: 1
     )
     config = finish_config(config, source.directory)
     check_data_files(config, source.directory)
@@ -57,17 +57,17 @@ async def reconfigure(versions: Sequence[Served], config: Any, loader: ModelLoad
         for served, instances in added.items():
             for instance in instances:
                 await instance.stop()
-            served.unlimit(each.spec.index for each in instances)
+            served.unregister_from_rate_limiter(each.spec.index for each in instances)
         raise
     for served, instances in added.items():
         served.reconfigure(config, instances)
 
 
-async def instances_removed(versions: Sequence[Served]) -> None:
+async def wait_until_instances_removed(versions: Sequence[Served]) -> None:
     """Wait until the instances that `reconfigure` took away have ended their last executions."""
     for served in versions:
         assert isinstance(served, ServedModel)
-        await served.instances_removed()
+        await served.wait_until_instances_removed()
 
 
 def only_instances_changed(model: Model, source: ModelSource) -> bool:

@@ -29,9 +29,9 @@ from tritonnb.model_config.unsupported import check_batch_tensors
 from tritonnb.runtime.devices import cuda_devices
 from tritonnb.runtime.execution.instance import Instance
 from tritonnb.runtime.execution.instance_pool import instance_specs
-from tritonnb.runtime.execution.loop import in_thread
+from tritonnb.runtime.execution.loop import run_in_thread
 from tritonnb.runtime.models.served_base import Served
-from tritonnb.runtime.models.served_ensemble import Find, ServedEnsemble
+from tritonnb.runtime.models.served_ensemble import ModelLookup, ServedEnsemble
 from tritonnb.runtime.models.served_model import ServedModel
 from tritonnb.runtime.models.warmup import warmup_samples
 from tritonnb.runtime.options import EngineOptions
@@ -81,14 +81,14 @@ class ModelSource:
 class ModelLoader:
     """Makes `Served` objects; slow work happens on a pool of threads, the rest on the loop."""
 
-    def __init__(self, options: EngineOptions, shared_services: SharedServices, find: Find) -> None:
+    def __init__(self, options: EngineOptions, shared_services: SharedServices, lookup: ModelLookup) -> None:
         self._options = options
-        self._facilities = shared_services
-        self._find = find
+        self._services = shared_services
+        self._lookup = lookup
         self._backends = BackendRegistry(options.settings_of, options.backend_directory)
         self._pool = ThreadPoolExecutor(options.model_load_threads, thread_name_prefix="tritonnb load")
 
-    async def create(self, source: ModelSource, version: int) -> Served:
+    async def create_served(self, source: ModelSource, version: int) -> Served:
         """One version of a model with all its instances initialised.
 
         Raises
@@ -96,26 +96,26 @@ class ModelLoader:
         TritonError
             Whatever was wrong, with the problem of the configuration if it is one; nothing is left behind.
         """
-        with Explained(source.config, source.config_text), _AsTritonError():
-            return await self._create(source, version)
+        with Explained(source.config, source.config_text), _TritonErrors():
+            return await self._create_with_instances(source, version)
 
-    async def _create(self, source: ModelSource, version: int) -> Served:
+    async def _create_with_instances(self, source: ModelSource, version: int) -> Served:
         loop = asyncio.get_running_loop()
-        shared = self._facilities
+        shared = self._services
         if source.config.platform == ENSEMBLE:
-            context = await self.in_thread(self._ensemble_context, source, version)
-            ensemble = ServedEnsemble(context, self._find, shared.stream, loop)
+            context = await self.run_in_pool(self._ensemble_context, source, version)
+            ensemble = ServedEnsemble(context, self._lookup, shared.stream, loop)
             ensemble.use_cache(shared.cache)
             return ensemble
-        context, backend_model = await self.in_thread(self._create_backend_model, source, version)
+        context, backend_model = await self.run_in_pool(self._create_backend_model, source, version)
         try:
             served = ServedModel(context, backend_model, shared.stream, loop)
             instances = await self.create_instances(served, list(instance_specs(context.config)))
         except BaseException:
-            await in_thread(backend_model.finalize)
+            await run_in_thread(backend_model.finalize)
             raise
         served.use_cache(shared.cache)
-        served.begin(instances)
+        served.start(instances)
         return served
 
     async def create_instances(self, served: ServedModel, specs: Sequence[InstanceSpec]) -> list[Instance]:
@@ -132,13 +132,13 @@ class ModelLoader:
             if errors:
                 raise errors.pop()  # it will hold this frame, which must not hold it
             active = [each for each in instances if not each.spec.passive]
-            samples = await self.in_thread(warmup_samples, served.context) if active else []
+            samples = await self.run_in_pool(warmup_samples, served.context) if active else []
             for instance in active:
                 await served.warm_up(instance, samples)
         except BaseException:
             for instance in instances:
                 await instance.stop()
-            served.unlimit(spec.index for spec in specs)
+            served.unregister_from_rate_limiter(spec.index for spec in specs)
             raise
         return instances
 
@@ -159,13 +159,13 @@ class ModelLoader:
         return errors
 
     async def _start_instance(self, served: ServedModel, spec: InstanceSpec) -> Instance:
-        served.limit(spec, self._facilities.rate_limiter)
-        backend_instance = await self.in_thread(served.backend_model.create_instance, spec)
-        instance = Instance(spec, backend_instance, asyncio.get_running_loop(), served.executed)
-        await _reported(instance.start())
+        served.register_with_rate_limiter(spec, self._services.rate_limiter)
+        backend_instance = await self.run_in_pool(served.backend_model.create_instance, spec)
+        instance = Instance(spec, backend_instance, asyncio.get_running_loop(), served.complete_execution)
+        await _await_with_triton_errors(instance.start())
         return instance
 
-    async def in_thread(self, function: Callable[..., T], *args: Any) -> T:
+    async def run_in_pool(self, function: Callable[..., T], *args: Any) -> T:
         """Run something slow off the loop."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._pool, functools.partial(function, *args))
@@ -189,7 +189,7 @@ class ModelLoader:
         """
         check_runtime(source.config, source.directory, version, self._options.backend_directory or _BACKENDS)
 
-    async def completed(self, source: ModelSource) -> Any:
+    async def auto_complete(self, source: ModelSource) -> Any:
         """A model's configuration with what its backend adds to it; the model is not loaded.
 
         Raises
@@ -197,9 +197,9 @@ class ModelLoader:
         TritonError
             If the backend refuses it.
         """
-        return await self.in_thread(lambda: self._completed(source, max(source.versions, default=1))[2])
+        return await self.run_in_pool(lambda: self._create_context(source, max(source.versions, default=1))[2])
 
-    def _completed(self, source: ModelSource, version: int) -> tuple[Backend, ModelContext, Any]:
+    def _create_context(self, source: ModelSource, version: int) -> tuple[Backend, ModelContext, Any]:
         self.check_runtime(source, version)
         backend = source.backend or self._backends.get(source.config.backend)
         config = with_instances(
@@ -211,9 +211,9 @@ class ModelLoader:
             config,
             source.directory,
             self._options.settings_of(source.config.backend),
-            self._facilities.calls,
+            self._services.calls,
         )
-        with _AsTritonError():
+        with _TritonErrors():
             completed = backend.auto_complete(context) if self._options.auto_complete_config else None
         if completed is None and not source.is_config_given:
             raise NotFoundError(
@@ -224,8 +224,8 @@ class ModelLoader:
         return backend, context, config if completed is None else completed
 
     def _create_backend_model(self, source: ModelSource, version: int) -> tuple[ModelContext, BackendModel]:
-        backend, context, config = self._completed(source, version)
-        with _AsTritonError():
+        backend, context, config = self._create_context(source, version)
+        with _TritonErrors():
             config = finish_config(config, source.directory)
             check_batch_tensors(config, backend.supports_batch_tensors)
             context = dataclasses.replace(context, config=config)
@@ -240,7 +240,7 @@ class ModelLoader:
         return context, backend_model
 
 
-class _AsTritonError:
+class _TritonErrors:
     """Turns what a model's own code raises into a `TritonError`."""
 
     def __enter__(self) -> None:
@@ -251,6 +251,6 @@ class _AsTritonError:
             raise InternalError(f"{type(error).__name__}: {error}", model_error=to_keep(error)) from None
 
 
-async def _reported(awaitable: Any) -> None:
-    with _AsTritonError():
+async def _await_with_triton_errors(awaitable: Any) -> None:
+    with _TritonErrors():
         await awaitable

@@ -41,7 +41,7 @@ class Reconfiguration:
         TritonError
             If it is not served and in no repository, or in several.
         """
-        source = self._source(name)
+        source = self._current_source(name)
         if source is None:
             directory = self._repository.directories.find(name)
         elif source.backend is None and source.holder is None:
@@ -65,9 +65,9 @@ class Reconfiguration:
         TritonError
             If the configuration is refused, or there is no such model.
         """
-        wanted = await self._wanted(name, config)
+        requested = await self._read_source(name, config)
         with Explained(config):
-            return await self._finished(name, wanted)
+            return await self._effective_config(name, requested)
 
     async def apply(self, name: str, config: Any) -> str:
         """Let a model run under a configuration: in place where only its scheduling changes.
@@ -82,52 +82,52 @@ class Reconfiguration:
         TritonError
             If the configuration is refused; the model goes on as it was.
         """
-        wanted = await self._wanted(name, config)
+        requested = await self._read_source(name, config)
         with Explained(config):
-            finished = await self._finished(name, wanted)
-        is_new = self._source(name) is None
-        effect = "loaded" if is_new else effect_of(self._table.get(name).config, finished)
+            effective = await self._effective_config(name, requested)
+        is_new = self._current_source(name) is None
+        effect = "loaded" if is_new else effect_of(self._table.get(name).config, effective)
         if effect == "in place":
-            await self._reconfigure(name, finished)
+            await self._apply_in_place(name, effective)
         elif effect != "unchanged":
-            await self._repository.reload(wanted)
+            await self._repository.reload(requested)
         return effect
 
-    async def _wanted(self, name: str, config: Any) -> ModelSource:
+    async def _read_source(self, name: str, config: Any) -> ModelSource:
         """A model with another configuration, from where it comes."""
-        source, override = self._source(name), json_format.MessageToJson(config)
+        source, override = self._current_source(name), json_format.MessageToJson(config)
         if source is not None and source.backend is not None:
-            wanted = with_config(source, override)
-            normalize(wanted.config)
-            return wanted
+            requested = with_config(source, override)
+            normalize(requested.config)
+            return requested
         directories = self._repository.directories
         directory, holder = (directories.find(name), None) if source is None else (source.directory, source.holder)
         try:
-            return await self._repository.loader.in_thread(
+            return await self._repository.loader.run_in_pool(
                 directories.read_directory, name, directory, override, holder
             )
         except ConfigError as error:
             raise InvalidArgumentError(error.cause, hint=error.hint, problems=error.problems) from error
 
-    async def _finished(self, name: str, wanted: ModelSource) -> Any:
+    async def _effective_config(self, name: str, requested: ModelSource) -> Any:
         """The configuration that a model would run under, as far as that is known without loading it."""
-        source = self._source(name)
+        source = self._current_source(name)
         if source is None:
-            return wanted.config
-        self._repository.loader.check_runtime(wanted, max(wanted.versions, default=1))
+            return requested.config
+        self._repository.loader.check_runtime(requested, max(requested.versions, default=1))
         running = self._table.get(name).config
         was_adjusted = not self._table.models[name].files
-        if wanted.config.WhichOneof("scheduling_choice") is None and (
+        if requested.config.WhichOneof("scheduling_choice") is None and (
             running.HasField("dynamic_batching") or was_adjusted
         ):  # whether there is to be a batcher then is for the backend, or the model, to say, as when it is loaded
-            completed = await self._repository.loader.completed(wanted)
-            wanted, running = (
-                dataclasses.replace(wanted, config=replaced(wanted.config, completed, {"dynamic_batching"})),
+            completed = await self._repository.loader.auto_complete(requested)
+            requested, running = (
+                dataclasses.replace(requested, config=replaced(requested.config, completed, {"dynamic_batching"})),
                 replaced(running, completed, {"dynamic_batching"}),
             )
-        return live_update.finished(wanted, source.config, running)
+        return live_update.effective_config(requested, source.config, running)
 
-    async def _reconfigure(self, name: str, config: Any) -> None:
+    async def _apply_in_place(self, name: str, config: Any) -> None:
         """Change the scheduling, or the instances, of a model that runs, without loading it again."""
         model = self._table.models[name]
         async with model.lock:
@@ -138,7 +138,7 @@ class Reconfiguration:
             model.source = dataclasses.replace(source, config=with_scheduling_of(source.config, config))
             model.files = frozenset()  # a plain load goes back to the file
 
-    def _source(self, name: str) -> ModelSource | None:
+    def _current_source(self, name: str) -> ModelSource | None:
         """Where what is served comes from; None if nothing is because the last attempt to load it failed."""
         if self._table.failure(name):
             return None

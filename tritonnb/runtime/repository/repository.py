@@ -1,4 +1,4 @@
-"""Loading and unloading models, and what follows from it for the ensembles that they are part of.
+"""Loading and unloading models, and what follows from it for the ensembles that use them.
 
 A load of what has not changed does nothing. An ensemble loads its steps' models with it, goes when one of them
 goes, and comes back with it. What becomes of the versions of one model is in `lifecycle`.
@@ -24,7 +24,7 @@ from tritonnb.runtime.models.served_ensemble import ServedEnsemble
 from tritonnb.runtime.options import EngineOptions
 from tritonnb.runtime.repository import live_update
 from tritonnb.runtime.repository.directories import ModelDirectories
-from tritonnb.runtime.repository.drain import finish
+from tritonnb.runtime.repository.drain import drain_all
 from tritonnb.runtime.repository.lifecycle import ModelLifecycle
 from tritonnb.runtime.repository.load_log import log_load_error
 from tritonnb.runtime.repository.loader import ModelLoader, ModelSource
@@ -82,42 +82,44 @@ class ModelRepository:
             If a version could not be created, or an ensemble's steps are at fault.
         """
         try:
-            await self._load(name, override, files, force)
+            await self._load_by_name(name, override, files, force)
         except TritonError as error:
             if error.hint:
                 logger.info("model '%s': %s", name, error.hint)
             raise
 
-    async def _load(self, name: str, override: str | None, files: Mapping[str, bytes] | None, force: bool) -> None:
+    async def _load_by_name(
+        self, name: str, override: str | None, files: Mapping[str, bytes] | None, force: bool
+    ) -> None:
         model = self.table.entry(name)
         model.explicit = True
         if model.source is not None and model.source.backend is not None:
             await self.load_source(with_config(model.source, override))
             return
         async with model.loading:
-            model.tried = await self.loader.in_thread(self.directories.fingerprint, name)
+            model.tried = await self.loader.run_in_pool(self.directories.fingerprint, name)
             unchanged = override is None and not files and bool(model.tried) and model.files == model.tried
             if unchanged and not force and model.ready_versions():
                 return
-            await self._load_from_files(model, name, override, files)
+            await self._load_from_disk(model, name, override, files)
 
     async def load_source(self, source: ModelSource) -> None:
         """Load a model that does not come from a repository."""
         normalize(source.config)  # as one that was read from files is
         model = self.table.entry(source.name)
         model.explicit = True
-        await self._load_source(model, source)
+        await self._load_with_steps(model, source)
 
     async def reload(self, source: ModelSource) -> None:
         """Load a model again from where it came, under the configuration that ``source`` has; not that of its files."""
         model = self.table.entry(source.name)
         model.explicit = True
-        await self._load_source(model, source)
+        await self._load_with_steps(model, source)
         model.files, model.poll_failure = frozenset(), ""
 
     async def poll(self) -> None:
         """Load what is new or has changed on disk, unload what has gone; mistakes are logged and change nothing."""
-        counts = await self.loader.in_thread(self.directories.counts)
+        counts = await self.loader.run_in_pool(self.directories.counts)
         names = sorted(name for name, count in counts.items() if count == 1)
         for name, model in list(self.table.models.items()):
             if name not in names and model.tried:
@@ -125,28 +127,28 @@ class ModelRepository:
                 await self.unload(name)
         for name in names:
             try:
-                files = await self.loader.in_thread(self.directories.fingerprint, name)
+                files = await self.loader.run_in_pool(self.directories.fingerprint, name)
                 if files != self.table.entry(name).tried:
                     await self.load(name)
             except TritonError as error:
                 logger.error("failed to poll model '%s': %s", name, error.message)
 
-    async def _load_from_files(
+    async def _load_from_disk(
         self, model: Model, name: str, override: str | None, files: Mapping[str, bytes] | None
     ) -> None:
         try:
-            source = await self.loader.in_thread(self.directories.read, name, override, files)
+            source = await self.loader.run_in_pool(self.directories.read, name, override, files)
         except ConfigError as error:
             for line in error.log_lines:
                 log_load_error(logger, "%s", line)
             model.poll_failure = error.cause
             raise
         model.poll_failure = ""
-        made_of = frozenset() if files else model.tried
-        changes_in_place = bool(made_of) and live_update.only_instances_changed(model, source)
+        loaded_files = frozenset() if files else model.tried
+        changes_in_place = bool(loaded_files) and live_update.only_instances_changed(model, source)
         if not (changes_in_place and await self._change_instances(model, source)):
-            await self._load_source(model, source)
-        model.files = made_of
+            await self._load_with_steps(model, source)
+        model.files = loaded_files
 
     async def _change_instances(self, model: Model, source: ModelSource) -> bool:
         """Give the versions that are served more or fewer instances; False if a new one could not be made."""
@@ -154,44 +156,44 @@ class ModelRepository:
             versions = [self.table.get(source.name, each) for each in model.ready_versions()]
             assert model.source is not None
             try:
-                config = live_update.finished(source, model.source.config, versions[0].config)
+                config = live_update.effective_config(source, model.source.config, versions[0].config)
                 await live_update.reconfigure(versions, config, self.loader)
             except TritonError:
                 return False  # loading it again fails the same way, and reports it
             model.source = source
-            await live_update.instances_removed(versions)
+            await live_update.wait_until_instances_removed(versions)
             return True
 
-    async def _load_source(self, model: Model, source: ModelSource) -> None:
+    async def _load_with_steps(self, model: Model, source: ModelSource) -> None:
         if source.config.platform == ENSEMBLE:
             self._loading_steps[source.name] = {step.model_name for step in source.config.ensemble_scheduling.step}
             try:
-                await self._load_parts(source)
+                await self._load_step_models(source)
                 model.ensemble = source
-                await self._load_versions(model, source)
+                await self._swap_versions(model, source)
             finally:
                 self._loading_steps.pop(source.name, None)
             return
-        await self._load_versions(model, source)
+        await self._swap_versions(model, source)
 
-    async def _load_parts(self, source: ModelSource) -> None:
+    async def _load_step_models(self, source: ModelSource) -> None:
         """Load the models of an ensemble's steps, where they are not served as they are on disk."""
         steps = [step.model_name for step in source.config.ensemble_scheduling.step]
-        known = {name: model.parts() for name, model in self.table.models.items() if model.ensemble is not None}
+        known = {name: model.step_models() for name, model in self.table.models.items() if model.ensemble is not None}
 
         def steps_of(name: str) -> list[str]:
             return steps if name == source.name else self.directories.step_names(name) or known.get(name, [])
 
         try:
-            await self.loader.in_thread(check_no_cycle, source.name, steps_of)
+            await self.loader.run_in_pool(check_no_cycle, source.name, steps_of)
         except TritonError as error:
-            beside = await self.loader.in_thread(parts_beside_circles, source.name, steps_of)
-            await asyncio.gather(*map(self._load_part, beside))
+            outside_cycle = await self.loader.run_in_pool(parts_beside_circles, source.name, steps_of)
+            await asyncio.gather(*map(self._load_step_model, outside_cycle))
             self._refuse_ensemble(self.table.entry(source.name), source.name, error)
-        await asyncio.gather(*map(self._load_part, dict.fromkeys(steps)))
+        await asyncio.gather(*map(self._load_step_model, dict.fromkeys(steps)))
 
-    async def _load_part(self, name: str) -> None:
-        if name not in self.table.models and name not in await self.loader.in_thread(self.directories.names):
+    async def _load_step_model(self, name: str) -> None:
+        if name not in self.table.models and name not in await self.loader.run_in_pool(self.directories.names):
             logger.error(ConfigError.not_polled(name).log_lines[0])
             return
         model = self.table.entry(name)
@@ -199,23 +201,23 @@ class ModelRepository:
             return
         try:
             async with model.loading:
-                files = await self.loader.in_thread(self.directories.fingerprint, name)
+                files = await self.loader.run_in_pool(self.directories.fingerprint, name)
                 if files == model.tried and (model.ready_versions() or model.failure or model.poll_failure):
                     return
                 model.tried = files
-                await self._load_from_files(model, name, None, None)
+                await self._load_from_disk(model, name, None, None)
         except TritonError as error:
             logger.error("failed to load '%s' as part of an ensemble: %s", name, error.message)
 
-    async def _load_versions(self, model: Model, source: ModelSource) -> None:
+    async def _swap_versions(self, model: Model, source: ModelSource) -> None:
         async with model.lock:
             if source.config.platform == ENSEMBLE:
-                source = self._checked_ensemble(model, source)
+                source = self._complete_ensemble(model, source)
             self._require_versions(model, source)
-            await self._lifecycle.create_versions(model, source)
-        await self._follow(source.name)
+            await self._lifecycle.create_and_swap(model, source)
+        await self._reload_ensembles_of(source.name)
 
-    def _checked_ensemble(self, model: Model, source: ModelSource) -> ModelSource:
+    def _complete_ensemble(self, model: Model, source: ModelSource) -> ModelSource:
         """An ensemble that goes together with its steps, which decide whether it is decoupled."""
         config = pb.ModelConfig()
         config.CopyFrom(source.config)
@@ -260,66 +262,66 @@ class ModelRepository:
         model = self.table.models.get(name)
         if model is None:
             return
-        for each in [*self._loading_with(name), model]:
+        for each in [*self._ensembles_being_loaded_with(name), model]:
             async with each.loading:
                 pass  # what was asked for first is done first
-        parts = model.parts()
+        step_models = model.step_models()
         async with model.lock:
             model.explicit, model.ensemble, model.files = False, None, frozenset()
             self._lifecycle.retire_all(name, model)
-        await self._unfollow(name)
-        for part in parts if unload_dependents else ():
-            if not self.table.entry(part).explicit and not self.table.ensembles_of(part):
-                await self.unload(part, unload_dependents=True)
+        await self._retire_ensembles_of(name)
+        for step_model in step_models if unload_dependents else ():
+            if not self.table.entry(step_model).explicit and not self.table.ensembles_of(step_model):
+                await self.unload(step_model, unload_dependents=True)
 
-    def _loading_with(self, part: str) -> list[Model]:
+    def _ensembles_being_loaded_with(self, step_model: str) -> list[Model]:
         """The ensembles that are being loaded with a model among their steps, or the steps of their steps."""
         found: dict[str, Model] = {}
-        parts = [part]
-        for each in parts:
+        step_models = [step_model]
+        for each in step_models:
             for ensemble, steps in self._loading_steps.items():
                 if each in steps and ensemble not in found:
                     found[ensemble] = self.table.entry(ensemble)
-                    parts.append(ensemble)
+                    step_models.append(ensemble)
         return list(found.values())
 
     async def close(self) -> None:
         """Unload everything and wait until it is gone; ensembles first, since they still need their steps."""
         for ensembles in (True, False):
             served = [each for each in self.table.served() if isinstance(each, ServedEnsemble) is ensembles]
-            await finish(served, self._wait_for_sequences)
+            await drain_all(served, self._wait_for_sequences)
             for name, model in list(self.table.models.items()):
                 if (model.ensemble is not None) is ensembles:
                     self._lifecycle.retire_all(name, model)
-            await self._lifecycle.closed()
+            await self._lifecycle.wait_until_closed()
         self.loader.close()
 
     def unfinished(self) -> list[Served]:
         """The versions for whose answers or end `close` waits."""
-        return [*(each for each in self.table.served() if each.in_flight), *self._lifecycle.closing()]
+        return [*(each for each in self.table.served() if each.in_flight), *self._lifecycle.closing_versions()]
 
-    # --- ensembles follow their parts ---------------------------------------------------------
+    # --- ensembles follow the models of their steps --------------------------------------------
 
-    async def _follow(self, part: str) -> None:
+    async def _reload_ensembles_of(self, step_model: str) -> None:
         """A model was loaded: load the ensembles that wait for it or use it, or drop those it no longer fits."""
-        for name in self.table.ensembles_of(part):
+        for name in self.table.ensembles_of(step_model):
             model = self.table.models[name]
             assert model.ensemble is not None
             try:
-                await self._load_versions(model, model.ensemble)
+                await self._swap_versions(model, model.ensemble)
             except TritonError as error:
-                logger.error("ensemble '%s' does not go with '%s' as it is now: %s", name, part, error.message)
+                logger.error("ensemble '%s' does not go with '%s' as it is now: %s", name, step_model, error.message)
                 async with model.lock:
                     self._lifecycle.retire_all(name, model)
-                await self._unfollow(name)
+                await self._retire_ensembles_of(name)
 
-    async def _unfollow(self, part: str) -> None:
+    async def _retire_ensembles_of(self, step_model: str) -> None:
         """A model has gone: its ensembles are not available."""
-        for name in self.table.ensembles_of(part):
+        for name in self.table.ensembles_of(step_model):
             model = self.table.models[name]
             async with model.lock:
                 self._lifecycle.retire_all(name, model)
-            await self._unfollow(name)
+            await self._retire_ensembles_of(name)
 
 
 def with_config(source: ModelSource, override: str | None) -> ModelSource:

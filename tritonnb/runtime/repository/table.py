@@ -65,7 +65,7 @@ class Model:
     is_valid : bool
         False for an ensemble that does not go together with its steps.
     explicit : bool
-        Somebody asked for it by name, not only for an ensemble that it is a part of.
+        Somebody asked for it by name, not only for an ensemble that it is a step_model of.
     ensemble : ModelSource or None
         An ensemble that is wanted: it is served whenever its steps' models are.
     lock : asyncio.Lock
@@ -95,7 +95,7 @@ class Model:
         """Whether it was loaded and had no version that its policy selects."""
         return bool(self.failure) and self.is_valid and not self.versions
 
-    def parts(self) -> list[str]:
+    def step_models(self) -> list[str]:
         """The models of its steps, if it is an ensemble that is wanted."""
         if self.ensemble is None:
             return []
@@ -180,9 +180,9 @@ class ModelTable:
             for version in model.versions.values()
         ) and not any(model.lacks_version for model in self.models.values())
 
-    def ensembles_of(self, part: str) -> list[str]:
+    def ensembles_of(self, step_model: str) -> list[str]:
         """The wanted ensembles that have a model among their steps."""
-        return sorted(name for name, model in self.models.items() if part in model.parts())
+        return sorted(name for name, model in self.models.items() if step_model in model.step_models())
 
     def index(self, on_disk: Mapping[str, int], ready_only: bool) -> list[dict[str, str]]:
         """The repository index: every model on disk (in so many repositories), and every other that was found."""
