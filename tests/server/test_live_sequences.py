@@ -161,7 +161,7 @@ def test_simulated(example: Example):
     ]
     times = iter([example.first_ms])
     rec = tnb.simulate(example.config, arrivals, lambda rows: next(times, 1) * 1_000_000)
-    assert told(rec, example) == (example.batches, example.refused)
+    assert batches_and_refusals(rec, example) == (example.batches, example.refused)
 
 
 @by_name
@@ -171,7 +171,7 @@ def test_live(example: Example):
         with Server(port=0) as server, server.record() as rec:
             serve_timed(server, example.config)
             asyncio.run(play(server, example))
-        seen = told(rec, example)
+        seen = batches_and_refusals(rec, example)
         if seen == (example.batches, example.refused):
             break
     assert seen == (example.batches, example.refused)
@@ -233,7 +233,7 @@ async def play(server: Server, example: Example) -> None:
     )
 
 
-def told(rec: tnb.Recording, example: Example) -> tuple[list[str], tuple[str, ...]]:
+def batches_and_refusals(rec: tnb.Recording, example: Example) -> tuple[list[str], tuple[str, ...]]:
     """The batches of a recording in words, in the order in which they were sent, and what was refused."""
     serials = [each.serial for each in rec.events if isinstance(each, RequestArrived)]
     # Requests arrive in the order of their times, ties in the order of the list.

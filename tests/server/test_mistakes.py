@@ -33,7 +33,7 @@ class Foreign:
         return self.content if dtype is None else self.content.astype(dtype)
 
 
-def told(mistake: Callable[[], object]) -> str:
+def message_of(mistake: Callable[[], object]) -> str:
     """The error's text; it is of one line and alone."""
     with pytest.raises((tnb.TritonError, TypeError, AttributeError)) as caught:
         mistake()
@@ -60,7 +60,7 @@ def told(mistake: Callable[[], object]) -> str:
             {"INPUT0": Foreign(RuntimeError("tensor on another device"))},
             "input 'INPUT0' of model 'add_sub' is FP32, and tensor on another device",
         ),
-        ({"INPUT0": X, "INPUT1": None}, "input 'INPUT1' of model 'add_sub' is FP32, and None is no array"),
+        ({"INPUT0": X, "INPUT1": None}, "input 'INPUT1' of model 'add_sub' is FP32, got None"),
         (
             {"INPUT0": np.float32(1), "INPUT1": np.float32(1)},
             "[request id: <id_unknown>] input 'INPUT1' has no shape but model requires batch dimension for 'add_sub'",
@@ -68,33 +68,33 @@ def told(mistake: Callable[[], object]) -> str:
     ],
 )  # fmt: skip
 def test_an_input_that_cannot_be(server: Server, inputs: Any, words: str):
-    assert told(lambda: server["add_sub"](inputs)) == words
+    assert message_of(lambda: server["add_sub"](inputs)) == words
 
 
-SEQUENCE_ID = "sequence_id must be a whole number from 0 to 2**64 - 1, or a text of at most 128 bytes"
+SEQUENCE_ID = "sequence_id: expected an int from 0 to 2**64 - 1, or a str of at most 128 bytes"
 
 
 @pytest.mark.parametrize(
     ("option", "words"),
     [
-        ({"outputs": "OUTPUT0"}, "outputs must be a list of output names, got 'OUTPUT0'"),
-        ({"outputs": 3}, "outputs must be a list of output names, got 3"),
-        ({"priority": -1}, "priority must be a whole number from 0 to 2**64 - 1, got -1"),
-        ({"priority": "high"}, "priority must be a whole number from 0 to 2**64 - 1, got 'high'"),
-        ({"timeout_us": 0.5}, "timeout_us must be a whole number from 0 to 2**64 - 1, got 0.5"),
+        ({"outputs": "OUTPUT0"}, "outputs: expected a list of output names, got 'OUTPUT0'"),
+        ({"outputs": 3}, "outputs: expected a list of output names, got 3"),
+        ({"priority": -1}, "priority: expected an int from 0 to 2**64 - 1, got -1"),
+        ({"priority": "high"}, "priority: expected an int from 0 to 2**64 - 1, got 'high'"),
+        ({"timeout_us": 0.5}, "timeout_us: expected an int from 0 to 2**64 - 1, got 0.5"),
         ({"sequence_id": -1}, f"{SEQUENCE_ID}, got -1"),
         ({"sequence_id": 1.5}, f"{SEQUENCE_ID}, got 1.5"),
         ({"sequence_id": 2**64}, f"{SEQUENCE_ID}, got {2**64}"),
         ({"sequence_id": "x" * 129}, f"{SEQUENCE_ID}, got '{'x' * 129}'"),
         ({"sequence_id": "\ud800"}, f"{SEQUENCE_ID}, got '\\ud800'"),
-        ({"timeout_us": 2**64}, f"timeout_us must be a whole number from 0 to 2**64 - 1, got {2**64}"),
-        ({"id": 5}, "id must be a text, got 5"),
-        ({"parameters": ["a"]}, "parameters must be a dict of texts, numbers or bools by name, got ['a']"),
-        ({"parameters": {"a": [1]}}, "parameters must be a dict of texts, numbers or bools by name, got {'a': [1]}"),
+        ({"timeout_us": 2**64}, f"timeout_us: expected an int from 0 to 2**64 - 1, got {2**64}"),
+        ({"id": 5}, "id: expected a str, got 5"),
+        ({"parameters": ["a"]}, "parameters: expected a dict of str, int, float or bool by name, got ['a']"),
+        ({"parameters": {"a": [1]}}, "parameters: expected a dict of str, int, float or bool by name, got {'a': [1]}"),
     ],
 )
 def test_an_option_of_a_request_that_cannot_be(server: Server, option: dict[str, Any], words: str):
-    assert told(lambda: server["add_sub"](INPUT0=X, INPUT1=X, **option)) == f"model 'add_sub': {words}"
+    assert message_of(lambda: server["add_sub"](INPUT0=X, INPUT1=X, **option)) == f"model 'add_sub': {words}"
 
 
 def test_numbers_of_numpy_are_whole_numbers_too(server: Server):
@@ -104,30 +104,33 @@ def test_numbers_of_numpy_are_whole_numbers_too(server: Server):
 
 def test_a_model_that_is_called_otherwise(server: Server):
     unknown = "Request for unknown model: 'addsub' is not found; did you mean 'add_sub'?"
-    assert told(lambda: server["addsub"]) == unknown
-    assert told(lambda: server.unload("addsub")) == unknown
-    assert told(lambda: server.stats("addsub")) == "requested model 'addsub' is not available; did you mean 'add_sub'?"
+    assert message_of(lambda: server["addsub"]) == unknown
+    assert message_of(lambda: server.unload("addsub")) == unknown
+    assert (
+        message_of(lambda: server.stats("addsub"))
+        == "requested model 'addsub' is not available; did you mean 'add_sub'?"
+    )
 
 
 @pytest.mark.parametrize("name", [0, None, b"add_sub"])
 def test_a_name_that_is_no_text_changes_nothing(server: Server, name: Any):
     words = f"a model is asked for by its name, a text, got {name!r}"
     for ask in (server.__getitem__, server.load, server.unload, lambda name: server.labels(name, "OUTPUT0")):
-        assert told(lambda ask=ask: ask(name)) == words
+        assert message_of(lambda ask=ask: ask(name)) == words
     assert sorted(server) == ["add_sub", "identity_fp32", "string_upper"]
 
 
 def test_an_output_that_a_model_does_not_have(server: Server):
-    assert told(lambda: server.labels("add_sub", "OUT")) == (
+    assert message_of(lambda: server.labels("add_sub", "OUT")) == (
         "unexpected inference output 'OUT' for model 'add_sub': it has 'OUTPUT0', 'OUTPUT1'"
     )
 
 
 def test_a_configuration_to_load_that_cannot_be_read(server: Server):
-    assert told(lambda: server.load("add_sub", {"max_batch_size": "two"})) == (
+    assert message_of(lambda: server.load("add_sub", {"max_batch_size": "two"})) == (
         "field 'max_batch_size' expected an integer from -2**31 to 2**31 - 1, got 'two'"
     )
-    assert told(lambda: server.load("add_sub", 2)) == (  # type: ignore[arg-type]
+    assert message_of(lambda: server.load("add_sub", 2)) == (  # type: ignore[arg-type]
         f"a configuration expected {FORMS}, got 2"
     )
     assert server["add_sub"].config.max_batch_size == 8
@@ -160,7 +163,7 @@ def test_a_server_that_was_replaced(tmp_path: Path):
             "used instead"
         )
         mistakes = (model.stats, first.stats, lambda: model(X=[1.0]), lambda: first["m"])
-        assert [told(mistake) for mistake in mistakes] == [words] * 4
+        assert [message_of(mistake) for mistake in mistakes] == [words] * 4
         assert repr(model) == f"model 'm' ({words})"
 
 
@@ -168,7 +171,7 @@ def test_a_server_that_was_replaced(tmp_path: Path):
 def test_a_port_that_is_taken(option: str):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        text = told(lambda: Server(**{"port": 0, option: port}))
+        text = message_of(lambda: Server(**{"port": 0, option: port}))
     service = {"port": "HTTP", "grpc_port": "GRPC", "metrics_port": "Metrics"}[option]
     assert text == (
         f"the {service} service cannot listen on 127.0.0.1:{port}: the port is already in use; another {option}=, or "
@@ -202,7 +205,7 @@ def test_a_port_that_is_taken(option: str):
     ],
 )  # fmt: skip
 def test_an_option_that_there_is_not(options: dict[str, Any], words: str):
-    assert told(lambda: Server(**{"port": 0, **options})) == words
+    assert message_of(lambda: Server(**{"port": 0, **options})) == words
 
 
 @pytest.mark.parametrize(
@@ -228,20 +231,20 @@ def test_a_field_of_a_functions_configuration(server: Server, fields: dict[str, 
     def m(X: tnb.FP32[1]) -> tnb.FP32[1]:
         return X
 
-    assert told(lambda: server.model("m")) == "expected a function to serve as a model, got 'm'"
-    assert told(lambda: server.model(m, **fields)) == f"model 'm': {words}"
+    assert message_of(lambda: server.model("m")) == "expected a function to serve as a model, got 'm'"
+    assert message_of(lambda: server.model(m, **fields)) == f"model 'm': {words}"
 
 
 def test_a_function_without_annotations_and_one_that_returns_nothing(server: Server):
     assert "the parameter 'x' has no annotation: expected a tensor type with dims, such as FP32[1]" in (
-        told(lambda: server.model(lambda x: x))
+        message_of(lambda: server.model(lambda x: x))
     )
 
     @server.model(max_batch_size=4)
     def m(X: tnb.FP32[1]) -> tnb.FP32[1]:
         pass
 
-    assert told(lambda: server["m"](X=[[1.0]])) == (
+    assert message_of(lambda: server["m"](X=[[1.0]])) == (
         "model 'm': output 'OUTPUT' expected FP32 values, got None: does the function return them?"
     )
 
@@ -249,8 +252,8 @@ def test_a_function_without_annotations_and_one_that_returns_nothing(server: Ser
 def test_a_field_of_a_running_configuration(server: Server):
     config = server["add_sub"].config
     words = "a model configuration has no field 'max_batchsize'; did you mean 'max_batch_size'?"
-    assert told(lambda: config.max_batchsize) == words
-    assert told(lambda: setattr(config, "max_batchsize", 3)) == words
+    assert message_of(lambda: config.max_batchsize) == words
+    assert message_of(lambda: setattr(config, "max_batchsize", 3)) == words
     assert {"max_batch_size", "dynamic_batching", "apply"} <= set(dir(config))
     assert copy.copy(config).max_batch_size == 8
 
@@ -268,7 +271,7 @@ def test_a_field_of_a_running_configuration(server: Server):
     ],
 )
 def test_an_arrival_that_cannot_be(arrivals: list[Any], words: str):
-    assert told(lambda: tnb.simulate(BATCHING, arrivals, tnb.fixed(1))) == words
+    assert message_of(lambda: tnb.simulate(BATCHING, arrivals, tnb.fixed(1))) == words
 
 
 @pytest.mark.parametrize(
@@ -299,7 +302,7 @@ def test_an_arrival_that_cannot_be(arrivals: list[Any], words: str):
     ],
 )
 def test_a_workload_or_a_service_time_that_cannot_be(mistake: Callable[[], object], words: str):
-    assert told(mistake) == words
+    assert message_of(mistake) == words
 
 
 @pytest.mark.parametrize(
@@ -331,7 +334,7 @@ def test_a_workload_or_a_service_time_that_cannot_be(mistake: Callable[[], objec
     ],
 )
 def test_a_simulation_that_cannot_be(config: Any, service: Any, words: str):
-    assert told(lambda: tnb.simulate(config, [(0, 1)], service)) == words
+    assert message_of(lambda: tnb.simulate(config, [(0, 1)], service)) == words
 
 
 def test_a_simulation_in_which_all_is_refused_says_why():
@@ -343,25 +346,25 @@ def test_a_simulation_in_which_all_is_refused_says_why():
 
 
 def test_a_load_of_what_is_no_model_and_a_dashboard_of_one_that_there_is_not(server: Server):
-    assert told(lambda: tnb.load(5, clients=1, requests=1)) == (  # type: ignore[arg-type]
+    assert message_of(lambda: tnb.load(5, clients=1, requests=1)) == (  # type: ignore[arg-type]
         "expected a model, as server['NAME'] or http://HOST:PORT/v2/models/NAME, got int"
     )
-    assert told(lambda: server.dashboard("addsub")).startswith("Request for unknown model: 'addsub' is not found")
+    assert message_of(lambda: server.dashboard("addsub")).startswith("Request for unknown model: 'addsub' is not found")
 
 
 def test_a_value_that_a_field_cannot_have_changes_nothing(server: Server):
     config = server["add_sub"].config
-    assert told(lambda: setattr(config, "max_batch_size", "x")) == (
+    assert message_of(lambda: setattr(config, "max_batch_size", "x")) == (
         "field 'max_batch_size' expected an integer from -2**31 to 2**31 - 1, got 'x'"
     )
-    assert told(lambda: setattr(config, "dynamic_batching", True)) == (
+    assert message_of(lambda: setattr(config, "dynamic_batching", True)) == (
         "field 'dynamic_batching' expected a dict of the fields of ModelDynamicBatching, got True; give {} for its "
         "defaults"
     )
-    assert told(lambda: setattr(config, "input", [5])) == (
+    assert message_of(lambda: setattr(config, "input", [5])) == (
         "field 'input[0]' expected a dict of the fields of ModelInput, got 5"
     )
-    assert told(lambda: setattr(config, "text", "max_batchsize: 8")) == (
+    assert message_of(lambda: setattr(config, "text", "max_batchsize: 8")) == (
         '1:14: Message type "inference.ModelConfig" has no field named "max_batchsize"; did you mean '
         "'max_batch_size'?"
     )
@@ -372,8 +375,8 @@ def test_a_value_that_a_field_cannot_have_changes_nothing(server: Server):
 
 def test_a_field_to_try():
     rec = tnb.simulate(BATCHING, [(0, 1)], tnb.fixed(1))
-    assert told(lambda: rec.median_ms(2)) == "no batch of 2 rows ran"
-    assert told(lambda: rec.what_if(max_queue_delay=3)) == (
+    assert message_of(lambda: rec.median_ms(2)) == "no batch of 2 rows ran"
+    assert message_of(lambda: rec.what_if(max_queue_delay=3)) == (
         "the configuration of model 'simulated' has no field 'max_queue_delay' to edit; did you mean "
         "'max_queue_delay_microseconds'?"
     )

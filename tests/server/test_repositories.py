@@ -279,8 +279,8 @@ class TritonPythonModel:
     write_model("m", f"import triton_python_backend_utils as pb_utils\n{model}", f"instance_group [ {groups} ]")
     with pytest.raises(InvalidArgumentError, match="Internal: TritonModelException: not b_0"):
         server.load("m")
-    told = [re.search("ERROR: Failed to create instance: .*not (\\w+)", each) for each in caplog.messages]
-    assert [each[1] for each in told if each] == ["a_0", "a_1", "b_0"]
+    logged = [re.search("ERROR: Failed to create instance: .*not (\\w+)", each) for each in caplog.messages]
+    assert [each[1] for each in logged if each] == ["a_0", "a_1", "b_0"]
 
 
 def test_a_version_that_is_not_there_is_passed_over_however_often_it_is_named(server: Server, write_model: Write):

@@ -58,9 +58,9 @@ def test_a_name_has_one_kind(metrics: CustomMetrics):
 
 @pytest.mark.parametrize("name", ["", "1x", "a b"])
 def test_names_are_those_that_prometheus_knows(metrics: CustomMetrics, name: str):
-    with pytest.raises(InvalidArgumentError, match="no legal name"):
+    with pytest.raises(InvalidArgumentError, match="not a valid name"):
         metrics.open(name, "", Kind.GAUGE)
-    with pytest.raises(InvalidArgumentError, match="no legal label"):
+    with pytest.raises(InvalidArgumentError, match="not a valid label"):
         metrics.open("ok", "", Kind.GAUGE).metric({name: "x"})
 
 

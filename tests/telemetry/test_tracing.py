@@ -92,8 +92,8 @@ def test_a_trace_has_the_stamps_of_the_request_and_its_batch(path: Path):
 def test_what_a_client_wants_traced_is_traced_at_any_rate(rate: int, count: int):
     setting = TraceSetting(TraceOptions(levels=STAMPS, rate=rate, count=count))
     assert not setting.sample()
-    assert setting.sample(wanted=True)
-    assert not TraceSetting(TraceOptions(rate=1)).sample(wanted=True)  # the level is OFF
+    assert setting.sample(requested=True)
+    assert not TraceSetting(TraceOptions(rate=1)).sample(requested=True)  # the level is OFF
 
 
 def test_an_id_that_is_no_utf8_leaves_the_file_legible(path: Path):

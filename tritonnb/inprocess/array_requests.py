@@ -47,16 +47,16 @@ def _are_names(value: object) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(each, str) for each in value)
 
 
-_COUNT = "a whole number from 0 to 2**64 - 1"
+_COUNT = "an int from 0 to 2**64 - 1"
 
-#: What a request may be told besides its inputs: whether a value is is_valid, and what it must be.
+#: Options of a request besides its inputs: whether a value is valid, and what is expected.
 REQUEST_OPTIONS: Mapping[str, tuple[Callable[[object], bool], str]] = {
-    "id": (lambda value: isinstance(value, str), "a text"),
+    "id": (lambda value: isinstance(value, str), "a str"),
     "outputs": (lambda value: value is None or _are_names(value), "a list of output names"),
-    "parameters": (lambda value: value is None or _is_parameters(value), "a dict of texts, numbers or bools by name"),
+    "parameters": (lambda value: value is None or _is_parameters(value), "a dict of str, int, float or bool by name"),
     "priority": (_is_count, _COUNT),
     "timeout_us": (_is_count, _COUNT),
-    "sequence_id": (_is_sequence_id, f"{_COUNT}, or a text of at most {LONGEST_CORRELATION_ID} bytes"),
+    "sequence_id": (_is_sequence_id, f"{_COUNT}, or a str of at most {LONGEST_CORRELATION_ID} bytes"),
     "sequence_start": (lambda value: isinstance(value, (bool, np.bool_)), "True or False"),
     "sequence_end": (lambda value: isinstance(value, (bool, np.bool_)), "True or False"),
     "copy": (lambda value: isinstance(value, (bool, np.bool_)), "True or False"),
@@ -64,17 +64,17 @@ REQUEST_OPTIONS: Mapping[str, tuple[Callable[[object], bool], str]] = {
 
 
 def checked_options(model: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """`REQUEST_OPTIONS` of a request, with NumPy's numbers as Python's.
+    """Check the `REQUEST_OPTIONS` of a request and convert NumPy scalars to Python's.
 
     Raises
     ------
     InvalidArgumentError
-        If one is not what it must be.
+        If a value is invalid.
     """
     for name, value in options.items():
         is_valid, expected = REQUEST_OPTIONS[name]
         if not is_valid(value):
-            raise InvalidArgumentError(f"model '{model}': {name} must be {expected}, got {value!r}")
+            raise InvalidArgumentError(f"model '{model}': {name}: expected {expected}, got {value!r}")
     return {name: value.item() if isinstance(value, np.generic) else value for name, value in options.items()}
 
 
@@ -93,14 +93,14 @@ def make_request(
     sequence_end: bool = False,
     copy: bool = True,
 ) -> InferRequest:
-    """A request from NumPy arrays or nested lists, which may change as soon as it is made.
+    """Return a request from NumPy arrays or nested lists, which the caller may change afterwards.
 
     With ``copy=False`` it reads the arrays themselves until it is answered, and models get them read-only.
 
     Raises
     ------
     InvalidArgumentError
-        If there is no such input, or an array is not of the input's datatype; lists are converted.
+        If the model does not have such an input, or an array has another datatype; lists are converted.
     """
     tensors: dict[str, Tensor] = {}
     for name, value in inputs.items():
@@ -134,7 +134,7 @@ def _from_numpy(model: str, tensor_spec: TensorSpec, value: npt.ArrayLike, copy:
         return copy_of(value) if copy else _read_only(value)
     what = f"input '{tensor_spec.name}' of model '{model}' is {datatype.name}"
     if value is None:
-        raise InvalidArgumentError(f"{what}, and None is no array")
+        raise InvalidArgumentError(f"{what}, got None")
     # Lists are converted; arrays, of any library, have a datatype already. For BF16 and BYTES NumPy has none.
     is_array = hasattr(value, "__array__")
     try:

@@ -72,7 +72,7 @@ class Submitter:
             raise UnavailableError(self._background.stopped_text) from None
 
     def cancel(self, request: InferRequest) -> None:
-        """Nobody waits for the request any more."""
+        """Cancel a request; called on any thread."""
         with contextlib.suppress(RuntimeError):  # the server has been stopped, and answered it
             self._loop.call_soon_threadsafe(request.cancel)
 
@@ -109,7 +109,7 @@ class Waker:
         if not self._is_wake_scheduled:
             self._is_wake_scheduled = True
             loop = self._loop()
-            # The caller's loop may be gone: nobody is left to wake then.
+            # The caller's loop may be closed: no task waits then.
             if loop is not None and not loop.is_closed():
                 loop.call_soon_threadsafe(self._finish)
 

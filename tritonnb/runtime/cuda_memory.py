@@ -24,7 +24,7 @@ HANDLE_SIZE = 64  # sizeof(cudaIpcMemHandle_t)
 
 
 class CudaError(Exception):
-    """What CUDA said."""
+    """An error of the CUDA runtime."""
 
 
 class CudaMemory:

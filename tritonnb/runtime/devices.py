@@ -11,7 +11,7 @@ from collections.abc import Sequence
 def cuda_devices() -> Sequence[int]:
     """Indices of the CUDA devices that models can use.
 
-    Importing torch takes seconds, so it is asked only where NVIDIA's driver is installed.
+    Importing torch takes seconds, so it is used only if NVIDIA's driver is installed.
     """
     if shutil.which("nvidia-smi") is None:
         return ()

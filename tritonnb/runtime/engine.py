@@ -1,4 +1,4 @@
-"""The engine: everything an inference server does, without a wire.
+"""The engine: an inference server without endpoints.
 
 Endpoints and the in-process API call it on the server's loop. `Engine.model` returns a model version, `Served.submit`
 gives it a request, and the responses come back through ``request.respond``.
@@ -94,7 +94,7 @@ class Engine:
         Raises
         ------
         InvalidArgumentError
-            If a model repository is no directory, unless ``exit_on_error`` is False.
+            If a model repository is not a directory, unless ``exit_on_error`` is False.
         InternalError
             If a model fails and ``exit_on_error`` is True.
         """
@@ -122,7 +122,7 @@ class Engine:
             self._polling = asyncio.get_running_loop().create_task(self._keep_polling())
 
     def require_repositories(self) -> None:
-        """Raise InvalidArgumentError if a model repository is no directory."""
+        """Raise InvalidArgumentError if a model repository is not a directory."""
         for repository in self.options.model_repositories:
             if not repository.is_dir():
                 raise InvalidArgumentError(f"model repository '{repository}' is not a directory")
@@ -166,7 +166,7 @@ class Engine:
         Raises
         ------
         NotFoundError, UnavailableError
-            If there is no such version, or it is not ready.
+            If the version does not exist or is not ready.
         """
         return self._table.get(name, version)
 
@@ -252,7 +252,7 @@ class Engine:
             ``config``: a configuration as JSON text that replaces the file's. ``file:<path>``: the contents of
             a file; all of them together replace the model's directory, and need a ``config`` with them.
         trusted : bool
-            Files are welcome in any case: who asks is code in this process.
+            Accept files in any case: the caller is code in this process.
         force : bool
             Load it also if nothing has changed on disk.
 
@@ -282,7 +282,7 @@ class Engine:
         await self._repository.load_source(source)
 
     async def apply(self, name: str, config: Any) -> str:
-        """Let a model take another configuration; no request in flight is lost.
+        """Change the configuration of a model; no request in flight is lost.
 
         Parameters
         ----------
@@ -330,7 +330,7 @@ class Engine:
         return self._reconfiguration.config_path(name)
 
     async def unload(self, name: str, unload_dependents: bool = False) -> None:
-        """Unload a model; returns before it is gone, also when there is no such model.
+        """Unload a model; returns before it is closed. An unknown name is ignored, as on Triton.
 
         With ``unload_dependents`` the models of an ensemble's steps go too, unless somebody needs them.
         """
@@ -353,7 +353,7 @@ class Engine:
             await asyncio.sleep(self.options.repository_poll_secs)
             try:
                 await self.poll()
-            except Exception:  # a repository that is away for a while is no reason to stop looking
+            except Exception:  # a repository may be unavailable for a while: keep polling
                 logger.exception("polling the model repositories failed")
 
     def _refuse_when_stopping(self) -> None:

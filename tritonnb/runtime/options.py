@@ -22,7 +22,7 @@ class EngineOptions:
     Attributes
     ----------
     model_repositories : sequence of pathlib.Path
-        ``--model-repository``, which may be given several times.
+        ``--model-repository``, which may be repeated.
     model_control_mode : str
         ``"none"`` (every model is loaded at start), ``"explicit"``, or ``"poll"`` (changes on disk are followed).
     repository_poll_secs : float

@@ -111,7 +111,7 @@ class SharedMemory:
         Raises
         ------
         AlreadyExistsError, InternalError, InvalidArgumentError
-            If the name is taken, or there is no such object, or no such part of it.
+            If the name is registered already, or the object does not exist or is smaller.
         """
         self._check_free(name)
         descriptor = _open(key)
@@ -143,9 +143,9 @@ class SharedMemory:
             If requests still use it, or some of them; the others are forgotten.
         """
         there = [each for each in sorted(self._regions) if isinstance(self._regions[each], kind)]
-        wanted = [each for each in there if name in ("", each)]
-        in_use = [each for each in wanted if not self._regions[each].release()]
-        for each in set(wanted).difference(in_use):
+        selected = [each for each in there if name in ("", each)]
+        in_use = [each for each in selected if not self._regions[each].release()]
+        for each in set(selected).difference(in_use):
             del self._regions[each]
         if in_use and name:
             raise InternalError(f"Cannot unregister shared memory region '{name}', it is currently in use.")
@@ -180,7 +180,7 @@ class SharedMemory:
         Raises
         ------
         NotFoundError, InvalidArgumentError
-            If there is no such region, or it ends before that.
+            If the region does not exist or ends before that.
         """
         region = self._regions.get(name)
         if region is None:

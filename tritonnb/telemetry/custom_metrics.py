@@ -68,7 +68,7 @@ class CustomMetrics:
         self._families: dict[str, MetricFamily] = {}
 
     def open(self, name: str, description: str, kind: Kind) -> MetricFamily:
-        """A family, made if there is none of that name; `close` it when it is no longer used.
+        """Return the family of a name, created if necessary; `close` it after use.
 
         Raises
         ------
@@ -78,7 +78,7 @@ class CustomMetrics:
             If there is a family of that name and another kind.
         """
         if not _FAMILY_NAME.fullmatch(name):
-            raise InvalidArgumentError(f"'{name}' is no legal name of a metric family")
+            raise InvalidArgumentError(f"'{name}' is not a valid name of a metric family")
         with self._lock:
             family = self._families.get(name)
             if family is None:
@@ -89,7 +89,7 @@ class CustomMetrics:
             return family
 
     def close(self, family: MetricFamily) -> None:
-        """One user of a family less; without users it is gone."""
+        """Release a family; it is removed when its last user has closed it."""
         with self._lock:
             family.users -= 1
             if not family.users:
@@ -121,11 +121,11 @@ class MetricFamily:
         Raises
         ------
         InvalidArgumentError
-            If a label or the buckets cannot be, or buckets are given to what is no histogram.
+            If a label or the buckets are invalid, or the family has buckets and is not a histogram.
         """
         for name in labels:
             if not _LABEL_NAME.fullmatch(name):
-                raise InvalidArgumentError(f"'{name}' is no legal label of a metric")
+                raise InvalidArgumentError(f"'{name}' is not a valid label of a metric")
         if (buckets is None) if self.kind is Kind.HISTOGRAM else buckets:
             raise InvalidArgumentError(
                 "a histogram needs buckets" if self.kind is Kind.HISTOGRAM else "only a histogram has buckets"

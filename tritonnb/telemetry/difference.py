@@ -17,7 +17,7 @@ def difference(after: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str,
     Returns
     -------
     dict
-        Of the same form. Counters are subtracted; what is no counter is as in ``after``.
+        Of the same form. Counters are subtracted; everything else is as in ``after``.
 
     Examples
     --------
@@ -32,8 +32,8 @@ def difference(after: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str,
 def _subtracted(name: str, value: Any, before: Any) -> Any:
     if name == "batch_stats":
         known = {each["batch_size"]: each for each in before or ()}
-        found = [difference(each, known.get(each["batch_size"], {})) for each in value]
-        return [each for each in found if each["compute_infer"]["count"]]
+        rows = [difference(each, known.get(each["batch_size"], {})) for each in value]
+        return [each for each in rows if each["compute_infer"]["count"]]
     if isinstance(value, Mapping):
         return difference(value, before or {})
     counts = isinstance(value, int) and name not in ("batch_size", "last_inference")

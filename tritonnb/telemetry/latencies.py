@@ -1,6 +1,6 @@
 """Latency distributions, folded from the event stream: summaries over a sliding window, and histograms.
 
-They cost work for every request, so nobody is attached to the stream unless they were asked for
+They cost time for every request, so they are attached to the stream only if enabled
 (``--metrics-config summary_latencies=true``, ``histogram_latencies=true``).
 """
 
@@ -23,7 +23,7 @@ WINDOW_SIZE = 10_000
 #: Triton's buckets of the first response, in milliseconds.
 FIRST_RESPONSE_BUCKETS_MS = (100.0, 500.0, 2000.0, 5000.0)
 
-_LOOKED_AT = {each.__name__ for each in (BatchExecuted, CacheHit, CacheMiss, ResponseSent, ModelStateChanged)}
+_KINDS = {each.__name__ for each in (BatchExecuted, CacheHit, CacheMiss, ResponseSent, ModelStateChanged)}
 
 
 class Summary:
@@ -119,14 +119,14 @@ class Latencies:
 
     def of(self, model: str, version: int) -> ModelLatencies:
         """Those of a model version."""
-        found = self._models.get((model, version))
-        if found is None:
-            found = self._models[model, version] = ModelLatencies(self._bounds_of(model, version))
-        return found
+        latencies = self._models.get((model, version))
+        if latencies is None:
+            latencies = self._models[model, version] = ModelLatencies(self._bounds_of(model, version))
+        return latencies
 
     def fold(self, packed: Packed) -> None:
         """Take one event into account."""
-        if packed[0] not in _LOOKED_AT:
+        if packed[0] not in _KINDS:
             return
         event = unpack(packed)
         if isinstance(event, BatchExecuted):

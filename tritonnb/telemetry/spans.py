@@ -77,8 +77,8 @@ class SpanExporter:
         if "traceparent" not in headers:
             return None
         carrier = {name: headers[name] for name in ("traceparent", "tracestate") if name in headers}
-        found = self._propagator.extract(carrier, self._no_context)
-        return found if self._api.get_current_span(found).get_span_context().is_valid else None
+        context = self._propagator.extract(carrier, self._no_context)
+        return context if self._api.get_current_span(context).get_span_context().is_valid else None
 
     def export(self, entries: Sequence[Mapping[str, Any]], context: object | None) -> None:
         """Send one trace.

@@ -35,7 +35,7 @@ class TraceOptions:
     rate : int
         Every how many requests one is traced.
     count : int
-        How many traces remain to be made; -1 for any number.
+        How many more requests are traced; -1: no limit.
     log_frequency : int
         After how many traces a file is written; 0 for at the end.
     mode : str
@@ -103,17 +103,17 @@ class TraceSetting:
     collected: int = 0
     written: list[str] = field(default_factory=list)
 
-    def sample(self, wanted: bool = False) -> bool:
-        """Whether the next request is traced; it is if its client ``wanted`` that."""
+    def sample(self, requested: bool = False) -> bool:
+        """Whether the next request is traced; always, if its client ``requested`` it."""
         options = self.options
-        if not options.levels or not (options.count or wanted):
+        if not options.levels or not (options.count or requested):
             return False
         self.seen += 1
         in_turn = bool(options.rate and options.count and not self.seen % options.rate)
         if in_turn and options.count > 0:
             self.options = replace(options, count=options.count - 1)
-        self.sampled += in_turn or wanted
-        return in_turn or wanted
+        self.sampled += in_turn or requested
+        return in_turn or requested
 
     @property
     def due(self) -> bool:
@@ -225,7 +225,7 @@ def number_of(setting: str, text: str, separator: str = " ") -> int:
     Raises
     ------
     InvalidArgumentError
-        If it is no number, or out of the setting's range.
+        If it is not a number, or out of the setting's range.
     """
     number = leading_number(text)
     if number is None:

@@ -1,10 +1,9 @@
 """Traces of single requests, in Triton's file format.
 
-The endpoints say when bytes came and went; what happened in between is taken from the event stream, to which
-nobody listens while nothing is traced. A trace file is a JSON list of small objects that name their trace:
-its model, its time stamps (nanoseconds of the monotonic clock), and with the level TENSORS its tensors.
-
-In the mode ``opentelemetry`` the same objects become spans when their trace is complete.
+The endpoints record when bytes are received and sent; what happens in between is taken from the event stream, to
+which the tracer is attached only while a request is traced. A trace file is a JSON list of small objects that contain
+the id of their trace: its model, its time stamps (nanoseconds of the monotonic clock), and with the level TENSORS its
+tensors. In the mode ``opentelemetry`` the same objects become spans when their trace is complete.
 
 Implements the trace extension; the format is that of Triton's mode ``triton``.
 """
@@ -33,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 class Trace:
-    """One request that is traced; those that its model makes of it, or an ensemble, have traces of their own below it.
+    """One request that is traced; requests that it causes (steps of an ensemble, BLS calls) have child traces.
 
     Attributes
     ----------
@@ -42,7 +41,7 @@ class Trace:
     setting : TraceSetting
         The one that sampled it.
     serials : set of int
-        Numbers in the event stream of the request, and of those below it.
+        Numbers of the request and of those of its child traces in the event stream.
     root : Trace
         The one of the client's request.
     context : opentelemetry.context.Context or None
@@ -187,7 +186,7 @@ class Tracer:
         """The trace of a request that begins, if it is one of those that are traced."""
         setting = self.settings.of(model)
         context = self.spans.context(headers) if self.spans is not None else None
-        if not setting.sample(wanted=context is not None):
+        if not setting.sample(requested=context is not None):
             return None
         self._open += 1
         if self._open == 1:

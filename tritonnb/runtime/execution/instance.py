@@ -144,7 +144,7 @@ class Instance:
         return None
 
     def _log(self, error: BaseException) -> None:
-        """Tell where a model failed, once for each place: under traffic the same comes with every batch."""
+        """Log where a model failed, once for each place: otherwise every batch would log it."""
         place = type(error), *(line for _, line in traceback.walk_tb(error.__traceback__))
         if place in self._failures:
             logger.debug("instance '%s' failed again: %s: %s", self.spec.name, type(error).__name__, error)

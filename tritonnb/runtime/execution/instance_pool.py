@@ -60,18 +60,18 @@ class InstancePool:
 
         One of another name is as good, if it can be had.
         """
-        left, wanted = self.members, list(instance_specs(config))
+        left, specs = self.members, list(instance_specs(config))
         for same in (_named, _signature):
             there = {number: same(self._by_number[number].spec) for number in sorted(left)}
             missing = []
-            for spec in wanted:
-                found = next((number for number, what in there.items() if what == same(spec)), None)
-                if found is None:
+            for spec in specs:
+                matching = next((number for number, what in there.items() if what == same(spec)), None)
+                if matching is None:
                     missing.append(spec)
                 else:
-                    del there[found]
-            left, wanted = set(there), missing
-        return left, wanted
+                    del there[matching]
+            left, specs = set(there), missing
+        return left, specs
 
     def free(self, in_use: Callable[[int], bool]) -> list[int]:
         """Stop removed instances that run nothing and are not ``in_use``; their numbers."""
@@ -83,13 +83,13 @@ class InstancePool:
             task.add_done_callback(functools.partial(self._stopped, self._gone.pop(number)))
         return over
 
-    def _stopped(self, gone: asyncio.Future[None], task: asyncio.Task[None]) -> None:
+    def _stopped(self, stopped: asyncio.Future[None], task: asyncio.Task[None]) -> None:
         self._stopping.discard(task)
-        gone.set_result(None)
+        stopped.set_result(None)
 
     async def removed(self, in_use: Callable[[int], bool]) -> None:
-        """Wait until removed instances are gone, but for those that are ``in_use``."""
-        leaving = [gone for number, gone in self._gone.items() if not in_use(number)]
+        """Wait until removed instances have stopped, except those that are ``in_use``."""
+        leaving = [stopped for number, stopped in self._gone.items() if not in_use(number)]
         await asyncio.gather(*leaving, *self._stopping)
 
     @property

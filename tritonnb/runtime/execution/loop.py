@@ -117,14 +117,14 @@ class BackgroundLoop:
         finally:
             with self._ending:
                 self._ended = True
-            # Whoever asked just now is told, rather than left to wait for ever.
+            # Callers whose function has not run yet get an error instead of waiting forever.
             self.loop.run_until_complete(_cancel_everything())
             self.loop.run_until_complete(self.loop.shutdown_asyncgens())
             self.loop.close()
 
 
 async def _cancel_everything() -> None:
-    await asyncio.sleep(0)  # what was asked last has become a task
+    await asyncio.sleep(0)  # the last call has become a task now
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()

@@ -1,7 +1,7 @@
 """What models ask of the server that runs them: other models' inference, loading, metrics.
 
-An instance that waits for another model does nothing else, so models that call one another in a circle could
-wait for ever. That is noticed when the call is made that closes the circle, and that call fails.
+An instance that waits for another model does nothing else, so models that call one another in a cycle could
+wait forever. The call that would complete such a cycle fails.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ class ModelCalls:
         self._loop.call_soon_threadsafe(self._submit, request, decoupled, instance_of_this_thread(), cause)
 
     def cancel(self, request: InferRequest) -> None:
-        """Nobody waits for the request any more."""
+        """Cancel a request."""
         assert self._loop is not None
         self._loop.call_soon_threadsafe(request.cancel)
 
     def load_model(self, name: str, parameters: Mapping[str, str | bytes]) -> None:
-        """Load a model; files are welcome, since whoever asks is code already."""
+        """Load a model; files are accepted, since the caller is code already."""
         self._run(self._load(name, parameters))
 
     def unload_model(self, name: str, unload_dependents: bool) -> None:

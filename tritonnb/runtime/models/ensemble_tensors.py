@@ -47,12 +47,12 @@ class Sequence:
             )
         flags = self.flags
         for name, flag in (("sequence_start", SEQUENCE_START), ("sequence_end", SEQUENCE_END)):
-            given = parameters.get(name)
-            if given is None:
+            value = parameters.get(name)
+            if value is None:
                 continue
-            if type(given) is not bool:
+            if type(value) is not bool:
                 raise InvalidArgumentError(f"expect parameter '{name}' to be TRITONSERVER_PARAMETER_BOOL")
-            flags = flags | flag if given else flags & ~flag
+            flags = flags | flag if value else flags & ~flag
         return Sequence(correlation_id % _IDS if isinstance(correlation_id, int) else correlation_id, flags)
 
     def as_parameters(self) -> dict[str, ParameterValue]:

@@ -1,8 +1,8 @@
-"""The response cache: answers to requests that were asked before (``response_cache { enable: true }``).
+"""The response cache: responses to requests that were answered before (``response_cache { enable: true }``).
 
 Least recently used answers go first when the cache is full. The key is made of everything that an answer can
 depend on: the model as it is loaded now, its inputs with their datatypes and shapes, the outputs
-that are wanted, and the request parameters. Only successful answers are kept.
+that are requested, and the request parameters. Only successful answers are kept.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ class ResponseCache:
     def look_up(self, key: Key) -> InferResponse | None:
         """The answer to a request; whoever gets it may keep it and write to it."""
         began = time.monotonic_ns()
-        found = self._answers.get(key)
-        if found is None:
+        entry = self._answers.get(key)
+        if entry is None:
             self.counts.misses += 1
         else:
             self.counts.hits += 1
             self._answers.move_to_end(key)
-        answer = None if found is None else found[0].copy()
+        answer = None if entry is None else entry[0].copy()
         self.counts.lookup_ns += time.monotonic_ns() - began
         return answer
 
@@ -100,7 +100,7 @@ def key_of(model: int, request: InferRequest) -> Key:
     Parameters
     ----------
     model : int
-        Number of the model version as it is loaded now: one that is loaded anew gives other answers.
+        Number of the load: a version that is loaded again has other responses.
     request : InferRequest
         Checked, so that its tensors are decoded.
     """

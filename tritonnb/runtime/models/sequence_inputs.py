@@ -115,7 +115,7 @@ class SequenceInputs:
         return [self._null_request(real[0], padding) if request is None else request for request in decision.requests]
 
     def attach_scratch_states(self, request: InferRequest) -> None:
-        """Give a request that belongs to no sequence states that nobody else sees."""
+        """Attach states of its own to a request that does not belong to a sequence."""
         if self._states:
             request.states = self._fresh(scratch=True)
 
@@ -143,7 +143,7 @@ class SequenceInputs:
 
 
 class _Controls:
-    """The control tensors of a model: made once for each value, and never written to."""
+    """The control tensors of a model: created once for each value and read-only."""
 
     def __init__(self, config: Any, shape: tuple[int, ...]) -> None:
         self._shape = shape

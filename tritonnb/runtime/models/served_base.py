@@ -1,4 +1,4 @@
-"""What every served model version has, whatever runs it: its configuration, statistics, and open requests.
+"""What all served model versions have in common: its configuration, statistics, and open requests.
 
 Everything here is used on the server's loop.
 """
@@ -36,7 +36,7 @@ class Served:
     config : inference.ModelConfig
         Completed and normalised, as the config endpoint shows it.
     spec : ModelSpec
-        The configuration's tensors in a form made for checking requests.
+        The tensors of the configuration, for checking requests.
     statistics : ModelStatistics
     instances : list of Instance
         What runs it; an ensemble has none.
@@ -135,13 +135,13 @@ class Served:
         raise NotImplementedError
 
     async def drain_and_close(self) -> None:
-        """Wait until every accepted request is answered, then free everything."""
+        """Wait until every accepted request has its final response, then free everything."""
         await self.wait_until_drained()
         await self.close()
 
     @property
     def in_flight(self) -> int:
-        """Accepted requests that have no response."""
+        """Accepted requests without a final response."""
         return self._in_flight
 
     @property
@@ -153,14 +153,14 @@ class Served:
         """Wait until no sequence may go on."""
 
     async def wait_until_drained(self) -> None:
-        """Wait until every accepted request is answered."""
+        """Wait until every accepted request has its final response."""
         if self._in_flight:
             if self._drained is None or self._drained.done():
                 self._drained = self._loop.create_future()
             await self._drained
 
     def _register(self, request: InferRequest) -> int:
-        """Check a request that came now, and number it; the time."""
+        """Check and number a request; return the current time in ns."""
         if not request.checked:
             self.check(request)
         request.model_name = self.name
@@ -183,7 +183,7 @@ class Served:
         return self._cache is not None
 
     def _respond_from_cache(self, request: InferRequest) -> bool:
-        """Answer a request if the cache can; else see to it that its response is kept."""
+        """Respond from the cache if possible; else make sure that the response is inserted."""
         if self._cache is None or (self._in_flight and self.config.dynamic_batching.preserve_ordering):
             return False
         began = time.monotonic_ns()
@@ -212,11 +212,11 @@ class Served:
         return insert
 
     def pin(self) -> None:
-        """An ensemble is going to send requests: count as busy, and so live on, until `unpin`."""
+        """Count an ensemble's request as in flight until `unpin`, so that the model is not closed meanwhile."""
         self._in_flight += 1
 
     def unpin(self) -> None:
-        """What `pin` announced is over."""
+        """End what `pin` began: one request in flight fewer."""
         self._in_flight -= 1
         if self._drained is not None and not self._in_flight and not self._drained.done():
             self._drained.set_result(None)

@@ -1,7 +1,7 @@
 """An ensemble that is being served: its scheduler, driven in real time.
 
 It has no instance. Each step is an ordinary request to the scheduler of that step's model, where it may share
-a batch with anybody's. All of it happens on the server's loop, but for what is said to wait.
+a batch with other requests. Everything runs on the server's loop, except methods that wait.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tritonnb.scheduling.ensemble import (
 )
 from tritonnb.telemetry.stream import EventStream
 
-#: How long a decoupled step is made to wait for the steps behind it, before it goes on regardless.
+#: How long a decoupled step waits at most for the steps that follow it.
 LONGEST_WAIT_S = 300.0
 
 ModelLookup = Callable[[str, int], Served]
@@ -85,7 +85,7 @@ class ServedEnsemble(Served):
         return [self._lookup(step.model_name, step.model_version) for step in self._scheduler.graph.steps]
 
     def cancel(self, request: InferRequest) -> None:
-        """Cancel the steps that wait or run, and begin no other."""
+        """Cancel the steps that wait or run, and start no others; called by `InferRequest.cancel` only."""
         execution = self._executions.get(request)
         if execution is None:
             return

@@ -2,7 +2,7 @@
 
 This is the live driver of the pure scheduler. It adds no rule of its own: it passes stimuli in with
 the time, carries the decisions out, and emits what happened. Everything here runs on the server's
-loop except where said.
+loop unless stated otherwise.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class ServedModel(Served):
         )
         self._limiter: RateLimiter | None = None
         self._timer = EarliestTimer(loop, self._wake)
-        self._last_ns = 0  # when the scheduler was last told something
+        self._last_ns = 0  # time of the scheduler's last stimulus
         self._orders: dict[InferRequest, ResponseOrder] = {}
         self._responses_sent: dict[int, tuple[int, int]] = {}
         self._sequences_ended: asyncio.Future[None] | None = None  # while somebody waits for it
@@ -90,7 +90,7 @@ class ServedModel(Served):
         self._carry_out(decisions, now)
 
     def cancel(self, request: InferRequest) -> None:
-        """The client went away: drop the request if it still waits."""
+        """Drop a request if it still waits; called by `InferRequest.cancel` only."""
         now = time.monotonic_ns()
         self._wake_if_due(now)
         self._emit(RequestCancelled(now, self.name, self.version, request.serial))
@@ -112,7 +112,7 @@ class ServedModel(Served):
             await self._sequences_ended
 
     def register_with_rate_limiter(self, spec: InstanceSpec, limiter: RateLimiter | None) -> None:
-        """From now on this instance runs only when the rate limiter says so, if there is one.
+        """Register an instance with the rate limiter, if there is one.
 
         Raises
         ------
@@ -128,7 +128,7 @@ class ServedModel(Served):
         return self._limiter.turn((self._load_number, number))
 
     async def warm_up(self, instance: Instance, samples: Sequence[Sample]) -> None:
-        """Run the samples on an instance that has just been made; they count in the statistics.
+        """Run the samples on a new instance; they count in the statistics.
 
         Raises
         ------
@@ -166,7 +166,7 @@ class ServedModel(Served):
         return self._pool.missing(config)
 
     def reconfigure(self, config: Any, added: Sequence[Instance] = ()) -> None:
-        """Go on under other scheduling settings, and with more or fewer instances; no waiting request is lost.
+        """Change scheduling settings and instances; no waiting request is lost.
 
         Parameters
         ----------
@@ -175,8 +175,8 @@ class ServedModel(Served):
             Initialised ones, for all `missing_instances`.
         """
         now = time.monotonic_ns()
-        self.scheduler, found = reconfigure_scheduler(self.scheduler, config, now, self._limiter is not None)
-        decisions = list(found)
+        self.scheduler, moved = reconfigure_scheduler(self.scheduler, config, now, self._limiter is not None)
+        decisions = list(moved)
         self.config = config
         self._pool.change(config, added)
         self._update_instances()
@@ -187,7 +187,7 @@ class ServedModel(Served):
         self._carry_out(decisions, now)
 
     async def wait_until_instances_removed(self) -> None:
-        """Wait until instances that were taken away are gone, but for those that sequences own slots of."""
+        """Wait until removed instances have stopped, except those in which sequences own slots."""
         await self._pool.removed(self.scheduler.uses)
 
     def _update_instances(self) -> None:
@@ -209,7 +209,7 @@ class ServedModel(Served):
         await run_in_thread(self.backend_model.finalize)
 
     def unregister_from_rate_limiter(self, numbers: Iterable[int]) -> None:
-        """Let the rate limiter forget instances."""
+        """Remove instances from the rate limiter."""
         if self._limiter is not None:
             self._limiter.forget((self._load_number, each) for each in numbers)
 
@@ -278,7 +278,7 @@ class ServedModel(Served):
         return instance, execution
 
     def complete_execution(self, instance: Instance, execution: Execution, raised: TritonError | None) -> None:
-        """An instance has run a batch: count it, start the next one, then answer."""
+        """Called after an instance ran a batch: count it, start the next one, then respond."""
         now = time.monotonic_ns()
         self._wake_if_due(now)
         failures = self._complete_responses(instance, execution, raised)
@@ -353,7 +353,7 @@ class ServedModel(Served):
     # --- time ---------------------------------------------------------------------------------
 
     def _wake_if_due(self, now: int) -> None:
-        """Timers come late; what was due before must happen before anything new does, and at its time."""
+        """Timers fire late: pass the timeouts that are due to the scheduler first, with the time at which they were due."""
         while (due := self.scheduler.next_wake_ns) is not None and due <= now:
             self._carry_out(self.scheduler.wake(max(due, self._last_ns)), now)
         self._last_ns = now

@@ -29,5 +29,5 @@ def read_array(path: Path, datatype: DataType, shape: tuple[int, ...]) -> npt.ND
             raise InvalidArgumentError(f"{path} holds {len(elements)} elements, and {count} are needed")
         return elements.reshape(shape)
     if not datatype.itemsize:
-        return zeros(datatype, shape)  # another check says that there is no such datatype, where that matters
+        return zeros(datatype, shape)  # an unknown datatype is reported by another check
     return np.frombuffer(path.read_bytes(), datatype.numpy, count=count).reshape(shape)

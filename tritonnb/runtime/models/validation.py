@@ -236,5 +236,5 @@ def _hash_order(request: InferRequest) -> _Inputs:
 _Inputs = list[tuple[str, Any]]
 
 
-def _fits(dims: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    return len(dims) == len(wanted) and all(a == b or -1 in (a, b) for a, b in zip(dims, wanted, strict=True))
+def _fits(dims: tuple[int, ...], expected: tuple[int, ...]) -> bool:
+    return len(dims) == len(expected) and all(a == b or -1 in (a, b) for a, b in zip(dims, expected, strict=True))

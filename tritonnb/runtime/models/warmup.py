@@ -146,16 +146,16 @@ def _request(context: ModelContext, spec: ModelSpec, validator: RequestValidator
     return request
 
 
-def _tensor(context: ModelContext, spec: ModelSpec, name: str, given: Any) -> Tensor | UndecodedTensor:
-    datatype = BY_NUMBER.get(given.data_type, INVALID)
-    shape = (1, *given.dims) if spec.max_batch_size > 0 else tuple(given.dims)
-    choice = given.WhichOneof("input_data_type")
+def _tensor(context: ModelContext, spec: ModelSpec, name: str, sample_input: Any) -> Tensor | UndecodedTensor:
+    datatype = BY_NUMBER.get(sample_input.data_type, INVALID)
+    shape = (1, *sample_input.dims) if spec.max_batch_size > 0 else tuple(sample_input.dims)
+    choice = sample_input.WhichOneof("input_data_type")
     if choice == "input_data_file":
-        path = context.directory / "warmup" / given.input_data_file
+        path = context.directory / "warmup" / sample_input.input_data_file
         if datatype is BYTES and name in spec.inputs:
             # The check of the request says what is wrong with them, if anything is.
             return UndecodedTensor(name, datatype, shape, path.read_bytes())
-        has_contents = given.dims or datatype is BYTES
+        has_contents = sample_input.dims or datatype is BYTES
         return Tensor(name, datatype, read_array(path, datatype, shape) if has_contents else zeros(datatype, shape))
     # Triton has no random strings either.
     random = choice == "random_data" and datatype.itemsize

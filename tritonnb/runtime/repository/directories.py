@@ -49,9 +49,9 @@ class ModelDirectories:
         return Counter(name for repository in self._options.model_repositories for name in _models_in(repository))
 
     def fingerprint(self, name: str) -> Fingerprint:
-        """What changes when anybody changes the model; empty where there is no such model, or more than one."""
-        found = self._directories(name)
-        return fingerprint_of(found[0]) if len(found) == 1 else frozenset()
+        """Return paths, times and sizes of a model's files; empty if it is not in exactly one repository."""
+        directories = self._directories(name)
+        return fingerprint_of(directories[0]) if len(directories) == 1 else frozenset()
 
     def read(self, name: str, override: str | None = None, files: Mapping[str, bytes] | None = None) -> ModelSource:
         """A model as its directory has it.
@@ -81,22 +81,22 @@ class ModelDirectories:
         ConfigError
             If it is in no repository, or in several.
         """
-        found = self._directories(name)
-        if len(found) != 1:
-            raise ConfigError.not_polled(name, ambiguous=bool(found), hint=self._hint(name, found))
-        return found[0]
+        directories = self._directories(name)
+        if len(directories) != 1:
+            raise ConfigError.not_polled(name, ambiguous=bool(directories), hint=self._hint(name, directories))
+        return directories[0]
 
-    def _hint(self, name: str, found: Sequence[Path]) -> str:
+    def _hint(self, name: str, directories: Sequence[Path]) -> str:
         """What to do where a model is in no repository, or in several."""
-        if found:
-            return f"keep one of {', '.join(map(str, found))}"
+        if directories:
+            return f"keep one of {', '.join(map(str, directories))}"
         if not self._options.model_repositories:
             return "the server has no model repository"
         places = ", ".join(map(str, self._options.model_repositories))
         return hint_of_similar(name, self.counts()) or f"expected the folder '{name}' in {places}"
 
     def step_names(self, name: str) -> list[str]:
-        """The models of an ensemble's steps; none where there is no such ensemble."""
+        """The models of an ensemble's steps; empty if the repositories do not have the ensemble."""
         try:
             config = self.read(name).config
         except TritonError:
@@ -167,7 +167,7 @@ def _models_in(repository: Path) -> Iterator[str]:
 
 def fingerprint_of(directory: Path) -> Fingerprint:
     """The files below a directory; what importing leaves behind does not count."""
-    found = set()
+    files = set()
     for path in directory.rglob("*"):
         if "__pycache__" in path.parts:
             continue
@@ -177,5 +177,5 @@ def fingerprint_of(directory: Path) -> Fingerprint:
             continue  # it went while we looked
         # A directory's time changes when Python caches what it imports.
         at, size = (0, 0) if path.is_dir() else (status.st_mtime_ns, status.st_size)
-        found.add((str(path.relative_to(directory)), at, size))
-    return frozenset(found)
+        files.add((str(path.relative_to(directory)), at, size))
+    return frozenset(files)

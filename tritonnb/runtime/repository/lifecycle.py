@@ -1,4 +1,4 @@
-"""The life of a model's versions: created, ready, replaced or unloaded, closed.
+"""The last part of the loading path, and unloading: a model's versions: created, ready, replaced or unloaded, closed.
 
 New versions are created beside the old ones and take over when all of them are ready, so that no request is
 refused in between; replaced and unloaded versions finish what they accepted. States and texts are those of
@@ -30,7 +30,7 @@ class ModelLifecycle:
     table : ModelTable
     loader : ModelLoader
     stream : EventStream
-        It is told of every change.
+        Gets an event for every change.
     retries : int
         How often a version that cannot be created is tried again.
     """

@@ -1,4 +1,4 @@
-"""Changing what runs without loading it again: its scheduling settings, and how many instances it has."""
+"""Changing a served model in place, without loading it again: its scheduling settings and its number of instances."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def reconfigure(versions: Sequence[Served], config: Any, loader: ModelLoad
     Raises
     ------
     TritonError
-        If an instance cannot be made; everything is as it was then.
+        If an instance cannot be created; nothing changes then.
     """
     added: dict[ServedModel, list[Instance]] = {}
     try:

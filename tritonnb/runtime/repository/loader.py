@@ -1,4 +1,4 @@
-"""Creating a served model version: from files, or from a Python function, to running instances.
+"""The loading path from a `ModelSource` (files or a Python function) to a served version with running instances.
 
 Stages and error texts are those of Triton's model lifecycle: what fails before any version is
 created (reading and validating *config.pbtxt*) is a `ConfigError`; what fails while a version is
@@ -79,7 +79,7 @@ class ModelSource:
 
 
 class ModelLoader:
-    """Makes `Served` objects; slow work happens on a pool of threads, the rest on the loop."""
+    """Creates `Served` objects; slow work runs in a thread pool, the rest on the server's loop."""
 
     def __init__(self, options: EngineOptions, shared_services: SharedServices, lookup: ModelLookup) -> None:
         self._options = options
@@ -94,7 +94,7 @@ class ModelLoader:
         Raises
         ------
         TritonError
-            Whatever was wrong, with the problem of the configuration if it is one; nothing is left behind.
+            If loading fails, with the problem of the configuration if that is the cause; everything is freed.
         """
         with Explained(source.config, source.config_text), _TritonErrors():
             return await self._create_with_instances(source, version)
@@ -124,7 +124,7 @@ class ModelLoader:
         Raises
         ------
         TritonError
-            Whatever was wrong, with the last instance if it was several; nothing is left behind.
+            If an instance fails, the error of the last one; everything is freed.
         """
         instances: list[Instance] = []
         try:
@@ -145,7 +145,7 @@ class ModelLoader:
     async def _start_instances(
         self, served: ServedModel, specs: Sequence[InstanceSpec], instances: list[Instance]
     ) -> list[BaseException]:
-        """Add those that start; what the others failed of."""
+        """Append the instances that start, and return the errors of the others."""
         errors: list[BaseException] = []
         at_once = len(specs) if served.backend_model.parallel_instances else 1
         for first in range(0, len(specs), max(at_once, 1)):
@@ -166,7 +166,7 @@ class ModelLoader:
         return instance
 
     async def run_in_pool(self, function: Callable[..., T], *args: Any) -> T:
-        """Run something slow off the loop."""
+        """Run a slow function in the thread pool."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._pool, functools.partial(function, *args))
 
@@ -233,7 +233,7 @@ class ModelLoader:
                 check_initial_states(config, source.directory)
             except TritonError:
                 if not all(each.passive for each in instance_specs(config)):
-                    warmup_samples(context)  # of two faults Triton tells that of a sample
+                    warmup_samples(context)  # of two errors Triton reports that of a sample
                 raise
             backend_model = backend.create_model(context)
             backend_model.initialize()
@@ -241,7 +241,7 @@ class ModelLoader:
 
 
 class _TritonErrors:
-    """Turns what a model's own code raises into a `TritonError`."""
+    """Context manager that converts exceptions of a model's code to `TritonError`."""
 
     def __enter__(self) -> None:
         return None

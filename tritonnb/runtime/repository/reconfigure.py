@@ -1,4 +1,4 @@
-"""Changing the configuration of a model that is served: in place where that is enough."""
+"""Changing the configuration of a served model: in place if possible, else by loading it again."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Reconfiguration:
         Raises
         ------
         TritonError
-            If the configuration is refused, or there is no such model.
+            If the configuration is refused or the model does not exist.
         """
         requested = await self._read_source(name, config)
         with Explained(config):

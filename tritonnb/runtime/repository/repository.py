@@ -1,7 +1,11 @@
-"""Loading and unloading models, and what follows from it for the ensembles that use them.
+"""Loading and unloading models: the first part of the loading path, and what follows from it for ensembles.
 
-A load of what has not changed does nothing. An ensemble loads its steps' models with it, goes when one of them
-goes, and comes back with it. What becomes of the versions of one model is in `lifecycle`.
+`ModelRepository.load` -> ``_load_by_name`` (nothing to do if no file changed) -> ``_load_from_disk`` (`directories`
+reads the files, `live_update` changes instances in place) -> ``_load_with_steps`` (the models of an ensemble's steps
+first) -> ``_swap_versions`` (`lifecycle` creates the versions with `loader` and replaces the old ones) ->
+``_reload_ensembles_of``.
+
+An ensemble is unloaded when a model of its steps is unloaded, and loaded again with it.
 """
 
 from __future__ import annotations
@@ -118,7 +122,7 @@ class ModelRepository:
         model.files, model.poll_failure = frozenset(), ""
 
     async def poll(self) -> None:
-        """Load what is new or has changed on disk, unload what has gone; mistakes are logged and change nothing."""
+        """Load models that are new or changed on disk and unload removed ones; errors are logged and change nothing."""
         counts = await self.loader.run_in_pool(self.directories.counts)
         names = sorted(name for name, count in counts.items() if count == 1)
         for name, model in list(self.table.models.items()):
@@ -256,15 +260,15 @@ class ModelRepository:
         name : str
             It need not exist.
         unload_dependents : bool
-            Unload also the models of an ensemble's steps that nobody asked for by name and no other
-            ensemble needs.
+            Also unload the models of an ensemble's steps, except those that were loaded by name or that
+            another ensemble uses.
         """
         model = self.table.models.get(name)
         if model is None:
             return
         for each in [*self._ensembles_being_loaded_with(name), model]:
             async with each.loading:
-                pass  # what was asked for first is done first
+                pass  # earlier loads complete first
         step_models = model.step_models()
         async with model.lock:
             model.explicit, model.ensemble, model.files = False, None, frozenset()
@@ -276,17 +280,17 @@ class ModelRepository:
 
     def _ensembles_being_loaded_with(self, step_model: str) -> list[Model]:
         """The ensembles that are being loaded with a model among their steps, or the steps of their steps."""
-        found: dict[str, Model] = {}
+        ensembles: dict[str, Model] = {}
         step_models = [step_model]
         for each in step_models:
             for ensemble, steps in self._loading_steps.items():
-                if each in steps and ensemble not in found:
-                    found[ensemble] = self.table.entry(ensemble)
+                if each in steps and ensemble not in ensembles:
+                    ensembles[ensemble] = self.table.entry(ensemble)
                     step_models.append(ensemble)
-        return list(found.values())
+        return list(ensembles.values())
 
     async def close(self) -> None:
-        """Unload everything and wait until it is gone; ensembles first, since they still need their steps."""
+        """Unload everything and wait until it is closed; ensembles first, since they use other models."""
         for ensembles in (True, False):
             served = [each for each in self.table.served() if isinstance(each, ServedEnsemble) is ensembles]
             await drain_all(served, self._wait_for_sequences)
@@ -316,7 +320,7 @@ class ModelRepository:
                 await self._retire_ensembles_of(name)
 
     async def _retire_ensembles_of(self, step_model: str) -> None:
-        """A model has gone: its ensembles are not available."""
+        """Retire the ensembles that use a model which was unloaded."""
         for name in self.table.ensembles_of(step_model):
             model = self.table.models[name]
             async with model.lock:
@@ -325,5 +329,5 @@ class ModelRepository:
 
 
 def with_config(source: ModelSource, override: str | None) -> ModelSource:
-    """A model that is no directory, with another configuration."""
+    """Return a model that does not come from a directory, with another configuration."""
     return source if override is None else dataclasses.replace(source, config=parse_json(override))

@@ -55,19 +55,19 @@ class Model:
         Where what is served came from.
     versions : dict of int to Version
     files : frozenset
-        The files that what is served was made of; empty where they were given with the request.
+        The files from which the served versions were loaded; empty if they came with the load request.
     tried : frozenset
         The files at the last attempt.
     poll_failure : str
         Why the configuration could not be read, if that is what happened last.
     failure : str
-        What the last attempt said of the versions, or of an ensemble's steps.
+        The error of the last attempt to load the versions, or an ensemble's steps.
     is_valid : bool
         False for an ensemble that does not go together with its steps.
     explicit : bool
-        Somebody asked for it by name, not only for an ensemble that it is a step_model of.
+        It was loaded by name, not only as the model of an ensemble's step.
     ensemble : ModelSource or None
-        An ensemble that is wanted: it is served whenever its steps' models are.
+        The ensemble, if it is one that is loaded: it is served whenever the models of its steps are.
     lock : asyncio.Lock
         Held while its versions change.
     loading : asyncio.Lock
@@ -96,7 +96,7 @@ class Model:
         return bool(self.failure) and self.is_valid and not self.versions
 
     def step_models(self) -> list[str]:
-        """The models of its steps, if it is an ensemble that is wanted."""
+        """The models of its steps, if it is a loaded ensemble."""
         if self.ensemble is None:
             return []
         return list(dict.fromkeys(step.model_name for step in self.ensemble.config.ensemble_scheduling.step))
@@ -128,7 +128,7 @@ class ModelTable:
         Raises
         ------
         NotFoundError, UnavailableError
-            If there is no such version, or it is not ready.
+            If the version does not exist or is not ready.
         """
         newest = self._newest.get(name)
         if newest is not None and version in (-1, newest.version):
@@ -138,12 +138,12 @@ class ModelTable:
             raise NotFoundError(f"Request for unknown model: '{name}' is not found")
         if version == -1:
             raise NotFoundError(f"Request for unknown model: '{name}' has no available versions")
-        found = model.versions.get(version)
-        if found is None:
+        entry = model.versions.get(version)
+        if entry is None:
             raise NotFoundError(f"Request for unknown model: '{name}' version {version} is not found")
-        if found.served is None or found.state is not State.READY:
+        if entry.served is None or entry.state is not State.READY:
             raise UnavailableError(f"Request for unknown model: '{name}' version {version} is not at ready state")
-        return found.served
+        return entry.served
 
     def set_newest(self, name: str, served: Served | None) -> None:
         """Say what answers requests that name no version."""
@@ -173,7 +173,7 @@ class ModelTable:
         return {name: cause for name in sorted(self.models) if (cause := self.failure(name))}
 
     def all_ready(self) -> bool:
-        """Whether no version is loading, unloading, or failed, and no model has none where it should have one."""
+        """Return whether every selected version is ready."""
         return all(
             version.state is State.READY or version.reason == "unloaded"
             for model in self.models.values()
@@ -181,14 +181,14 @@ class ModelTable:
         ) and not any(model.lacks_version for model in self.models.values())
 
     def ensembles_of(self, step_model: str) -> list[str]:
-        """The wanted ensembles that have a model among their steps."""
+        """The loaded ensembles that use a model in a step."""
         return sorted(name for name, model in self.models.items() if step_model in model.step_models())
 
     def index(self, on_disk: Mapping[str, int], ready_only: bool) -> list[dict[str, str]]:
-        """The repository index: every model on disk (in so many repositories), and every other that was found."""
+        """The repository index: every model on disk (in so many repositories), and every other that is known."""
         rows: list[dict[str, str]] = []
-        found = (name for name, model in self.models.items() if model.versions or not model.poll_failure)
-        for name in sorted({*on_disk, *found}):
+        known = (name for name, model in self.models.items() if model.versions or not model.poll_failure)
+        for name in sorted({*on_disk, *known}):
             if on_disk.get(name, 0) > 1:
                 if not ready_only:
                     rows.append({"name": name, "state": State.UNAVAILABLE.value, "reason": DUPLICATE})
