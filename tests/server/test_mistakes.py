@@ -33,7 +33,7 @@ class Foreign:
         return self.content if dtype is None else self.content.astype(dtype)
 
 
-def message_of(mistake: Callable[[], object]) -> str:
+def text_of(mistake: Callable[[], object]) -> str:
     """The error's text; it is of one line and alone."""
     with pytest.raises((tnb.TritonError, TypeError, AttributeError)) as caught:
         mistake()
@@ -68,7 +68,7 @@ def message_of(mistake: Callable[[], object]) -> str:
     ],
 )  # fmt: skip
 def test_an_input_that_cannot_be(server: Server, inputs: Any, words: str):
-    assert message_of(lambda: server["add_sub"](inputs)) == words
+    assert text_of(lambda: server["add_sub"](inputs)) == words
 
 
 SEQUENCE_ID = "sequence_id: expected an int from 0 to 2**64 - 1, or a str of at most 128 bytes"
@@ -94,7 +94,7 @@ SEQUENCE_ID = "sequence_id: expected an int from 0 to 2**64 - 1, or a str of at 
     ],
 )
 def test_an_option_of_a_request_that_cannot_be(server: Server, option: dict[str, Any], words: str):
-    assert message_of(lambda: server["add_sub"](INPUT0=X, INPUT1=X, **option)) == f"model 'add_sub': {words}"
+    assert text_of(lambda: server["add_sub"](INPUT0=X, INPUT1=X, **option)) == f"model 'add_sub': {words}"
 
 
 def test_numbers_of_numpy_are_whole_numbers_too(server: Server):
@@ -104,11 +104,10 @@ def test_numbers_of_numpy_are_whole_numbers_too(server: Server):
 
 def test_a_model_that_is_called_otherwise(server: Server):
     unknown = "Request for unknown model: 'addsub' is not found; did you mean 'add_sub'?"
-    assert message_of(lambda: server["addsub"]) == unknown
-    assert message_of(lambda: server.unload("addsub")) == unknown
+    assert text_of(lambda: server["addsub"]) == unknown
+    assert text_of(lambda: server.unload("addsub")) == unknown
     assert (
-        message_of(lambda: server.stats("addsub"))
-        == "requested model 'addsub' is not available; did you mean 'add_sub'?"
+        text_of(lambda: server.stats("addsub")) == "requested model 'addsub' is not available; did you mean 'add_sub'?"
     )
 
 
@@ -116,21 +115,21 @@ def test_a_model_that_is_called_otherwise(server: Server):
 def test_a_name_that_is_no_text_changes_nothing(server: Server, name: Any):
     words = f"a model is asked for by its name, a text, got {name!r}"
     for ask in (server.__getitem__, server.load, server.unload, lambda name: server.labels(name, "OUTPUT0")):
-        assert message_of(lambda ask=ask: ask(name)) == words
+        assert text_of(lambda ask=ask: ask(name)) == words
     assert sorted(server) == ["add_sub", "identity_fp32", "string_upper"]
 
 
 def test_an_output_that_a_model_does_not_have(server: Server):
-    assert message_of(lambda: server.labels("add_sub", "OUT")) == (
+    assert text_of(lambda: server.labels("add_sub", "OUT")) == (
         "unexpected inference output 'OUT' for model 'add_sub': it has 'OUTPUT0', 'OUTPUT1'"
     )
 
 
 def test_a_configuration_to_load_that_cannot_be_read(server: Server):
-    assert message_of(lambda: server.load("add_sub", {"max_batch_size": "two"})) == (
+    assert text_of(lambda: server.load("add_sub", {"max_batch_size": "two"})) == (
         "field 'max_batch_size' expected an integer from -2**31 to 2**31 - 1, got 'two'"
     )
-    assert message_of(lambda: server.load("add_sub", 2)) == (  # type: ignore[arg-type]
+    assert text_of(lambda: server.load("add_sub", 2)) == (  # type: ignore[arg-type]
         f"a configuration expected {FORMS}, got 2"
     )
     assert server["add_sub"].config.max_batch_size == 8
@@ -163,7 +162,7 @@ def test_a_server_that_was_replaced(tmp_path: Path):
             "used instead"
         )
         mistakes = (model.stats, first.stats, lambda: model(X=[1.0]), lambda: first["m"])
-        assert [message_of(mistake) for mistake in mistakes] == [words] * 4
+        assert [text_of(mistake) for mistake in mistakes] == [words] * 4
         assert repr(model) == f"model 'm' ({words})"
 
 
@@ -171,7 +170,7 @@ def test_a_server_that_was_replaced(tmp_path: Path):
 def test_a_port_that_is_taken(option: str):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        text = message_of(lambda: Server(**{"port": 0, option: port}))
+        text = text_of(lambda: Server(**{"port": 0, option: port}))
     service = {"port": "HTTP", "grpc_port": "GRPC", "metrics_port": "Metrics"}[option]
     assert text == (
         f"the {service} service cannot listen on 127.0.0.1:{port}: the port is already in use; another {option}=, or "
@@ -205,7 +204,7 @@ def test_a_port_that_is_taken(option: str):
     ],
 )  # fmt: skip
 def test_an_option_that_there_is_not(options: dict[str, Any], words: str):
-    assert message_of(lambda: Server(**{"port": 0, **options})) == words
+    assert text_of(lambda: Server(**{"port": 0, **options})) == words
 
 
 @pytest.mark.parametrize(
@@ -231,20 +230,20 @@ def test_a_field_of_a_functions_configuration(server: Server, fields: dict[str, 
     def m(X: tnb.FP32[1]) -> tnb.FP32[1]:
         return X
 
-    assert message_of(lambda: server.model("m")) == "expected a function to serve as a model, got 'm'"
-    assert message_of(lambda: server.model(m, **fields)) == f"model 'm': {words}"
+    assert text_of(lambda: server.model("m")) == "expected a function to serve as a model, got 'm'"
+    assert text_of(lambda: server.model(m, **fields)) == f"model 'm': {words}"
 
 
 def test_a_function_without_annotations_and_one_that_returns_nothing(server: Server):
     assert "the parameter 'x' has no annotation: expected a tensor type with dims, such as FP32[1]" in (
-        message_of(lambda: server.model(lambda x: x))
+        text_of(lambda: server.model(lambda x: x))
     )
 
     @server.model(max_batch_size=4)
     def m(X: tnb.FP32[1]) -> tnb.FP32[1]:
         pass
 
-    assert message_of(lambda: server["m"](X=[[1.0]])) == (
+    assert text_of(lambda: server["m"](X=[[1.0]])) == (
         "model 'm': output 'OUTPUT' expected FP32 values, got None: does the function return them?"
     )
 
@@ -252,8 +251,8 @@ def test_a_function_without_annotations_and_one_that_returns_nothing(server: Ser
 def test_a_field_of_a_running_configuration(server: Server):
     config = server["add_sub"].config
     words = "a model configuration has no field 'max_batchsize'; did you mean 'max_batch_size'?"
-    assert message_of(lambda: config.max_batchsize) == words
-    assert message_of(lambda: setattr(config, "max_batchsize", 3)) == words
+    assert text_of(lambda: config.max_batchsize) == words
+    assert text_of(lambda: setattr(config, "max_batchsize", 3)) == words
     assert {"max_batch_size", "dynamic_batching", "apply"} <= set(dir(config))
     assert copy.copy(config).max_batch_size == 8
 
@@ -271,7 +270,7 @@ def test_a_field_of_a_running_configuration(server: Server):
     ],
 )
 def test_an_arrival_that_cannot_be(arrivals: list[Any], words: str):
-    assert message_of(lambda: tnb.simulate(BATCHING, arrivals, tnb.fixed(1))) == words
+    assert text_of(lambda: tnb.simulate(BATCHING, arrivals, tnb.fixed(1))) == words
 
 
 @pytest.mark.parametrize(
@@ -302,7 +301,7 @@ def test_an_arrival_that_cannot_be(arrivals: list[Any], words: str):
     ],
 )
 def test_a_workload_or_a_service_time_that_cannot_be(mistake: Callable[[], object], words: str):
-    assert message_of(mistake) == words
+    assert text_of(mistake) == words
 
 
 @pytest.mark.parametrize(
@@ -334,7 +333,7 @@ def test_a_workload_or_a_service_time_that_cannot_be(mistake: Callable[[], objec
     ],
 )
 def test_a_simulation_that_cannot_be(config: Any, service: Any, words: str):
-    assert message_of(lambda: tnb.simulate(config, [(0, 1)], service)) == words
+    assert text_of(lambda: tnb.simulate(config, [(0, 1)], service)) == words
 
 
 def test_a_simulation_in_which_all_is_refused_says_why():
@@ -346,25 +345,25 @@ def test_a_simulation_in_which_all_is_refused_says_why():
 
 
 def test_a_load_of_what_is_no_model_and_a_dashboard_of_one_that_there_is_not(server: Server):
-    assert message_of(lambda: tnb.load(5, clients=1, requests=1)) == (  # type: ignore[arg-type]
+    assert text_of(lambda: tnb.load(5, clients=1, requests=1)) == (  # type: ignore[arg-type]
         "expected a model, as server['NAME'] or http://HOST:PORT/v2/models/NAME, got int"
     )
-    assert message_of(lambda: server.dashboard("addsub")).startswith("Request for unknown model: 'addsub' is not found")
+    assert text_of(lambda: server.dashboard("addsub")).startswith("Request for unknown model: 'addsub' is not found")
 
 
 def test_a_value_that_a_field_cannot_have_changes_nothing(server: Server):
     config = server["add_sub"].config
-    assert message_of(lambda: setattr(config, "max_batch_size", "x")) == (
+    assert text_of(lambda: setattr(config, "max_batch_size", "x")) == (
         "field 'max_batch_size' expected an integer from -2**31 to 2**31 - 1, got 'x'"
     )
-    assert message_of(lambda: setattr(config, "dynamic_batching", True)) == (
+    assert text_of(lambda: setattr(config, "dynamic_batching", True)) == (
         "field 'dynamic_batching' expected a dict of the fields of ModelDynamicBatching, got True; give {} for its "
         "defaults"
     )
-    assert message_of(lambda: setattr(config, "input", [5])) == (
+    assert text_of(lambda: setattr(config, "input", [5])) == (
         "field 'input[0]' expected a dict of the fields of ModelInput, got 5"
     )
-    assert message_of(lambda: setattr(config, "text", "max_batchsize: 8")) == (
+    assert text_of(lambda: setattr(config, "text", "max_batchsize: 8")) == (
         '1:14: Message type "inference.ModelConfig" has no field named "max_batchsize"; did you mean '
         "'max_batch_size'?"
     )
@@ -375,8 +374,8 @@ def test_a_value_that_a_field_cannot_have_changes_nothing(server: Server):
 
 def test_a_field_to_try():
     rec = tnb.simulate(BATCHING, [(0, 1)], tnb.fixed(1))
-    assert message_of(lambda: rec.median_ms(2)) == "no batch of 2 rows ran"
-    assert message_of(lambda: rec.what_if(max_queue_delay=3)) == (
+    assert text_of(lambda: rec.median_ms(2)) == "no batch of 2 rows ran"
+    assert text_of(lambda: rec.what_if(max_queue_delay=3)) == (
         "the configuration of model 'simulated' has no field 'max_queue_delay' to edit; did you mean "
         "'max_queue_delay_microseconds'?"
     )

@@ -53,7 +53,7 @@ def complete_responses(
 def executed_event(
     model: str, version: int, instance: str, execution: Execution, failures: list[str], now: int
 ) -> BatchExecuted:
-    """Return the event of an executed batch; without compute times of the backend the whole execution is computation."""
+    """Return the event of an executed batch; without compute times, the whole execution counts as compute."""
     return BatchExecuted(
         now,
         model,

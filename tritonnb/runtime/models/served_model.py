@@ -353,7 +353,7 @@ class ServedModel(Served):
     # --- time ---------------------------------------------------------------------------------
 
     def _wake_if_due(self, now: int) -> None:
-        """Timers fire late: pass the timeouts that are due to the scheduler first, with the time at which they were due."""
+        """Pass the timeouts that are due to the scheduler first, at the time they were due: timers fire late."""
         while (due := self.scheduler.next_wake_ns) is not None and due <= now:
             self._carry_out(self.scheduler.wake(max(due, self._last_ns)), now)
         self._last_ns = now
