@@ -31,7 +31,7 @@ def answered_shape(driver: Driver, shape: tuple[int, ...]) -> tuple[int, ...]:
     answer: Future[InferResponse] = Future()
     array = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
     request = InferRequest("e", {"X": Tensor("X", INT32, array)}, lambda request, response: answer.set_result(response))
-    driver.background.call(driver.engine.submit, request)
+    driver.background.call(driver.submit, request)
     response = answer.result(timeout=30)
     assert response.error is None
     np.testing.assert_array_equal(response.outputs[0].array.ravel(), array.ravel())
