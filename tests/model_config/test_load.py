@@ -9,7 +9,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from tritonnb.core.errors import InternalError, InvalidArgumentError, NotFoundError, Status, UnsupportedError
 from tritonnb.model_config.backend_selection import check_runtime
-from tritonnb.model_config.load import ConfigError, finish_config, load_config, with_instances
+from tritonnb.model_config.load import ConfigError, finalize_config, load_config, with_instance_groups
 
 TENSORS = """
 input { name: "X" data_type: TYPE_FP32 dims: 4 }
@@ -153,7 +153,7 @@ def test_a_label_file_may_not_be_a_directory(model):
 
 def finish(model, gpus=(), count=1):
     config = load_config(model, "m").config
-    return finish_config(with_instances(config, gpus=gpus, default_instance_count=lambda kind: count), model)
+    return finalize_config(with_instance_groups(config, gpus=gpus, default_instance_count=lambda kind: count), model)
 
 
 def groups(model, text, gpus, backend="pytorch"):

@@ -60,7 +60,7 @@ class TritonError(Exception):
     problems : iterable of Problem, optional
         What is wrong with a configuration, where, and the fix. Without ``hint``, the first hint among them is it.
     model_error : BaseException, optional
-        What user code raised, prepared by `tritonnb.core.failures.to_keep`. In process it is the ``__cause__``.
+        What user code raised, prepared by `tritonnb.core.failures.frames_to_notes`. In process it is the ``__cause__``.
 
     Examples
     --------
@@ -99,8 +99,8 @@ class TritonError(Exception):
     def __str__(self) -> str:
         return f"{self.message.rstrip(_END)}; {self.hint}" if self.hint else self.message
 
-    def again(self) -> Self:
-        """A copy of this error, to be raised where this one is kept (see `without_frames`)."""
+    def fresh(self) -> Self:
+        """A copy of this error, to be raised where this one is kept (see `strip_traceback`)."""
         copy = type(self).__new__(type(self), *self.args)
         copy.__dict__.update(self.__dict__)
         return copy
@@ -154,12 +154,12 @@ class CancelledError(TritonError):
     default_status = Status.CANCELLED
 
 
-def message_of(error: BaseException) -> str:
+def error_message(error: BaseException) -> str:
     """The text of an error for Triton's log and for clients: without a hint."""
     return error.message if isinstance(error, TritonError) else str(error)
 
 
-def without_frames(error: E) -> E:
+def strip_traceback(error: E) -> E:
     """The same error, to be kept.
 
     The frames that an exception was raised through, and those of its causes, hold what was worked on there. Where it

@@ -15,7 +15,7 @@ T = TypeVar("T")
 E = TypeVar("E", bound=BaseException)
 
 
-def to_keep(error: E) -> E:
+def frames_to_notes(error: E) -> E:
     """An exception of user code, to be kept as the cause of a `TritonError`.
 
     Where it was raised becomes a note, instead of the traceback: frames hold tensors, which only the garbage collector
@@ -31,7 +31,7 @@ def to_keep(error: E) -> E:
     return error
 
 
-def where(error: BaseException) -> str:
+def location_suffix(error: BaseException) -> str:
     """The innermost place of user code in a traceback as the end of an error's text; empty where there is none."""
     frames = _user_frames(error)
     return f" (line {frames[-1].lineno} of {frames[-1].filename}, in {frames[-1].name})" if frames else ""

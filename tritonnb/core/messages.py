@@ -13,15 +13,15 @@ import numpy as np
 import numpy.typing as npt
 
 from tritonnb.core.datatypes import DataType
-from tritonnb.core.errors import TritonError, without_frames
-from tritonnb.core.ownership import copy_of, read_only
+from tritonnb.core.errors import TritonError, strip_traceback
+from tritonnb.core.ownership import read_only_view, writeable_copy
 
 # TRITONSERVER_RequestFlag in tritonserver.h
 SEQUENCE_START = 1
 SEQUENCE_END = 2
 
 #: Of a string, in bytes.
-LONGEST_CORRELATION_ID = 128
+MAX_CORRELATION_ID_BYTES = 128
 
 ParameterValue = str | int | bool | float
 
@@ -51,7 +51,7 @@ class Tensor:
 
     def copy(self) -> Tensor:
         """The same contents in memory of its own."""
-        return Tensor(self.name, self.datatype, copy_of(self.array))
+        return Tensor(self.name, self.datatype, writeable_copy(self.array))
 
     def __repr__(self) -> str:
         return f"Tensor({self.name!r}, {self.datatype.name}, {list(self.array.shape)})"
@@ -101,7 +101,7 @@ class InferResponse:
         empty: bool = False,
     ) -> None:
         self.outputs = outputs if outputs is not None else []
-        self.error = None if error is None else without_frames(error)
+        self.error = None if error is None else strip_traceback(error)
         self.final = final
         self.parameters = parameters
         self.empty = empty
@@ -268,7 +268,7 @@ class InferRequest:
         self.step: EnsembleStepRequest | None = None
         self.trace: RequestTrace | None = None
 
-    def again(self, inputs: dict[str, Tensor], respond: Respond) -> InferRequest:
+    def clone(self, inputs: dict[str, Tensor], respond: Respond) -> InferRequest:
         """A new request like this one, which was checked, with other contents of the same shapes."""
         copy = InferRequest(
             self.model_name,
@@ -300,9 +300,9 @@ def discard_response(request: InferRequest, response: InferResponse) -> None:
     """A ``respond`` for requests that nobody waits for."""
 
 
-def shared(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def read_only_tensors(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Tensors that several requests or executions read, and no model may write to."""
-    return {name: Tensor(name, each.datatype, read_only(each.array)) for name, each in tensors.items()}
+    return {name: Tensor(name, each.datatype, read_only_view(each.array)) for name, each in tensors.items()}
 
 
 def shape_text(shape: Sequence[int]) -> str:

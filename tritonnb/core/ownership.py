@@ -13,17 +13,17 @@ import numpy as np
 import numpy.typing as npt
 
 
-def copy_of(array: npt.ArrayLike) -> npt.NDArray[Any]:
+def writeable_copy(array: npt.ArrayLike) -> npt.NDArray[Any]:
     """A copy in memory of its own, in C order, that can be written to."""
     return array.copy() if type(array) is np.ndarray else np.array(array, order="C")
 
 
-def own(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def ensure_writeable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """An array that its owner may write to: the array itself, or a copy of it if it is read-only."""
-    return array if array.flags.writeable else copy_of(array)
+    return array if array.flags.writeable else writeable_copy(array)
 
 
-def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def read_only_view(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """A view that cannot be written to, for an array that several readers share."""
     if not array.flags.writeable:
         return array

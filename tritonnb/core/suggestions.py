@@ -23,10 +23,10 @@ def similar_name(name: str, known: Iterable[str]) -> str:
     return similar[0] if similar else ""
 
 
-def hint_of_similar(name: str, known: Iterable[str]) -> str:
+def similar_name_hint(name: str, known: Iterable[str]) -> str:
     """The hint of an error (`TritonError.hint`) that names what is similar to a name; empty where nothing is.
 
-    >>> hint_of_similar("add_sup", ["add_sub", "digits"])
+    >>> similar_name_hint("add_sup", ["add_sub", "digits"])
     "did you mean 'add_sub'?"
     """
     similar = similar_name(name, known)
@@ -39,5 +39,5 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     >>> did_you_mean("add_sup", ["add_sub", "digits"])
     "; did you mean 'add_sub'?"
     """
-    hint = hint_of_similar(name, known)
+    hint = similar_name_hint(name, known)
     return f"; {hint}" if hint else ""

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from tritonnb.figures.palette import BLUE, GREEN, INK, ORANGE, SKY, VERMILION
 from tritonnb.figures.picture import axes_for
 from tritonnb.figures.scale import draw_empty, duration, panel_above, strip_spines
-from tritonnb.scheduling.reasons import counted
+from tritonnb.scheduling.reasons import pluralize
 
 if TYPE_CHECKING:
     from tritonnb.recording.recording import Recording
@@ -114,7 +114,7 @@ def _cost_curve(ax: Axes, found: list[SizeCost], places: list[int]) -> None:
     if len(found) > 1:
         best = sweet_spot(found)
         place = found.index(best)
-        label = f"sweet spot: {counted(best.size, 'row')}"
+        label = f"sweet spot: {pluralize(best.size, 'row')}"
         curve.plot(
             place, best.row_ms, marker="*", markersize=14, color=GREEN, markeredgecolor="white", lw=0, label=label
         )

@@ -25,7 +25,7 @@ from tritonnb.figures.scale import (
 )
 from tritonnb.recording.batches import Batch
 from tritonnb.recording.waits import Wait, depth, drawn_waits, rows, waits
-from tritonnb.scheduling.reasons import counted
+from tritonnb.scheduling.reasons import pluralize
 
 if TYPE_CHECKING:
     from tritonnb.recording.recording import Recording
@@ -78,11 +78,11 @@ def describe(rec: Recording) -> str:
         return f"Timeline without a batch. {rec.verdict()}"
     _, depths = depth(drawn_waits(rec))
     begin, end = rec.span_ns
-    words = f"Timeline of {duration(end - begin)} on {counted(len(rec.instances), 'instance')}. {rec.verdict()}"
-    words += f" At most {counted(max(depths, default=0), 'request')} waited at once."
+    words = f"Timeline of {duration(end - begin)} on {pluralize(len(rec.instances), 'instance')}. {rec.verdict()}"
+    words += f" At most {pluralize(max(depths, default=0), 'request')} waited at once."
     if len(rec.batches) <= _FEW:
         told = [
-            f"{counted(each.size, 'row')} on {each.instance} at {(each.exec_start_ns - rec.origin_ns) / 1e6:.1f} ms"
+            f"{pluralize(each.size, 'row')} on {each.instance} at {(each.exec_start_ns - rec.origin_ns) / 1e6:.1f} ms"
             for each in rec.batches
         ]
         words += f" Batches: {'; '.join(told)}."
@@ -135,7 +135,7 @@ def _label(
     """Write it where it fits; whether in short."""
     requests = len(batch.requests)
     short = f"{requests}/{batch.size}"
-    for text in (f"{counted(requests, 'request')}, {counted(batch.size, 'row')}", short):
+    for text in (f"{pluralize(requests, 'request')}, {pluralize(batch.size, 'row')}", short):
         if fits(text, right - left, 7.5):
             told = ax.text(left, top + 0.04, text, fontsize=7.5, color=INK, va="bottom", zorder=3)
             told.set_bbox({"facecolor": "white", "linewidth": 0, "alpha": 0.8, "pad": 0})

@@ -42,7 +42,7 @@ _KNOWN = (
 _BACKEND_OF_PLATFORM = {each.platform: each.backend for each in _KNOWN if each.platform}
 
 
-def fill_in_identity(config: Any, directory: Path, name: str) -> None:
+def fill_in_backend(config: Any, directory: Path, name: str) -> None:
     """Fill in ``name``, ``platform``, ``backend`` and ``default_model_filename`` where they are missing.
 
     Raises
@@ -86,7 +86,7 @@ def similar_backend(name: str, installed: Iterable[str]) -> str:
     return backend_of.get(similar_name(name.lower(), backend_of), "")
 
 
-def check_identity(config: Any) -> None:
+def check_backend(config: Any) -> None:
     """Check that platform and backend are given and agree.
 
     Raises

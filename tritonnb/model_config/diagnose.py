@@ -115,7 +115,7 @@ def read_text(text: str) -> ParsedConfig:
         raise
 
 
-class Explained:
+class ProblemContext:
     """A context in which a refused configuration gets its problem attached to the error.
 
     Parameters

@@ -158,7 +158,7 @@ def check_no_cycle(name: str, steps_of: Callable[[str], Iterable[str]]) -> None:
         reached.update(steps)
 
 
-def parts_beside_circles(name: str, steps_of: Callable[[str], Iterable[str]]) -> list[str]:
+def models_outside_cycles(name: str, steps_of: Callable[[str], Iterable[str]]) -> list[str]:
     """The models below an ensemble, those of its steps' steps too, that neither are in a circle nor lead into one.
 
     Parameters

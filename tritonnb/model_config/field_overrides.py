@@ -21,7 +21,7 @@ _CHOICES = ("dynamic_batching", "sequence_batching")
 _STRATEGIES = ("direct", "oldest")
 
 
-def edited(config: pb.ModelConfig, fields: Mapping[str, Any]) -> pb.ModelConfig:
+def with_overrides(config: pb.ModelConfig, fields: Mapping[str, Any]) -> pb.ModelConfig:
     """A copy of a configuration with fields changed, as one would write it.
 
     Parameters
@@ -39,7 +39,7 @@ def edited(config: pb.ModelConfig, fields: Mapping[str, Any]) -> pb.ModelConfig:
 
     Examples
     --------
-    >>> text = edited(pb.ModelConfig(dynamic_batching={}), {"max_queue_delay_microseconds": 5})
+    >>> text = with_overrides(pb.ModelConfig(dynamic_batching={}), {"max_queue_delay_microseconds": 5})
     >>> text.dynamic_batching.max_queue_delay_microseconds
     5
     """

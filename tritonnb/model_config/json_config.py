@@ -21,7 +21,7 @@ from google.protobuf.message import Message
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.problems import Problem
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.core.suggestions import hint_of_similar
+from tritonnb.core.suggestions import similar_name_hint
 from tritonnb.model_config.expected import expected_value, hint_for, shown_value
 from tritonnb.model_config.fields import is_map
 from tritonnb.model_config.json_text import JsonObject, JsonSyntaxError, json_value, read_json
@@ -135,7 +135,7 @@ class _Writer:
                 self._complain(
                     f"{_at(path)}{name}: Cannot find field.",
                     f"the configuration has no field '{_below(path, name)}'",
-                    hint_of_similar(name, known),
+                    similar_name_hint(name, known),
                 )
             elif member is not None and self._fits(field, name, member, path, taken):
                 if field.containing_oneof is not None:

@@ -1,6 +1,6 @@
 """From a model's directory to its configuration.
 
-`load_config` is what happens before any version is created (Triton's *poll*); `finish_config` what
+`load_config` is what happens before any version is created (Triton's *poll*); `finalize_config` what
 happens for each version once the backend has completed the configuration.
 """
 
@@ -15,8 +15,8 @@ from typing import Any
 from tritonnb.core.errors import InternalError, InvalidArgumentError, Status, TritonError
 from tritonnb.core.problems import Problem
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.model_config.backend_selection import fill_in_identity
-from tritonnb.model_config.diagnose import Explained, read_text
+from tritonnb.model_config.backend_selection import fill_in_backend
+from tritonnb.model_config.diagnose import ProblemContext, read_text
 from tritonnb.model_config.json_config import parse_json
 from tritonnb.model_config.model_files import check_labels
 from tritonnb.model_config.normalize import normalize, normalize_instance_groups
@@ -25,7 +25,7 @@ from tritonnb.model_config.tensors import check_tensors
 from tritonnb.model_config.unsupported import check_batch_strategy
 from tritonnb.model_config.validate import validate
 
-__all__ = ["ConfigError", "LoadedConfig", "config_path", "finish_config", "load_config", "with_instances"]
+__all__ = ["ConfigError", "LoadedConfig", "config_path", "finalize_config", "load_config", "with_instance_groups"]
 
 _METRIC_TAG = re.compile(r"([A-Za-z0-9][A-Za-z0-9_]*)?")
 
@@ -128,7 +128,7 @@ def load_config(
     try:
         text = None if override is not None else _file_text(config_path(directory, custom_name), auto_complete)
         written = parse_json(override) if override is not None else read_text(text or "").config
-        with Explained(written, text):
+        with ProblemContext(written, text):
             config = _filled_in(written, directory, name)
             if not auto_complete:
                 check_tensors(config)
@@ -144,7 +144,7 @@ def _filled_in(written: pb.ModelConfig, directory: Path, name: str) -> pb.ModelC
     config = pb.ModelConfig()
     config.CopyFrom(written)
     _check_agents(config)
-    fill_in_identity(config, directory, name)
+    fill_in_backend(config, directory, name)
     normalize(config)
     validate(config)
     if config.name != name:
@@ -160,7 +160,9 @@ def config_path(directory: Path, custom_name: str | None = None) -> Path:
     return custom if custom_name and custom.is_file() else directory / "config.pbtxt"
 
 
-def with_instances(config: Any, *, gpus: Sequence[int], default_instance_count: Callable[[str], int]) -> pb.ModelConfig:
+def with_instance_groups(
+    config: Any, *, gpus: Sequence[int], default_instance_count: Callable[[str], int]
+) -> pb.ModelConfig:
     """A configuration with its instance groups resolved, as the backend is asked to complete it.
 
     Parameters
@@ -183,7 +185,7 @@ def with_instances(config: Any, *, gpus: Sequence[int], default_instance_count: 
     return result
 
 
-def finish_config(config: Any, directory: Path) -> pb.ModelConfig:
+def finalize_config(config: Any, directory: Path) -> pb.ModelConfig:
     """Normalise and validate a configuration that the backend has completed.
 
     Parameters

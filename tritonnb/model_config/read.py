@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.model_config.diagnose import Explained, read_text
+from tritonnb.model_config.diagnose import ProblemContext, read_text
 from tritonnb.model_config.json_config import set_fields
 from tritonnb.model_config.json_text import JsonObject, JsonSyntaxError, read_json
 from tritonnb.model_config.normalize import without_defaults
@@ -108,7 +108,7 @@ def _read(
         read = _of_message(config) if isinstance(config, Message) else _of_fields(config)
     read.name = read.name or name
     if check is not None:
-        with Explained(read, text):
+        with ProblemContext(read, text):
             check(read)
     return read, text
 

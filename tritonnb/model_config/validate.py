@@ -11,7 +11,7 @@ from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.model_config.backend_selection import ENSEMBLE, check_identity
+from tritonnb.model_config.backend_selection import ENSEMBLE, check_backend
 from tritonnb.model_config.ensemble import check_ensemble_scheduling
 
 Control = pb.ModelSequenceBatching.Control
@@ -28,7 +28,7 @@ def validate(config: Any) -> None:
     InvalidArgumentError
         The first rule that is broken.
     """
-    check_identity(config)
+    check_backend(config)
     check_scheduling(config)
     if config.platform == ENSEMBLE or config.HasField("ensemble_scheduling"):
         check_ensemble_scheduling(config)

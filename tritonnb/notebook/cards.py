@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tritonnb.core.errors import TritonError
 from tritonnb.figures.palette import BLUE, ORANGE, SKY
-from tritonnb.scheduling.reasons import counted
+from tritonnb.scheduling.reasons import pluralize
 
 if TYPE_CHECKING:
     from tritonnb.server.model_handle import ModelHandle
@@ -130,7 +130,7 @@ def scheduling_words(config: Any) -> str:
         choice = config.sequence_batching.WhichOneof("strategy_choice") or "direct"
         words.append(f"sequence batcher, {choice}{_waits(getattr(config.sequence_batching, choice))}")
     instances = sum(max(1, each.count) for each in config.instance_group)
-    words.append(counted(instances, "instance"))
+    words.append(pluralize(instances, "instance"))
     return ", ".join(words)
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from itertools import count, islice, takewhile
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.scheduling.reasons import counted
-from tritonnb.simulation.arrivals import PROCESSES, Arrival, ClosedLoop, arrivals_of, require_positive, times_us
+from tritonnb.scheduling.reasons import pluralize
+from tritonnb.simulation.arrivals import PROCESSES, Arrival, ClosedLoop, arrival_times_us, as_arrivals, require_positive
 
 #: Requests of each sequence, unless told otherwise.
 SEQUENCE_LENGTH = 10
@@ -84,7 +84,7 @@ class ClosedLoopWorkload:
     ends_sequences: bool = True
 
     def __str__(self) -> str:
-        return f"closed loop, {counted(self.clients, 'client')}"
+        return f"closed loop, {pluralize(self.clients, 'client')}"
 
     @property
     def ends(self) -> bool:
@@ -150,7 +150,9 @@ def workload(
     process = arrivals or "constant"
     if process not in PROCESSES:
         raise InvalidArgumentError(f"arrivals cannot be '{process}': give one of {', '.join(PROCESSES)}, or a list")
-    times = takewhile(lambda time_us: time_us < limits[1] * 1e6, times_us(process, rate, burst=burst, seed=seed))
+    times = takewhile(
+        lambda time_us: time_us < limits[1] * 1e6, arrival_times_us(process, rate, burst=burst, seed=seed)
+    )
     sent: Iterator[Arrival] = (Arrival(time_us, size or 1) for time_us in islice(times, requests))
     if sequence_length:
         sent = _dealt(sent, sequence_length, sequences)
@@ -161,7 +163,7 @@ def workload(
 def _listed(
     arrivals: Iterable[Arrival | tuple[float, int]], requests: float, duration: float, stateful: bool
 ) -> OpenLoop:
-    made = sorted(arrivals_of(arrivals), key=lambda each: each.time_us)
+    made = sorted(as_arrivals(arrivals), key=lambda each: each.time_us)
     kept = [each for each in made if each.time_us < duration * 1e6]
     if requests < len(kept):
         kept = kept[: int(requests)]

@@ -19,7 +19,7 @@ from tritonnb.recording.offered import offered_load
 from tritonnb.recording.sequences import IDLE
 from tritonnb.scheduling import reasons
 from tritonnb.scheduling.from_config import sequence_batcher_settings
-from tritonnb.scheduling.reasons import counted
+from tritonnb.scheduling.reasons import pluralize
 
 if TYPE_CHECKING:
     from tritonnb.recording.recording import Recording
@@ -161,7 +161,7 @@ def _idle_timeout(rec: Recording, config: pb.ModelConfig) -> Findings:
             yield (
                 f"Sequence {stay.sequence} lost slot {stay.slot} of {stay.instance} to the idle timeout: its next "
                 f"request came after {came_ms:.1f} ms, max_sequence_idle_microseconds allows {limit_ms:g} ms, so "
-                f"{counted(len(after), 'request was', 'requests were')} refused for want of the START flag.",
+                f"{pluralize(len(after), 'request was', 'requests were')} refused for want of the START flag.",
                 evidence,
             )
 
@@ -200,7 +200,7 @@ def _beyond_capacity(rec: Recording, config: pb.ModelConfig) -> Findings:
         offered = offered_load(rec)
         arriving = offered.rate * offered.rows
         evidence = {"rows_per_second": rate, "stay_ms": stay * 1e3, "inside": inside, "room": room, "busy": busy}
-        able = f"{counted(instances, 'instance')} x max_batch_size {room // instances}"
+        able = f"{pluralize(instances, 'instance')} x max_batch_size {room // instances}"
         if offered.exceeds_service:
             yield (
                 f"Overloaded: {arriving:.0f} rows a second arrive and {rate:.0f} are served, by instances that were "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.scheduling.reasons import counted
+from tritonnb.scheduling.reasons import pluralize
 from tritonnb.telemetry.quantiles import quantile
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def verdict(recording: Recording) -> str:
         return f"Nothing was executed{why}."
     found = summary(recording)
     words = (
-        f"{counted(found['requests'], 'request')} ran in {counted(found['batches'], 'batch', 'batches')}: "
+        f"{pluralize(found['requests'], 'request')} ran in {pluralize(found['batches'], 'batch', 'batches')}: "
         f"mean batch {found['mean_batch_size']:.1f} rows; {found['rows_batched']:.0%} of rows shared a batch; "
         f"the oldest request waited {_waited(recording, found['longest_queue_ms'])}"
     )

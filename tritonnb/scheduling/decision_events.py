@@ -12,7 +12,7 @@ from tritonnb.core.events import BatchSent, Packed, RequestArrived, RequestRefus
 from tritonnb.scheduling.decisions import Execute
 
 
-def arrived(request: Any, model: str, version: int, now: int) -> Packed:
+def request_arrived(request: Any, model: str, version: int, now: int) -> Packed:
     """A request is offered to the scheduler: a packed `RequestArrived`.
 
     There is one for each request and no statistic counts it, so it is packed at once.
@@ -34,14 +34,16 @@ def arrived(request: Any, model: str, version: int, now: int) -> Packed:
     )
 
 
-def refused(request: Any, model: str, version: int, error: TritonError, counted_as: str, now: int) -> RequestRefused:
+def request_refused(
+    request: Any, model: str, version: int, error: TritonError, counted_as: str, now: int
+) -> RequestRefused:
     """A request will not run; ``counted_as`` is its failure reason in the statistics, empty for none."""
     return RequestRefused(
         now, model, version, request.serial, request.batch_size, request.received_ns, error.message, counted_as
     )
 
 
-def sent(
+def batch_sent(
     decision: Execute, model: str, version: int, number: int, instance: str, queue_depth: int, now: int
 ) -> BatchSent:
     """A batch goes to an instance, as the decision has it; ``queue_depth`` requests still wait."""

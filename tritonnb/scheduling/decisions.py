@@ -164,7 +164,7 @@ class Scheduler(Protocol):
         """What the responses of a batch that starts on an instance now must pass through; None for nothing.
 
         The scheduler tells the `ResponseOrder` of each request it places; the driver passes every
-        response of the batch through `ResponseOrder.answer` and delivers what that returns.
+        response of the batch through `ResponseOrder.add_response` and delivers what that returns.
         """
 
     def validate(self) -> None:

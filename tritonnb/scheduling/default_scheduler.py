@@ -89,13 +89,13 @@ class DefaultScheduler:
         """Admit no more requests; those that wait are served."""
         self.stopping = True
 
-    def hand_over(self, now: int) -> tuple[list[Decision], list[Any]]:
+    def export_waiting(self, now: int) -> tuple[list[Decision], list[Any]]:
         """Give up what waits, in order, to a scheduler that takes this one's place."""
         waiting = list(self._waiting)
         self._waiting.clear()
         return [], waiting
 
-    def take_over(self, waiting: Sequence[Any], instances: Instances, now: int) -> list[Decision]:
+    def import_waiting(self, waiting: Sequence[Any], instances: Instances, now: int) -> list[Decision]:
         """Go on with the instances and the waiting requests of the scheduler before this one."""
         self.instances = instances
         self._waiting.extend(waiting)
@@ -112,7 +112,7 @@ class DefaultScheduler:
 
     def uses(self, instance: int) -> bool:
         """Whether an instance may still be given work."""
-        return instance in self.instances.members
+        return instance in self.instances.active_ids
 
     def response_order(self, instance: int) -> ResponseOrder | None:
         """None: responses leave as they come."""

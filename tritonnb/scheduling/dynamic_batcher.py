@@ -44,7 +44,7 @@ from tritonnb.core.errors import CancelledError, InvalidArgumentError, Unavailab
 from tritonnb.scheduling import reasons
 from tritonnb.scheduling.batch_pass import BLOCKED, SEND, WAIT, decide
 from tritonnb.scheduling.decisions import CANNOT_RESCHEDULE, STOPPING, Decision, Execute, Reason, Refuse, Stage
-from tritonnb.scheduling.instances import Instances, Taken
+from tritonnb.scheduling.instances import Instances, TakenInstance
 from tritonnb.scheduling.payload import BY_ARRIVAL, BY_DELAY, BY_INSTANCE, BY_POLL, Payload
 from tritonnb.scheduling.policy import DynamicBatcherSettings
 from tritonnb.scheduling.queue import PriorityQueue
@@ -85,9 +85,9 @@ class DynamicBatcher:
         self.queue = PriorityQueue(settings.queue)
         self.payloads: deque[Payload] = deque()
         self.instances = Instances(instance_count)
-        self._staged: dict[int, tuple[Payload, Taken]] = {}  # by instance
+        self._staged: dict[int, tuple[Payload, TakenInstance]] = {}  # by instance
         self._order = ResponseOrder()
-        self._hold_until = settings.hold_until
+        self._requests_to_start = settings.min_requests_to_start
         self.stopping = False
         #: The payload that the next pass adds to; None if that begins an empty one.
         self._current: Payload | None = None
@@ -221,14 +221,14 @@ class DynamicBatcher:
         self._apply(settings)
         return refused + self._advance(now)
 
-    def hand_over(self, now: int) -> tuple[list[Decision], list[Any]]:
+    def export_waiting(self, now: int) -> tuple[list[Decision], list[Any]]:
         """Give up what waits, in the order of its turn, to a scheduler that takes this one's place."""
         refused = self._expire(now) + self.prepare(now)
         waiting = [request for payload in self.payloads for request in payload.requests]
         self.payloads.clear()
         return refused, waiting + self.queue.clear()
 
-    def take_over(self, waiting: Sequence[Any], instances: Instances, now: int) -> list[Decision]:
+    def import_waiting(self, waiting: Sequence[Any], instances: Instances, now: int) -> list[Decision]:
         """Go on with the instances and the waiting requests of the scheduler before this one.
 
         As with new settings, none is refused for a limit of size, and timeouts run from now.
@@ -258,7 +258,7 @@ class DynamicBatcher:
 
     def uses(self, instance: int) -> bool:
         """Whether an instance may still be given work."""
-        return instance in self.instances.members
+        return instance in self.instances.active_ids
 
     def response_order(self, instance: int) -> ResponseOrder | None:
         """What responses of batches that start now pass through; None if they leave as they come."""
@@ -281,19 +281,19 @@ class DynamicBatcher:
 
     def _hold_less(self, left: int) -> None:
         """Requests left the queue: Triton, which drops them later, still counts them as waiting."""
-        if self._hold_until:
-            self._hold_until -= left
+        if self._requests_to_start:
+            self._requests_to_start -= left
 
     def _forms_later(self) -> bool:
         return self._forms_lazily and not self.instances.idle
 
     def _slot_available(self) -> bool:
-        if self._hold_until:
-            if self.queue.size < self._hold_until:
+        if self._requests_to_start:
+            if self.queue.size < self._requests_to_start:
                 return False
-            self._hold_until = 0
+            self._requests_to_start = 0
         if self._prefetching:
-            return self._unlimited or len(self.payloads) < PAYLOADS_AHEAD * len(self.instances.members)
+            return self._unlimited or len(self.payloads) < PAYLOADS_AHEAD * len(self.instances.active_ids)
         return len(self.payloads) < len(self.instances.idle)
 
     def _advance(self, now: int, woken_by: str = BY_ARRIVAL) -> list[Decision]:
@@ -357,7 +357,7 @@ class DynamicBatcher:
             self._woken_by = BY_INSTANCE
         if self.settings.preserve_ordering:
             for request in payload.requests:
-                self._order.placed(request)
+                self._order.add_request(request)
         return payload.execute(taken, now, self.settings, missed, merged)
 
     def _stage(self) -> Stage:
@@ -370,7 +370,7 @@ class DynamicBatcher:
         """Those formed before it answer before it, also where the rate limiter lets it run first."""
         for payload, _ in self._staged.values():
             for request in payload.requests:
-                self._order.placed(request)
+                self._order.add_request(request)
             if payload is last:
                 break
 

@@ -112,7 +112,7 @@ _MOST_PLANS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class TensorArrival:
     """What follows when the tensors from one place come: those of the request, or those of a step.
 
     Attributes
@@ -139,9 +139,9 @@ class Plan:
         The outputs.
     order : tuple of str
         The same, as they were asked for.
-    begin : Arrival
+    begin : TensorArrival
         Of the request's own tensors.
-    after : dict of int to Arrival
+    after : dict of int to TensorArrival
         Of those of a step, by its index.
     """
 
@@ -155,14 +155,14 @@ class Plan:
         self.begin = self._arrival({each: each for each in inputs})
         self.after = {step.index: self._arrival(step.outputs) for step in steps}
 
-    def _arrival(self, names: Mapping[str, str]) -> Arrival:
+    def _arrival(self, names: Mapping[str, str]) -> TensorArrival:
         counts = [
             (name, tensor, len(self._readers.get(tensor, ())) + (tensor in self.wanted))
             for name, tensor in names.items()
         ]
         read = tuple(each for each in counts if each[2])
         reached = {step.index: step for _, tensor, _ in read for step in self._readers.get(tensor, ())}
-        return Arrival(
+        return TensorArrival(
             read,
             tuple((step, frozenset(step.reads)) for step in reached.values()),
             not self.wanted.isdisjoint(names.values()) or not self.wanted,
@@ -211,7 +211,7 @@ class EnsembleRun:
         self._iterations[step.index] = number + 1
         return number
 
-    def put(self, arrival: Arrival, given: Mapping[str, Any], iteration: int) -> list[Step]:
+    def put(self, arrival: TensorArrival, given: Mapping[str, Any], iteration: int) -> list[Step]:
         """Tensors have come, by their names where they come from; the steps that can run now."""
         values = self._values.get(iteration)
         if values is None:
@@ -256,8 +256,8 @@ class RunStep:
 
 
 @dataclass(slots=True)
-class Answer:
-    """Answer the request with these outputs; some may be None."""
+class SendResponse:
+    """SendResponse the request with these outputs; some may be None."""
 
     run: EnsembleRun
     outputs: dict[str, Any]
@@ -265,14 +265,14 @@ class Answer:
 
 
 @dataclass(slots=True)
-class Finish:
+class EndRequest:
     """The request is over: with an error, or (decoupled) with the final flag alone."""
 
     run: EnsembleRun
     error: TritonError | None
 
 
-EnsembleDecision = RunStep | Answer | Finish
+EnsembleDecision = RunStep | SendResponse | EndRequest
 
 
 class EnsembleScheduler:
@@ -326,7 +326,7 @@ class EnsembleScheduler:
             run.held = 0
 
     def _advance(
-        self, run: EnsembleRun, arrival: Arrival, given: Mapping[str, Any], iteration: int
+        self, run: EnsembleRun, arrival: TensorArrival, given: Mapping[str, Any], iteration: int
     ) -> list[EnsembleDecision]:
         decisions: list[EnsembleDecision] = []
         for step in run.put(arrival, given, iteration):
@@ -335,7 +335,7 @@ class EnsembleScheduler:
         if outputs is None:
             return decisions or self._ending(run)
         run.responses += 1
-        decisions.append(Answer(run, outputs, run.over))
+        decisions.append(SendResponse(run, outputs, run.over))
         return decisions
 
     def _start(self, run: EnsembleRun, step: Step, iteration: int, decisions: list[EnsembleDecision]) -> None:
@@ -373,4 +373,4 @@ class EnsembleScheduler:
                 f"in ensemble '{self.graph.name}', {run.request.id_prefix}unexpected deadlock, at least one output is "
                 "not set while no more ensemble steps can be made"
             )
-        return [Finish(run, run.error)]
+        return [EndRequest(run, run.error)]

@@ -19,7 +19,7 @@ def make_scheduler(
     config: pb.ModelConfig,
     instance_count: int,
     environ: Mapping[str, str],
-    turn: Callable[[int], int] | None = None,
+    dispatch_key: Callable[[int], int] | None = None,
 ) -> Scheduler:
     """The scheduler that a model's configuration asks for.
 
@@ -30,17 +30,17 @@ def make_scheduler(
     instance_count : int
     environ : mapping of str to str
         ``TRITONSERVER_DELAY_SCHEDULER`` and ``TRITONSERVER_BACKLOG_DELAY_SCHEDULER`` are looked up here.
-    turn : callable, optional
+    dispatch_key : callable, optional
         A rate limiter says when batches run; of idle instances the one for which this is lowest is its next.
     """
     if config.HasField("sequence_batching"):
-        return SequenceBatcher(sequence_batcher_settings(config, environ, turn is not None), instance_count)
+        return SequenceBatcher(sequence_batcher_settings(config, environ, dispatch_key is not None), instance_count)
     scheduler: DynamicBatcher | DefaultScheduler
     if config.HasField("dynamic_batching"):
-        scheduler = DynamicBatcher(dynamic_batcher_settings(config, environ, turn is not None), instance_count)
+        scheduler = DynamicBatcher(dynamic_batcher_settings(config, environ, dispatch_key is not None), instance_count)
     else:
         scheduler = DefaultScheduler(instance_count)
-    scheduler.instances.turn = turn
+    scheduler.instances.dispatch_key = dispatch_key
     return scheduler
 
 
@@ -72,8 +72,8 @@ def reconfigure_scheduler(
     assert isinstance(scheduler, DefaultScheduler | DynamicBatcher)
     if scheduler.stopping:
         successor.stop()
-    refused, waiting = scheduler.hand_over(now)
-    return successor, refused + successor.take_over(waiting, scheduler.instances, now)
+    refused, waiting = scheduler.export_waiting(now)
+    return successor, refused + successor.import_waiting(waiting, scheduler.instances, now)
 
 
 def dynamic_batcher_settings(
@@ -95,7 +95,7 @@ def dynamic_batcher_settings(
             },
         ),
         enforce_equal_shape=_enforces_equal_shape(config),
-        hold_until=_count(environ, "TRITONSERVER_DELAY_SCHEDULER"),
+        min_requests_to_start=_count(environ, "TRITONSERVER_DELAY_SCHEDULER"),
         rate_limited=rate_limited,
     )
 
@@ -106,7 +106,7 @@ def sequence_batcher_settings(
     """What ``sequence_batching`` says; the strategy is direct unless ``oldest`` is chosen."""
     batching = config.sequence_batching
     max_batch_size = max(1, config.max_batch_size)
-    hold_until = _count(environ, "TRITONSERVER_DELAY_SCHEDULER")
+    min_requests_to_start = _count(environ, "TRITONSERVER_DELAY_SCHEDULER")
     strategy: DirectSettings | OldestSettings
     if batching.HasField("oldest"):
         oldest = batching.oldest
@@ -117,12 +117,12 @@ def sequence_batcher_settings(
             max_queue_delay_ns=oldest.max_queue_delay_microseconds * 1000,
             preserve_ordering=oldest.preserve_ordering,
             enforce_equal_shape=_enforces_equal_shape(config),
-            hold_until=hold_until,
+            min_requests_to_start=min_requests_to_start,
             rate_limited=rate_limited,
             instance_bound=True,
         )
         strategy = OldestSettings(oldest.max_candidate_sequences or max_batch_size, batcher)
-        hold_until = 0
+        min_requests_to_start = 0
     else:
         strategy = DirectSettings(
             max_batch_size,
@@ -134,8 +134,8 @@ def sequence_batcher_settings(
         strategy=strategy,
         max_sequence_idle_ns=(batching.max_sequence_idle_microseconds or DEFAULT_SEQUENCE_IDLE_US) * 1000,
         iterative=batching.iterative_sequence,
-        hold_until=hold_until,
-        backlog_hold_until=_count(environ, "TRITONSERVER_BACKLOG_DELAY_SCHEDULER"),
+        min_requests_to_start=min_requests_to_start,
+        min_backlog_to_start=_count(environ, "TRITONSERVER_BACKLOG_DELAY_SCHEDULER"),
     )
 
 

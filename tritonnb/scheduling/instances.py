@@ -9,7 +9,7 @@ from typing import final
 
 @final
 @dataclass(slots=True)
-class Taken:
+class TakenInstance:
     """An instance that is given a batch.
 
     Attributes
@@ -39,16 +39,16 @@ class Instances:
 
     Attributes
     ----------
-    members : set of int
-    turn : callable or None
+    active_ids : set of int
+    dispatch_key : callable or None
         With a rate limiter: of the idle instances the one for which this is lowest is taken.
     """
 
-    __slots__ = ("_idle", "_started", "members", "turn")
+    __slots__ = ("_idle", "_started", "active_ids", "dispatch_key")
 
     def __init__(self, count: int) -> None:
-        self.members = set(range(count))
-        self.turn: Callable[[int], int] | None = None
+        self.active_ids = set(range(count))
+        self.dispatch_key: Callable[[int], int] | None = None
         self._idle: dict[int, int] = {}
         self._started: set[int] = set()  # those that have been given a batch
 
@@ -59,15 +59,15 @@ class Instances:
 
     def release(self, instance: int, now: int) -> bool:
         """An instance has become idle; False if it is no longer (or already) one to use."""
-        if instance not in self.members or instance in self._idle:
+        if instance not in self.active_ids or instance in self._idle:
             return False
         self._idle[instance] = now
         return True
 
-    def take(self) -> Taken:
+    def take(self) -> TakenInstance:
         """The instance whose turn it is is busy from now on."""
-        instance = next(iter(self._idle)) if self.turn is None else min(self._idle, key=self.turn)
-        taken = Taken(instance, self._idle.pop(instance), instance in self._started)
+        instance = next(iter(self._idle)) if self.dispatch_key is None else min(self._idle, key=self.dispatch_key)
+        taken = TakenInstance(instance, self._idle.pop(instance), instance in self._started)
         self._started.add(instance)
         return taken
 
@@ -76,6 +76,6 @@ class Instances:
 
         A number must not be given to a new instance while a removed one of that number still runs.
         """
-        self.members = set(members)
-        self._idle = {each: since for each, since in self._idle.items() if each in self.members}
-        self._started &= self.members
+        self.active_ids = set(members)
+        self._idle = {each: since for each, since in self._idle.items() if each in self.active_ids}
+        self._started &= self.active_ids

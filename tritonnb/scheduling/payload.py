@@ -7,7 +7,7 @@ from collections.abc import Hashable
 from typing import Any
 
 from tritonnb.scheduling.decisions import Execute, Reason
-from tritonnb.scheduling.instances import Taken
+from tritonnb.scheduling.instances import TakenInstance
 from tritonnb.scheduling.policy import DynamicBatcherSettings
 
 #: What made the batcher look at its queue: see `tritonnb.scheduling.dynamic_batcher`.
@@ -91,7 +91,7 @@ class Payload:
         return merged
 
     def execute(
-        self, taken: Taken, now: int, settings: DynamicBatcherSettings, missed: int, merged: int = 0
+        self, taken: TakenInstance, now: int, settings: DynamicBatcherSettings, missed: int, merged: int = 0
     ) -> Execute:
         """Run on the instance that was taken.
 

@@ -116,7 +116,7 @@ class DynamicBatcherSettings:
     enforce_equal_shape : bool
         Some input's shape may vary between requests and must not within a batch. Every arrival
         is then examined at once; otherwise only when enough rows have come for a preferred size.
-    hold_until : int
+    min_requests_to_start : int
         Nothing is batched before this many requests wait (``TRITONSERVER_DELAY_SCHEDULER``).
     rate_limited : bool
         Payloads are staged, any number of them is formed ahead, and none is merged with another.
@@ -131,6 +131,6 @@ class DynamicBatcherSettings:
     preserve_ordering: bool = False
     queue: QueueSettings = field(default_factory=QueueSettings)
     enforce_equal_shape: bool = False
-    hold_until: int = 0
+    min_requests_to_start: int = 0
     rate_limited: bool = False
     instance_bound: bool = False

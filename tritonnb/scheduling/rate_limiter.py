@@ -94,14 +94,14 @@ class RateLimiter:
         for each in instances:
             self._instances.pop(each, None)
 
-    def turn(self, instance: InstanceKey) -> int:
+    def dispatch_key(self, instance: InstanceKey) -> int:
         """How often an instance ran, times its priority: the lowest is next."""
         known = self._instances[instance]
         return known.executions * known.priority
 
     def stage(self, instance: InstanceKey, batch: Any) -> None:
         """A batch is ready for an instance that does nothing."""
-        heapq.heappush(self._staged, (self.turn(instance), next(self._numbers), instance, batch))
+        heapq.heappush(self._staged, (self.dispatch_key(instance), next(self._numbers), instance, batch))
 
     def released(self, instance: InstanceKey) -> None:
         """An execution is over."""

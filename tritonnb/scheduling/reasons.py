@@ -86,13 +86,13 @@ def _ms(ns: int) -> str:
     return f"{ns / 1e3:.1f} µs"
 
 
-def counted(number: int, one: str, many: str = "") -> str:
+def pluralize(number: int, one: str, many: str = "") -> str:
     """A number of things in words, such as ``1 batch`` and ``2 batches``."""
     return f"{number} {one if number == 1 else many or f'{one}s'}"
 
 
 def _batch(facts: Facts) -> str:
-    words = f"{counted(facts['requests'], 'request')}, {counted(facts['rows'], 'row')}"
+    words = f"{pluralize(facts['requests'], 'request')}, {pluralize(facts['rows'], 'row')}"
     nulls = facts.get("nulls", 0)
     return f"{words} ({nulls} null)" if nulls else words
 
@@ -101,10 +101,10 @@ def _dispatch(facts: Facts) -> str:
     """When the batch was formed, and how it met its instance."""
     merged, ready, idle, missed = (facts.get(name, 0) for name in ("merged", "ready_ns", "idle_ns", "missed"))
     words = _FORMED.get(facts.get("woken_by", ""), "") if facts.get("delay_ns") else ""
-    words += f"; joined by {counted(merged, 'later batch', 'later batches')}" if merged else ""
+    words += f"; joined by {pluralize(merged, 'later batch', 'later batches')}" if merged else ""
     instance = f"instance {facts['instance']}"
     if ready and missed:
-        came = counted(missed, "request that came meanwhile was", "requests that came meanwhile were")
+        came = pluralize(missed, "request that came meanwhile was", "requests that came meanwhile were")
         return (
             f"{words}; ready for {_ms(ready)} before {instance} was free; {came} not added, "
             f"because the batcher looked again only when {instance} took this batch"
@@ -133,7 +133,7 @@ def _delay_exceeded(facts: Facts) -> str:
 
 
 def _next_goes_beyond(limit: str, size: int, facts: Facts) -> str:
-    return f"the next request's {counted(facts['next_rows'], 'row')} would go beyond {limit} {size}"
+    return f"the next request's {pluralize(facts['next_rows'], 'row')} would go beyond {limit} {size}"
 
 
 def _sizes(facts: Facts) -> str:
@@ -160,7 +160,7 @@ _CAUSES: Mapping[str, Callable[[Facts], str]] = {
         f"no preferred size reached ({_sizes(facts)}), so it took what came while it waited for an instance"
     ),
     NO_SLOT_WAIT: lambda facts: (
-        f"{counted(facts['ready'], 'slot')} ready; no wait for others, as max_queue_delay is "
+        f"{pluralize(facts['ready'], 'slot')} ready; no wait for others, as max_queue_delay is "
         f"{_ms(facts['delay_ns'])} and minimum_slot_utilization {facts['minimum_slot_utilization']:g}"
     ),
     SLOT_UTILIZATION: lambda facts: (

@@ -23,11 +23,11 @@ class ResponseOrder:
         """Requests placed whose final response has not left."""
         return len(self._parked)
 
-    def placed(self, request: Any) -> None:
+    def add_request(self, request: Any) -> None:
         """A request goes to an instance; its responses follow those of all placed before it."""
         self._parked[request] = []
 
-    def answer(self, request: Any, response: Any) -> list[tuple[Any, Any]]:
+    def add_response(self, request: Any, response: Any) -> list[tuple[Any, Any]]:
         """A response has come; returns the ``(request, response)`` pairs that may leave now, in order.
 
         Responses of a request that was never placed leave at once.

@@ -53,7 +53,7 @@ class SequenceBatcherSettings:
     iterative : bool
         ``iterative_sequence``: a request is a sequence of executions, begun without a correlation id
         and carried on by `SequenceBatcher.reschedule`.
-    hold_until, backlog_hold_until : int
+    min_requests_to_start, min_backlog_to_start : int
         Nothing is dispatched before this many requests wait in slots, and this many in the backlog
         (``TRITONSERVER_DELAY_SCHEDULER``, ``TRITONSERVER_BACKLOG_DELAY_SCHEDULER``).
     """
@@ -62,8 +62,8 @@ class SequenceBatcherSettings:
     strategy: DirectSettings | OldestSettings
     max_sequence_idle_ns: int = 1_000_000_000
     iterative: bool = False
-    hold_until: int = 0
-    backlog_hold_until: int = 0
+    min_requests_to_start: int = 0
+    min_backlog_to_start: int = 0
 
 
 class SequenceBatcher:
@@ -93,7 +93,7 @@ class SequenceBatcher:
         self._sequence_of: dict[Any, SlotSequence] = {}
         self.needs_release_events = False
         self._depth = 0
-        self._held = settings.hold_until > 0 or settings.backlog_hold_until > 0
+        self._held = settings.min_requests_to_start > 0 or settings.min_backlog_to_start > 0
         self._last_id = 0
         self._stopping = False
         self._heed_release(settings)
@@ -284,7 +284,10 @@ class SequenceBatcher:
 
     def _hold_or_begin(self, now: int, decisions: list[Decision]) -> None:
         in_backlog = sum(len(sequence.waiting) for sequence in self.table.backlog)
-        enough = self._depth - in_backlog >= self.settings.hold_until and in_backlog >= self.settings.backlog_hold_until
+        enough = (
+            self._depth - in_backlog >= self.settings.min_requests_to_start
+            and in_backlog >= self.settings.min_backlog_to_start
+        )
         self._held = not enough
         for strategy in self._strategies.values():
             strategy.held = self._held

@@ -31,7 +31,7 @@ class Batch:
 
 
 @dataclass(slots=True)
-class Answer:
+class FinalResponse:
     """The final response to a request left at ``time_ns``; ``error`` is None if it ran."""
 
     time_ns: int
@@ -53,8 +53,8 @@ class VirtualTime:
         All are idle at time 0.
     validate : bool
         Check the scheduler's invariants after every stimulus.
-    on_answer : callable, optional
-        Called with each `Answer`, such as to let a client send its next request by `arrive`.
+    on_response : callable, optional
+        Called with each `FinalResponse`, such as to let a client send its next request by `arrive`.
     rescheduled : callable, optional
         ``rescheduled(request)`` is true where the model releases the request to be executed
         again (iterative sequences).
@@ -65,7 +65,7 @@ class VirtualTime:
         ns.
     batches : list of Batch
         In the order in which they started.
-    answers : list of Answer
+    responses : list of FinalResponse
         In the order in which they left, refusals included.
     """
 
@@ -76,16 +76,16 @@ class VirtualTime:
         instance_count: int = 1,
         *,
         validate: bool = False,
-        on_answer: Callable[[Answer], None] | None = None,
+        on_response: Callable[[FinalResponse], None] | None = None,
         rescheduled: Callable[[Any], bool] | None = None,
     ) -> None:
         self.scheduler = scheduler
         self.now = 0
         self.batches: list[Batch] = []
-        self.answers: list[Answer] = []
+        self.responses: list[FinalResponse] = []
         self._service = service
         self._validate = validate
-        self._on_answer = on_answer
+        self._on_answer = on_response
         self._rescheduled = rescheduled
         self._events: list[tuple[int, int, int, Any]] = []
         self._count = 0
@@ -134,7 +134,7 @@ class VirtualTime:
         try:
             decisions = self.scheduler.enqueue(request, self.now)
         except TritonError as error:
-            self._leave(Answer(self.now, request, error))
+            self._leave(FinalResponse(self.now, request, error))
         else:
             self._follow(decisions)
 
@@ -145,16 +145,16 @@ class VirtualTime:
             if self._rescheduled is not None and self._rescheduled(request):
                 self._follow(self.scheduler.reschedule(request, self.now))
                 continue
-            answer = Answer(self.now, request, None)
-            for _, leaving in order.answer(request, answer) if order else ((request, answer),):
+            answer = FinalResponse(self.now, request, None)
+            for _, leaving in order.add_response(request, answer) if order else ((request, answer),):
                 leaving.time_ns = self.now
                 self._leave(leaving)
             if self.scheduler.needs_release_events:
                 self._follow(self.scheduler.released(request, self.now))
         self._follow(self.scheduler.instance_idle(decision.instance, self.now))
 
-    def _leave(self, answer: Answer) -> None:
-        self.answers.append(answer)
+    def _leave(self, answer: FinalResponse) -> None:
+        self.responses.append(answer)
         if self._on_answer is not None:
             self._on_answer(answer)
 
@@ -167,7 +167,7 @@ class VirtualTime:
             elif isinstance(decision, Stage):
                 self.staged(decision.instance)
             else:
-                self._leave(Answer(self.now, decision.request, decision.error, decision))
+                self._leave(FinalResponse(self.now, decision.request, decision.error, decision))
         wake = self.scheduler.next_wake_ns
         if wake is not None:
             wake = max(wake, self.now)

@@ -131,7 +131,7 @@ class ClosedLoop:
 Arrivals = Iterable[Arrival] | Iterable[tuple[float, int]] | ClosedLoop
 
 
-def arrivals_of(given: Iterable[Arrival | tuple[float, int]]) -> Iterator[Arrival]:
+def as_arrivals(given: Iterable[Arrival | tuple[float, int]]) -> Iterator[Arrival]:
     """A list of arrivals, some of which may be given as pairs of time and rows.
 
     Raises
@@ -171,7 +171,7 @@ def require_positive(**given: float | None) -> None:
             raise InvalidArgumentError(f"{name} must be positive, got {value!r}")
 
 
-def times_us(process: str, rate: float, *, burst: int = 1, seed: int = 0) -> Iterator[float]:
+def arrival_times_us(process: str, rate: float, *, burst: int = 1, seed: int = 0) -> Iterator[float]:
     """When requests come, in microseconds and without end.
 
     Parameters
@@ -213,7 +213,7 @@ def constant(rate: float, duration: float, *, rows: int = 1) -> list[Arrival]:
     [0.0, 1000.0, 2000.0]
     """
     require_positive(rate=rate, duration=duration)
-    return [Arrival(time_us, rows) for time_us in islice(times_us("constant", rate), round(rate * duration))]
+    return [Arrival(time_us, rows) for time_us in islice(arrival_times_us("constant", rate), round(rate * duration))]
 
 
 def poisson(rate: float, duration: float, *, seed: int, rows: int = 1) -> list[Arrival]:
@@ -230,7 +230,7 @@ def poisson(rate: float, duration: float, *, seed: int, rows: int = 1) -> list[A
         Of each request.
     """
     require_positive(rate=rate, duration=duration)
-    times = takewhile(lambda time_us: time_us < duration * 1e6, times_us("poisson", rate, seed=seed))
+    times = takewhile(lambda time_us: time_us < duration * 1e6, arrival_times_us("poisson", rate, seed=seed))
     return [Arrival(time_us, rows) for time_us in times]
 
 

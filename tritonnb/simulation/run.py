@@ -18,13 +18,13 @@ from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.events import BatchExecuted, BatchSent, Event, RequestCancelled, unpack
 from tritonnb.core.messages import SEQUENCE_END, SEQUENCE_START
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.model_config.diagnose import Explained
+from tritonnb.model_config.diagnose import ProblemContext
 from tritonnb.model_config.validate import check_scheduling
 from tritonnb.scheduling import decision_events
 from tritonnb.scheduling.decisions import Execute
 from tritonnb.scheduling.from_config import make_scheduler
-from tritonnb.scheduling.virtual_time import Answer, Batch, VirtualTime
-from tritonnb.simulation.arrivals import Arrival, Arrivals, ClosedLoop, arrivals_of
+from tritonnb.scheduling.virtual_time import Batch, FinalResponse, VirtualTime
+from tritonnb.simulation.arrivals import Arrival, Arrivals, ClosedLoop, as_arrivals
 from tritonnb.simulation.service import ExecutionTimes, Service
 
 
@@ -87,7 +87,7 @@ def run(config: pb.ModelConfig, arrivals: Arrivals, service: Service, seed: int)
         If an arrival is none, or has more rows than a batch may have; if the configuration breaks a rule of
         its scheduler, or is an ensemble's; or if the service model gives no time.
     """
-    with Explained(config):
+    with ProblemContext(config):
         check_scheduling(config)
     if config.HasField("ensemble_scheduling"):
         raise InvalidArgumentError(f"model '{config.name}' is an ensemble, which runs nothing itself: try its steps")
@@ -127,16 +127,16 @@ class _World:
         self._most_rows = config.max_batch_size
         self._requests: list[SimulatedRequest] = []
         self._cancelled: list[RequestCancelled] = []
-        self._more: Callable[[Answer], None] = lambda answer: None
+        self._more: Callable[[FinalResponse], None] = lambda answer: None
         self._time = VirtualTime(
             make_scheduler(config, instances, os.environ),
             lambda decision: times(decision.size),
             instances,
-            on_answer=lambda answer: self._more(answer),
+            on_response=lambda answer: self._more(answer),
         )
 
     def open_loop(self, arrivals: Iterable[Arrival | tuple[float, int]]) -> None:
-        for arrival in arrivals_of(arrivals):
+        for arrival in as_arrivals(arrivals):
             request = self._send(round(arrival.time_us * 1000), arrival)
             if arrival.cancel_us is not None:
                 time_ns = round(arrival.cancel_us * 1000)
@@ -149,7 +149,7 @@ class _World:
         left = loop.requests
         think_ns = round(loop.think_ms * 1e6)
 
-        def more(answer: Answer) -> None:
+        def more(answer: FinalResponse) -> None:
             nonlocal left
             if left:
                 left -= 1
@@ -168,7 +168,7 @@ class _World:
             *(executed for _, executed in ran),
             *map(self._arrived, self._requests),
             *self._cancelled,
-            *(self._refused(each, each.error) for each in self._time.answers if each.error is not None),
+            *(self._refused(each, each.error) for each in self._time.responses if each.error is not None),
             *(sent for sent, _ in ran),
         ]
         events.sort(key=attrgetter("time_ns"))
@@ -191,13 +191,13 @@ class _World:
         real = [each for each in decision.requests if each is not None]
         told = tuple([(each.serial, each.batch_size, each.received_ns, each.queued_ns, "") for each in real])
         start, end = batch.start_ns, batch.end_ns
-        sent = decision_events.sent(decision, self._name, 1, number, instance, batch.queue_depth, start)
+        sent = decision_events.batch_sent(decision, self._name, 1, number, instance, batch.queue_depth, start)
         ran = BatchExecuted(end, self._name, 1, number, instance, decision.size, start, start, end, end, told)
         return (sent, ran)
 
     def _arrived(self, request: SimulatedRequest) -> Event:
-        return unpack(decision_events.arrived(request, self._name, 1, request.received_ns))
+        return unpack(decision_events.request_arrived(request, self._name, 1, request.received_ns))
 
-    def _refused(self, answer: Answer, error: TritonError) -> Event:
+    def _refused(self, answer: FinalResponse, error: TritonError) -> Event:
         counted_as = answer.refusal.counted_as if answer.refusal else ""
-        return decision_events.refused(answer.request, self._name, 1, error, counted_as, answer.time_ns)
+        return decision_events.request_refused(answer.request, self._name, 1, error, counted_as, answer.time_ns)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.scheduling.reasons import counted
+from tritonnb.scheduling.reasons import pluralize
 
 Service = Callable[[int], float]
 
@@ -35,7 +35,7 @@ class ServiceTime:
         time = self.function(rows)
         if not _is_time(time):
             raise InvalidArgumentError(
-                f"a service time for {counted(rows, 'row')} is a number of {self.unit} from 0 on, got {time!r}"
+                f"a service time for {pluralize(rows, 'row')} is a number of {self.unit} from 0 on, got {time!r}"
             )
         return round(time * _NS_OF_UNIT[self.unit])
 
@@ -247,7 +247,7 @@ class ExecutionTimes:
         if 0 < time < _IMPLAUSIBLE_NS and not self._has_unit and not self.warning:
             name = getattr(self._function, "__name__", "<lambda>").replace("<lambda>", "f")
             self.warning = (
-                f"the service model returned {time:g} ns for {counted(rows, 'row')}; "
+                f"the service model returned {time:g} ns for {pluralize(rows, 'row')}; "
                 f"wrap it as tnb.service_time({name}, unit='ms') if you meant {time:g} ms"
             )
         return round(time)

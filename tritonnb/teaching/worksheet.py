@@ -17,8 +17,8 @@ from tritonnb.model_config.validate import check_scheduling
 from tritonnb.recording.batches import Batch
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.simulate import simulate
-from tritonnb.scheduling.reasons import counted
-from tritonnb.simulation.arrivals import Arrival, arrivals_of, require_positive
+from tritonnb.scheduling.reasons import pluralize
+from tritonnb.simulation.arrivals import Arrival, as_arrivals, require_positive
 from tritonnb.simulation.run import instance_count
 from tritonnb.simulation.service import fixed
 
@@ -88,7 +88,7 @@ class Worksheet:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "config", config_text(self.config, check=check_scheduling))
-        arrivals = tuple(sorted(arrivals_of(self.arrivals), key=lambda each: each.time_us))
+        arrivals = tuple(sorted(as_arrivals(self.arrivals), key=lambda each: each.time_us))
         object.__setattr__(self, "arrivals", arrivals)
         require_positive(execution_ms=self.execution_ms)
         if not 0 < len(arrivals) <= len(LETTERS):
@@ -150,7 +150,7 @@ class Worksheet:
         if mark:
             return "This answer is right."
         if mark.right == mark.of - 1 and asked > mark.of:
-            return f"One batch too many: every request has run after {counted(mark.of, 'batch', 'batches')}."
+            return f"One batch too many: every request has run after {pluralize(mark.of, 'batch', 'batches')}."
         sent_ns = self._batches[mark.right].sent_ns
         ran = set().union(*self._members[: mark.right])
         waiting = [name for name, at_ns in zip(self.names, self.arrived_ns, strict=True)
@@ -271,7 +271,7 @@ class Worksheet:
         """What is asked, in words."""
         instances = instance_count(read_config(self.config))
         return (
-            f"{counted(instances, 'instance')}, idle from the start. "
+            f"{pluralize(instances, 'instance')}, idle from the start. "
             f"Every execution takes {self.execution_ms:g} ms, whatever its size. "
             "Which requests does each batch hold, in the order in which the batches are sent?"
         )

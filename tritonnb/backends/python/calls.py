@@ -12,7 +12,7 @@ from tritonnb.backends.python.parameters import unsendable
 from tritonnb.backends.python.response import InferenceResponse, from_core
 from tritonnb.backends.python.tensor import Tensor, to_core_tensor
 from tritonnb.core.errors import InvalidArgumentError, TritonError, UnsupportedError
-from tritonnb.core.messages import LONGEST_CORRELATION_ID, InferRequest, InferResponse, discard_response
+from tritonnb.core.messages import MAX_CORRELATION_ID_BYTES, InferRequest, InferResponse, discard_response
 from tritonnb.core.messages import Tensor as CoreTensor
 
 
@@ -129,8 +129,8 @@ class Call:
 def _fault(request: InferRequest) -> TritonError | None:
     """What is wrong with a request before any model sees it."""
     correlation_id = request.correlation_id
-    if isinstance(correlation_id, str) and len(correlation_id.encode()) > LONGEST_CORRELATION_ID:
-        return UnsupportedError(f"string correlation ID cannot be longer than {LONGEST_CORRELATION_ID} characters")
+    if isinstance(correlation_id, str) and len(correlation_id.encode()) > MAX_CORRELATION_ID_BYTES:
+        return UnsupportedError(f"string correlation ID cannot be longer than {MAX_CORRELATION_ID_BYTES} characters")
     twice = request.inputs.twice if isinstance(request.inputs, GivenInputs) else None
     if twice is not None:
         return InvalidArgumentError(f"{request.id_prefix}input '{twice}' already exists in request")

@@ -70,7 +70,7 @@ class MessageTemplates:
             name: Tensor(name, datatype, np.frombuffer(message, dtype, count, at).reshape(shape))
             for name, datatype, dtype, count, at, shape in template.inputs
         }
-        return served, request.again(inputs, respond), template.answer
+        return served, request.clone(inputs, respond), template.answer
 
     def learn(
         self, message: bytes | bytearray, version: int, served: Served, request: InferRequest, answer: ResponseFormat
@@ -108,7 +108,7 @@ class MessageTemplates:
             return
         if len(self._known) >= _MOST_HEADS:
             self._known.clear()
-        bare = request.again({}, discard_response)
+        bare = request.clone({}, discard_response)
         bare.model_version = version
         self._known[bytes(message[:length])] = _Template(
             served.spec, bare, answer, len(message), tuple(marks), tuple(inputs)

@@ -56,7 +56,7 @@ class RequestTemplates:
             name: Tensor(name, datatype, np.frombuffer(body, dtype, count, at).reshape(shape))
             for name, datatype, dtype, count, at, shape in template.inputs
         }
-        return template.request.again(inputs, respond), template.answer
+        return template.request.clone(inputs, respond), template.answer
 
     def learn(self, body: bytes | bytearray, length: int, request: InferRequest, answer: ResponseFormat) -> None:
         """Remember the head of a request that has been checked, if its inputs are all binary."""
@@ -76,5 +76,5 @@ class RequestTemplates:
             return  # some input came in JSON
         if len(self._known) >= _MOST_HEADS:
             self._known.clear()
-        bare = request.again({}, discard_response)
+        bare = request.clone({}, discard_response)
         self._known[bytes(body[:length])] = _Template(bare, answer, len(body), tuple(inputs))

@@ -22,14 +22,14 @@ from tritonnb.runtime.models.ensemble_tensors import EnsembleTensor, Sequence
 from tritonnb.runtime.models.served_base import Served
 from tritonnb.scheduling.decisions import STOPPING
 from tritonnb.scheduling.ensemble import (
-    Answer,
+    EndRequest,
     EnsembleDecision,
     EnsembleGraph,
     EnsembleRun,
     EnsembleScheduler,
-    Finish,
     Plan,
     RunStep,
+    SendResponse,
     Step,
 )
 from tritonnb.telemetry.stream import EventStream
@@ -122,9 +122,9 @@ class ServedEnsemble(Served):
             flight = cast("_EnsembleExecution", decision.run)  # as it was begun here
             if type(decision) is RunStep:
                 self._run_step(flight, decision)
-            elif type(decision) is Answer:
+            elif type(decision) is SendResponse:
                 self._answer(flight, decision)
-            elif type(decision) is Finish:
+            elif type(decision) is EndRequest:
                 self._finish(flight, decision.error)
 
     def _run_step(self, flight: _EnsembleExecution, decision: RunStep) -> None:
@@ -187,7 +187,7 @@ class ServedEnsemble(Served):
         flight.unlimit()
         self._carry_out(self._scheduler.failed(decision.run, decision.step, error, final))
 
-    def _answer(self, flight: _EnsembleExecution, decision: Answer) -> None:
+    def _answer(self, flight: _EnsembleExecution, decision: SendResponse) -> None:
         request, spec = flight.request, self.spec
         outputs, parameters = [], None
         # In the order of Triton's hash map of the configured outputs, short of collisions: the last one first.
