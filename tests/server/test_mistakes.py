@@ -49,7 +49,7 @@ def told(mistake: Callable[[], object]) -> str:
         (np.zeros((1, 4), np.float32), "inputs of model 'add_sub' are given by name (INPUT0=, INPUT1=), got ndarray"),
         ({"INPUT0": "one"}, "model 'add_sub': input 'INPUT0' expected FP32 values, got 'one'"),
         ({"INPUT0": [1.0, None]}, "model 'add_sub': input 'INPUT0' expected FP32 values, got None"),
-        ({"INPUT0": [[1.0], []]}, "model 'add_sub': input 'INPUT0' expected lists of one length, got several lengths"),
+        ({"INPUT0": [[1.0], []]}, "model 'add_sub': input 'INPUT0' expected lists of equal length, got different lengths"),
         ({"INPUT": X}, "unexpected inference input 'INPUT' for model 'add_sub': it has 'INPUT0', 'INPUT1'"),
         (
             {"INPUT0": Foreign(np.ones((1, 4)))},

@@ -111,7 +111,7 @@ def read_text(text: str) -> ParsedConfig:
             *_, before = tokens_before(text, line, column)
             line, column = before.line, before.column
         fix = fix_for_syntax(text, error)
-        error.explain([Problem(error.message, line, column, fix, "" if fix is None else fix.hint)])
+        error.add_problems([Problem(error.message, line, column, fix, "" if fix is None else fix.hint)])
         raise
 
 
@@ -139,7 +139,7 @@ class ProblemContext:
         if isinstance(error, TritonError):
             text = text_format.MessageToString(self._config) if self._text is None else self._text
             problem = problem_of(error.message, text, parse_text(text), error.hint)
-            error.explain([problem if self._text is not None else dataclasses.replace(problem, line=0, column=0)])
+            error.add_problems([problem if self._text is not None else dataclasses.replace(problem, line=0, column=0)])
 
 
 def problem_of(message: str, text: str, parsed: ParsedConfig, hint: str = "") -> Problem:

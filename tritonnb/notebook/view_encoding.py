@@ -10,7 +10,17 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tritonnb.core.events import Packed, RequestRefused, facts_of, failures_of, slots_of
+from tritonnb.core.events import (
+    BatchExecuted,
+    BatchSent,
+    Packed,
+    RequestArrived,
+    RequestRefused,
+    facts_of,
+    failures_of,
+    positions,
+    slots_of,
+)
 from tritonnb.recording.sequences import SlotOccupancy
 from tritonnb.scheduling.decisions import Reason
 from tritonnb.scheduling.reasons import explain
@@ -25,11 +35,15 @@ BATCH = (
     "n", "instance", "sent", "rows", "requests", "depth", "oldest", "why", "members", "slots", "drawn", *RAN,
 )  # fmt: skip
 
-#: Where packed events have these fields.
-TIME, MODEL = 1, 2
-SERIAL, ROWS, PRIORITY, ID, SEQUENCE, FLAGS = 4, 5, 6, 8, 9, 10  # of a RequestArrived
-NUMBER, INSTANCE, SIZE, RULE, DEPTH = 4, 5, 6, 7, 8  # of a BatchSent; the first three of a BatchExecuted, too
-EXEC_START, COMPUTE_START, COMPUTE_END, EXEC_END = 7, 8, 9, 10  # of a BatchExecuted
+_ARRIVED, _SENT, _EXECUTED = positions(RequestArrived), positions(BatchSent), positions(BatchExecuted)
+#: Positions of fields in packed events.
+TIME, MODEL = _ARRIVED.time_ns, _ARRIVED.model  # of every event
+SERIAL, ROWS, PRIORITY, ID = _ARRIVED.serial, _ARRIVED.size, _ARRIVED.priority, _ARRIVED.id
+SEQUENCE, FLAGS = _ARRIVED.correlation_id, _ARRIVED.flags
+NUMBER, INSTANCE, SIZE = _SENT.batch, _SENT.instance, _SENT.size  # of a BatchExecuted, too
+RULE, DEPTH = _SENT.rule, _SENT.queue_depth
+EXEC_START, COMPUTE_START = _EXECUTED.exec_start_ns, _EXECUTED.compute_start_ns
+COMPUTE_END, EXEC_END = _EXECUTED.compute_end_ns, _EXECUTED.exec_end_ns
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from typing import Any, cast
 from tritonnb.backends.batching import undo_reshape
 from tritonnb.backends.contract import ModelContext
 from tritonnb.core.errors import TritonError, UnavailableError
-from tritonnb.core.events import EnsembleExecuted, StepSent
+from tritonnb.core.events import EnsembleExecuted, pack_step_sent
 from tritonnb.core.messages import EnsembleStepRequest, InferRequest, InferResponse, Tensor
 from tritonnb.model_config.schema import TensorSpec
 from tritonnb.runtime.models.ensemble_tensors import EnsembleTensor, Sequence
@@ -142,20 +142,18 @@ class ServedEnsemble(Served):
         except TritonError as error:
             self._failed(flight, decision, request, error, final=True)
             return
-        # One for each step: packed by hand, since no statistic counts it.
         self._stream.emit_packed(
-            (
-                StepSent.__name__,
-                time.monotonic_ns(),
-                self.name,
-                self.version,
-                flight.request.serial,
-                step.index,
-                model.name,
-                model.version,
-                request.serial,
-                decision.iteration,
-                decision.reason.rule,
+            pack_step_sent(
+                time_ns=time.monotonic_ns(),
+                model=self.name,
+                version=self.version,
+                serial=flight.request.serial,
+                step=step.index,
+                step_model=model.name,
+                step_version=model.version,
+                step_serial=request.serial,
+                iteration=decision.iteration,
+                rule=decision.reason.rule,
             )
         )
         flight.release_credit()
