@@ -128,7 +128,7 @@ def test_a_configuration_to_load_that_cannot_be_read(server: Server):
         "field 'max_batch_size' expected an integer from -2**31 to 2**31 - 1, got 'two'"
     )
     assert told(lambda: server.load("add_sub", 2)) == (  # type: ignore[arg-type]
-        f"a configuration expected {FORMS}, got 2"
+        f"configuration expected {FORMS}, got 2"
     )
     assert server["add_sub"].config.max_batch_size == 8
 
@@ -305,8 +305,8 @@ def test_a_workload_or_a_service_time_that_cannot_be(mistake: Callable[[], objec
 @pytest.mark.parametrize(
     ("config", "service", "words"),
     [
-        (None, tnb.fixed(1), f"a configuration expected {FORMS}, got None"),
-        ("/no/m.pbtxt", tnb.fixed(1), "the configuration '/no/m.pbtxt' cannot be read: No such file or directory"),
+        (None, tnb.fixed(1), f"configuration expected {FORMS}, got None"),
+        ("/no/m.pbtxt", tnb.fixed(1), "cannot read the configuration '/no/m.pbtxt': No such file or directory"),
         (
             "max_batch_size: -1",
             tnb.fixed(1),
@@ -374,7 +374,7 @@ def test_a_field_to_try():
     rec = tnb.simulate(BATCHING, [(0, 1)], tnb.fixed(1))
     assert told(lambda: rec.median_ms(2)) == "no batch of 2 rows ran"
     assert told(lambda: rec.what_if(max_queue_delay=3)) == (
-        "the configuration of model 'simulated' has no field 'max_queue_delay' to edit; did you mean "
+        "model 'simulated': the configuration has no field 'max_queue_delay'; did you mean "
         "'max_queue_delay_microseconds'?"
     )
 

@@ -238,7 +238,7 @@ class DynamicBatcher:
         for request in waiting:
             if not request.cancelled:
                 self.queue.put(request, request.queued_ns, now)
-        return [_cancelled(each, now - each.queued_ns) for each in cancelled] + self._advance(now)
+        return [_cancelled(request, now - request.queued_ns) for request in cancelled] + self._advance(now)
 
     def set_instances(self, members: Collection[int], now: int) -> Sequence[Decision]:
         """Go on with other instances: see `Instances.replace`."""

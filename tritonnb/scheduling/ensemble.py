@@ -81,7 +81,7 @@ class EnsembleGraph:
         self.outputs = tuple(outputs)
         self.required = frozenset(inputs) - frozenset(optional)
         self.max_inflight_requests = max_inflight_requests
-        self.decoupled = any(each.decoupled for each in steps)
+        self.decoupled = any(step.decoupled for step in steps)
         self._writer = {tensor: step for step in steps for tensor in step.outputs.values()}
         self._plans: dict[tuple[str, ...], Plan] = {}
 
@@ -152,7 +152,7 @@ class Plan:
         for step in steps:
             for tensor in step.reads:
                 self._readers.setdefault(tensor, []).append(step)
-        self.begin = self._arrival({each: each for each in inputs})
+        self.begin = self._arrival({name: name for name in inputs})
         self.after = {step.index: self._arrival(step.outputs) for step in steps}
 
     def _arrival(self, names: Mapping[str, str]) -> TensorArrival:
@@ -160,7 +160,7 @@ class Plan:
             (name, tensor, len(self._readers.get(tensor, ())) + (tensor in self.wanted))
             for name, tensor in names.items()
         ]
-        read = tuple(each for each in counts if each[2])
+        read = tuple(entry for entry in counts if entry[2])
         reached = {step.index: step for _, tensor, _ in read for step in self._readers.get(tensor, ())}
         return TensorArrival(
             read,
@@ -350,7 +350,7 @@ class EnsembleScheduler:
         self._running[step.index] += 1
         run.running += 1
         tensors = run.take(step.reads, iteration)
-        inputs = {name: tensors[each] for name, each in step.inputs.items()}
+        inputs = {name: tensors[tensor] for name, tensor in step.inputs.items()}
         return RunStep(run, step, iteration, inputs, self._reasons[step.index, rule])
 
     def _release(self, run: EnsembleRun, step: Step) -> list[EnsembleDecision]:

@@ -154,7 +154,9 @@ def _queue_policy(policy: pb.ModelQueuePolicy) -> QueuePolicy:
 
 
 def _enforces_equal_shape(config: pb.ModelConfig) -> bool:
-    return any(each.is_shape_tensor or (-1 in each.dims and not each.allow_ragged_batch) for each in config.input)
+    return any(
+        tensor.is_shape_tensor or (-1 in tensor.dims and not tensor.allow_ragged_batch) for tensor in config.input
+    )
 
 
 def _count(environ: Mapping[str, str], name: str) -> int:

@@ -96,7 +96,7 @@ class PriorityQueue:
     def clear(self) -> list[Any]:
         """Everyone leaves, in the order of scanning."""
         self.restore()
-        everyone = [request for each in self._scan for part in (each.live, each.delayed) for request in part]
+        everyone = [request for level in self._scan for part in (level.live, level.delayed) for request in part]
         self._configure(self.settings)
         return everyone
 
@@ -161,7 +161,7 @@ class PriorityQueue:
         level = self._levels.get(self.settings.level_of(request.priority))
         if level is None:
             return False
-        if any(each is request for each in self.pending):
+        if any(pending is request for pending in self.pending):
             self.restore()
         if level.live.pop(request, None) is None and level.delayed.pop(request, None) is None:
             return False
@@ -197,9 +197,9 @@ class PriorityQueue:
         policies run from now. What was delayed stays delayed.
         """
         self.restore()
-        waiting = [(since, request, False) for each in self._scan for request, since in each.live.items()]
-        waiting += [(since, request, True) for each in self._scan for request, since in each.delayed.items()]
-        waiting.sort(key=lambda each: each[0])
+        waiting = [(since, request, False) for level in self._scan for request, since in level.live.items()]
+        waiting += [(since, request, True) for level in self._scan for request, since in level.delayed.items()]
+        waiting.sort(key=lambda entry: entry[0])
         self._configure(settings)
         for since, request, delayed in waiting:
             level = self._level(request)
@@ -210,26 +210,26 @@ class PriorityQueue:
 
     def validate(self) -> None:
         """Check the invariants."""
-        standing = [request for each in self._scan for part in (each.live, each.delayed) for request in part]
+        standing = [request for level in self._scan for part in (level.live, level.delayed) for request in part]
         everyone = standing + self.pending
         assert len(set(everyone)) == len(everyone) == self.size
         assert self.rows == sum(request.batch_size for request in everyone)
         assert self.pending_rows == sum(request.batch_size for request in self.pending)
-        assert [each.number for each in self._scan] == sorted(self._levels)
-        assert all(each is self._levels[each.number] for each in self._scan)
+        assert [level.number for level in self._scan] == sorted(self._levels)
+        assert all(level is self._levels[level.number] for level in self._scan)
         assert set(self._timeouts) <= set(everyone)
-        assert len(self.pending) == len(self._sources) == sum(each.pending for each in self._scan)
+        assert len(self.pending) == len(self._sources) == sum(level.pending for level in self._scan)
         if self.pending:
             assert self.pending_oldest_ns == min(since for _, _, since in self._sources)
             last = self._sources[-1][0].number
-            assert all(not each.live for each in self._scan if each.number < last)
+            assert all(not level.live for level in self._scan if level.number < last)
 
     def _level(self, request: Any) -> Level:
         number = self.settings.level_of(request.priority)
         level = self._levels.get(number)
         if level is None:
             level = self._levels[number] = Level(number, self.settings.policy_of(number))
-            insort(self._scan, level, key=lambda each: each.number)
+            insort(self._scan, level, key=lambda other: other.number)
         return level
 
     def _insert(self, level: Level, request: Any, since: int, timeout_from: int) -> None:

@@ -63,7 +63,7 @@ class RateLimiter:
     """
 
     def __init__(self, limits: Sequence[Resource] = ()) -> None:
-        self._limits: Mapping[Pool, int] = {each.pool: each.count for each in limits}
+        self._limits: Mapping[Pool, int] = {resource.pool: resource.count for resource in limits}
         self._instances: dict[InstanceKey, _Instance] = {}
         self._staged: list[tuple[int, int, InstanceKey, Any]] = []
         self._numbers = itertools.count()
@@ -78,8 +78,8 @@ class RateLimiter:
             If it could never run, or means by a name something else than others do.
         """
         wanted: Counter[Pool] = Counter()
-        for each in needs:
-            wanted[each.pool] += each.count
+        for resource in needs:
+            wanted[resource.pool] += resource.count
         self._check_scope([*wanted, *(pool for known in self._instances.values() for pool in known.needs)])
         for pool, count in wanted.items():
             if self._limits and count > self._limit(pool):
@@ -91,8 +91,8 @@ class RateLimiter:
 
     def forget(self, instances: Iterable[InstanceKey]) -> None:
         """Instances are gone; nothing of them is staged or runs. They need not be known."""
-        for each in instances:
-            self._instances.pop(each, None)
+        for instance in instances:
+            self._instances.pop(instance, None)
 
     def dispatch_key(self, instance: InstanceKey) -> int:
         """How often an instance ran, times its priority: the lowest is next."""
@@ -125,7 +125,7 @@ class RateLimiter:
     def _limit(self, pool: Pool) -> int:
         if self._limits:
             return self._limits.get(pool, self._limits.get((pool[0], None), 0))
-        return max((each.needs[pool] for each in self._instances.values()), default=0)
+        return max((instance.needs[pool] for instance in self._instances.values()), default=0)
 
     def _check_scope(self, pools: Sequence[Pool]) -> None:
         of_server = {name for name, device in pools if device is None}

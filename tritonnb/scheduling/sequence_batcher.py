@@ -212,7 +212,7 @@ class SequenceBatcher:
         self.table.max_sequence_idle_ns = settings.max_sequence_idle_ns
         for sequence in list(self.table.idle):
             self.table.idle.set(sequence, sequence.seen_ns + settings.max_sequence_idle_ns)
-        current = {each for each, strategy in self._strategies.items() if self._is_current(strategy)}
+        current = {instance for instance, strategy in self._strategies.items() if self._is_current(strategy)}
         for instance in current:
             self._strategies[instance].reconfigure(settings.strategy, now, decisions)
         self._open(current & self._members & self._leaving, now, decisions)
@@ -229,7 +229,7 @@ class SequenceBatcher:
         self._members = set(members)
         for instance in sorted(added - self._strategies.keys()):
             self._strategies[instance] = self._strategy(instance)
-        self._open({each for each in added if self._is_current(self._strategies[each])}, now, decisions)
+        self._open({instance for instance in added if self._is_current(self._strategies[instance])}, now, decisions)
         return self._finish(now, decisions)
 
     # Questions
@@ -385,6 +385,6 @@ class SequenceBatcher:
             slots += strategy.slots
         self.table.validate(slots)
         owners = [slot.sequence for slot in slots if slot.sequence is not None]
-        waiting = [request for each in [*owners, *self.table.backlog] for request in each.waiting]
+        waiting = [request for sequence in [*owners, *self.table.backlog] for request in sequence.waiting]
         assert len(set(waiting)) == len(waiting) <= self._depth <= len(self._sequence_of)
         assert all(self._sequence_of[request].id == request.correlation_id for request in waiting)

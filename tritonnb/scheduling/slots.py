@@ -288,5 +288,5 @@ class SlotTable:
             assert sequence.id == id
             assert not sequence.closed
             assert sequence in self.backlog or (sequence.slot and sequence.slot.sequence is sequence)
-        assert set(self.idle) == {each for each in self.known.values() if each.slot is not None}
+        assert set(self.idle) == {sequence for sequence in self.known.values() if sequence.slot is not None}
         assert set(self.expiring) <= set(self.backlog)

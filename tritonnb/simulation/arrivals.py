@@ -141,13 +141,13 @@ def as_arrivals(given: Iterable[Arrival | tuple[float, int]]) -> Iterator[Arriva
     """
     if not isinstance(given, Iterable):
         raise InvalidArgumentError(f"arrivals are a list of Arrival or of (time in µs, rows), got {given!r}")
-    for each in given:
-        if isinstance(each, Arrival):
-            yield each
-        elif isinstance(each, Sequence) and len(each) == 2:
-            yield Arrival(*each)
+    for item in given:
+        if isinstance(item, Arrival):
+            yield item
+        elif isinstance(item, Sequence) and len(item) == 2:
+            yield Arrival(*item)
         else:
-            raise InvalidArgumentError(f"an arrival is an Arrival or (time in µs, rows), got {each!r}")
+            raise InvalidArgumentError(f"an arrival is an Arrival or (time in µs, rows), got {item!r}")
 
 
 #: How requests come in an open loop, where nobody waits for answers.
@@ -209,7 +209,7 @@ def constant(rate: float, duration: float, *, rows: int = 1) -> list[Arrival]:
 
     Examples
     --------
-    >>> [each.time_us for each in constant(rate=1000, duration=0.003)]
+    >>> [arrival.time_us for arrival in constant(rate=1000, duration=0.003)]
     [0.0, 1000.0, 2000.0]
     """
     require_positive(rate=rate, duration=duration)
@@ -279,4 +279,4 @@ def sequences(lengths: Sequence[int], *, every_ms: float, stagger_ms: float = 0.
         for number, length in enumerate(lengths)
         for step in range(length)
     ]
-    return sorted(arrivals, key=lambda each: each.time_us)
+    return sorted(arrivals, key=lambda arrival: arrival.time_us)

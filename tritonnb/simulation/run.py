@@ -106,7 +106,7 @@ def run(config: pb.ModelConfig, arrivals: Arrivals, service: Service, seed: int)
 
 def instance_count(config: pb.ModelConfig) -> int:
     """How many instances a configuration asks for."""
-    return sum(max(1, each.count) * max(1, len(each.gpus)) for each in config.instance_group) or 1
+    return sum(max(1, group.count) * max(1, len(group.gpus)) for group in config.instance_group) or 1
 
 
 @contextmanager
@@ -168,7 +168,11 @@ class _World:
             *(executed for _, executed in ran),
             *map(self._arrived, self._requests),
             *self._cancelled,
-            *(self._refused(each, each.error) for each in self._time.responses if each.error is not None),
+            *(
+                self._refused(response, response.error)
+                for response in self._time.responses
+                if response.error is not None
+            ),
             *(sent for sent, _ in ran),
         ]
         events.sort(key=attrgetter("time_ns"))
@@ -188,8 +192,10 @@ class _World:
     def _batch(self, number: int, batch: Batch) -> tuple[BatchSent, BatchExecuted]:
         decision: Execute = batch.decision
         instance = f"{self._name}_0_{decision.instance}"
-        real = [each for each in decision.requests if each is not None]
-        told = tuple([(each.serial, each.batch_size, each.received_ns, each.queued_ns, "") for each in real])
+        real = [request for request in decision.requests if request is not None]
+        told = tuple(
+            [(request.serial, request.batch_size, request.received_ns, request.queued_ns, "") for request in real]
+        )
         start, end = batch.start_ns, batch.end_ns
         sent = decision_events.batch_sent(decision, self._name, 1, number, instance, batch.queue_depth, start)
         ran = BatchExecuted(end, self._name, 1, number, instance, decision.size, start, start, end, end, told)

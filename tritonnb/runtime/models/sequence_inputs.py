@@ -23,7 +23,6 @@ from tritonnb.core.messages import (
     InferRequest,
     Tensor,
     discard_response,
-    read_only_tensors,
     zeros,
 )
 from tritonnb.core.ownership import read_only_view
