@@ -81,7 +81,7 @@ def test_an_arrival_has_one_time(times: dict[str, float], number: int) -> None:
 @pytest.mark.parametrize("wrong", [-1, math.inf, "5"])
 def test_a_time_that_cannot_be_is_told_in_its_own_unit(wrong: float) -> None:
     with pytest.raises(
-        InvalidArgumentError, match=re.escape(f"a time in ms from 0 on, and rows from 1 on, got {wrong!r}")
+        InvalidArgumentError, match=re.escape(f"a time in ms of at least 0, and rows of at least 1, got {wrong!r}")
     ):
         Arrival(ms=wrong)
 
@@ -91,7 +91,7 @@ def test_pairs_of_time_and_rows_are_arrivals_too() -> None:
     for wrong in ((1, 2, 3), 5, {0, 1}):
         with pytest.raises(InvalidArgumentError, match=f"got {re.escape(str(wrong))}"):
             list(as_arrivals([wrong]))
-    with pytest.raises(InvalidArgumentError, match="arrivals are a list"):
+    with pytest.raises(InvalidArgumentError, match="arrivals expected a list"):
         list(as_arrivals(5))
 
 
@@ -133,5 +133,5 @@ def test_no_time_to_think_is_fine_and_less_is_not() -> None:
 
 
 def test_lengths_that_are_no_list_are_refused() -> None:
-    with pytest.raises(InvalidArgumentError, match="lengths are a list"):
+    with pytest.raises(InvalidArgumentError, match="lengths expected a list"):
         sequences(3, every_ms=0.001)

@@ -107,7 +107,7 @@ def test_arrivals_in_microseconds_become_nanoseconds():
 
 @pytest.mark.parametrize("time_ns", [-1, math.inf, math.nan, None, "5"])
 def test_a_service_model_that_gives_no_time_is_refused(time_ns):
-    with pytest.raises(InvalidArgumentError, match="a service model gives nanoseconds from 0 on"):
+    with pytest.raises(InvalidArgumentError, match="service model expected a time in ns of at least 0"):
         simulate("max_batch_size: 1", [(0, 1)], lambda rows: time_ns)
 
 

@@ -1,8 +1,8 @@
 """The rules for ``ensemble_scheduling``: for the configuration itself, and together with the models of its steps.
 
 In the configuration, the tensors must form a graph in which every step can run, every output is written, and every
-tensor is used. Together with the models, batch sizes, datatypes and shapes must match, and the inputs of a step must not
-originate from different decoupled models.
+tensor is used. Together with the models, batch sizes, datatypes and shapes must match, and the inputs of a step must
+not originate from different decoupled models.
 """
 
 from __future__ import annotations
@@ -270,7 +270,8 @@ def _check_step(config: Any, step: Any, model: Any, tensors: dict[str, _Tensor])
             _check_consistent(name, step.input_map[model_input.name], _Tensor.of(model, model_input), tensors)
         elif not model_input.optional:
             raise InvalidArgumentError(
-                f"in ensemble {name}, input {model_input.name} in model {step_name} is not mapped to any ensemble tensors"
+                f"in ensemble {name}, input {model_input.name} in model {step_name} is not mapped to any "
+                f"ensemble tensors"
             )
     outputs = {model_output.name for model_output in model.output}
     for mapped, tensor in step.output_map.items():

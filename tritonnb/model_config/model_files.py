@@ -91,7 +91,8 @@ def _check_initial_state(state: Any, initial: Any, seen: set[str], directory: Pa
             )
         if state_dim not in (-1, dim):
             raise InvalidArgumentError(
-                f"'initial_state' dim for input name '{name}' doesn't match 'state' dim description. {dim} != {state_dim}"
+                f"'initial_state' dim for input name '{name}' doesn't match 'state' dim description. "
+                f"{dim} != {state_dim}"
             )
     choice = initial.WhichOneof("state_data")
     if choice is None:

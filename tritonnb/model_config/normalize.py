@@ -113,7 +113,8 @@ def _check_group(config: Any, group: Any, gpus: Sequence[int]) -> None:
                 )
     if group.profile and config.platform != "tensorrt_plan":
         raise InvalidArgumentError(
-            f"{subject} and platform {config.platform}specifies profile field which is only supported for TensorRT models"
+            f"{subject} and platform {config.platform}specifies profile field which is only supported for "
+            "TensorRT models"
         )
 
 

@@ -1,8 +1,8 @@
 """Parsing *config.pbtxt* into ``inference.ModelConfig``, with the position of every field.
 
-A parser for the protobuf text format, driven by the descriptors of NVIDIA's generated schema. It accepts and rejects what
-protobuf's C++ parser does, which Triton uses, with the same messages, and it records the position and extent of each
-field for the editor.
+A parser for the protobuf text format, driven by the descriptors of NVIDIA's generated schema. It accepts and rejects
+what protobuf's C++ parser does, which Triton uses, with the same messages, and it records the position and extent of
+each field for the editor.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Value:
 class Statement:
     """``name: value``, ``name { ... }`` or ``name: [ ... ]`` in the text.
 
-    ``start`` and ``end`` are offsets in bytes; ``end`` is after the separator, if there is one. ``in_list`` is true if the
-    values are in brackets; then ``list_end`` is after the closing one.
+    ``start`` and ``end`` are offsets in bytes; ``end`` is after the separator, if there is one. ``in_list`` is true if
+    the values are in brackets; then ``list_end`` is after the closing one.
     """
 
     name: str

@@ -1,8 +1,8 @@
 """Minimal edits of the text of a *config.pbtxt*.
 
 The text is compared with the new configuration field by field, at the positions that the parser recorded. Comments,
-order, layout and unchanged values are kept; new fields are added at the end of their message. A comment inside a removed
-part is kept, too.
+order, layout and unchanged values are kept; new fields are added at the end of their message. A comment inside a
+removed part is kept, too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A tokenizer for the protobuf text format with the positions and error messages of protobuf's C++ tokenizer.
 
-Triton logs the messages of that tokenizer and parser, and users search for them; Python's text parser has other messages
-and positions, and does not report where a field is.
+Triton logs the messages of that tokenizer and parser, and users search for them; Python's text parser has other
+messages and positions, and does not report where a field is.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The rules that are checked before any version of the model is created.
 
-Messages and their order are Triton's (``ValidateModelConfig``). Tensors are checked later, in `tensors`, since a backend
-may still complete them.
+Messages and their order are Triton's (``ValidateModelConfig``). Tensors are checked later, in `tensors`, since a
+backend may still complete them.
 """
 
 from __future__ import annotations

@@ -84,7 +84,8 @@ def scan_queue(queue: PriorityQueue, payload: Payload | None, settings: DynamicB
                     scan.overshoots = True
                     scan.best_count = len(queue.pending)
                     scan.best_rule = reasons.DOES_NOT_FIT if too_large else reasons.OVERSHOOTS_PREFERRED
-                # No larger preferred size can be reached. Continue only if the age or the inputs of later requests matter.
+                # No larger preferred size can be reached. Continue only if the age or the inputs of later requests
+                # matter.
                 young = settings.queue.supports_prefetching and now - queue.pending_oldest_ns < delay
                 if scan.best_count and (not delay or (young and candidate.batch_key is None)):
                     break

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tritonnb.core.errors import TritonError
 from tritonnb.core.events import BatchSent, Packed, RequestRefused, pack_request_arrived
-from tritonnb.scheduling.decisions import Execute
+from tritonnb.scheduling.decisions import Execute, Schedulable
 
 
-def request_arrived(request: Any, model: str, version: int, now: int) -> Packed:
+def request_arrived(request: Schedulable, model: str, version: int, now: int) -> Packed:
     """A packed `RequestArrived` for a request that is offered to the scheduler at ``now`` (ns)."""
     key = request.batch_key
     return pack_request_arrived(
@@ -28,7 +26,7 @@ def request_arrived(request: Any, model: str, version: int, now: int) -> Packed:
 
 
 def request_refused(
-    request: Any, model: str, version: int, error: TritonError, counted_as: str, now: int
+    request: Schedulable, model: str, version: int, error: TritonError, counted_as: str, now: int
 ) -> RequestRefused:
     """The event of a refused request; ``counted_as`` is its failure reason in the statistics, empty for none."""
     return RequestRefused(

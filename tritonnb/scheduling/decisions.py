@@ -1,7 +1,7 @@
 """The contract of schedulers: requests, decisions and their reasons.
 
-A scheduler is a state machine. Stimuli are method calls with the current time; they return lists of decisions, the small
-classes below. A scheduler never reads a clock and never runs a model.
+A scheduler is a state machine. Stimuli are method calls with the current time; they return lists of decisions, the
+small classes below. A scheduler never reads a clock and never runs a model.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Execute:
     """
 
     instance: int
-    requests: Sequence[Any]
+    requests: Sequence[Schedulable | None]
     size: int
     reason: Reason
     slots: tuple[int, ...] | None = None
@@ -81,7 +81,7 @@ class Refuse:
     ``counted_as`` is the failure reason of the statistics (``REJECTED`` or ``CANCELED``).
     """
 
-    request: Any
+    request: Schedulable
     error: TritonError
     counted_as: str
     reason: Reason
@@ -109,8 +109,8 @@ class Scheduler(Protocol):
     """The contract between a scheduler and its driver, in real or virtual time.
 
     Every stimulus returns the resulting decisions, in order. After each call the driver reads `next_wake_ns` and calls
-    `wake` at that time. A late call is correct, an early call harmless; but a driver that is late calls `wake` before it
-    reports anything else, so that decisions depend only on when requests arrived and executions ended, not on the
+    `wake` at that time. A late call is correct, an early call harmless; but a driver that is late calls `wake` before
+    it reports anything else, so that decisions depend only on when requests arrived and executions ended, not on the
     accuracy of timers. All times are ns of one monotonic clock.
     """
 
@@ -118,7 +118,7 @@ class Scheduler(Protocol):
     #: Whether the driver must call `released`.
     needs_release_events: bool
 
-    def enqueue(self, request: Any, now: int) -> Sequence[Decision]:
+    def enqueue(self, request: Schedulable, now: int) -> Sequence[Decision]:
         """A request arrived. Raises a `TritonError` if it is not accepted."""
 
     def instance_idle(self, instance: int, now: int) -> Sequence[Decision]:
@@ -127,16 +127,16 @@ class Scheduler(Protocol):
     def begin(self, instance: int, now: int) -> Sequence[Decision]:
         """A staged batch may be executed now: one of the decisions is its `Execute`."""
 
-    def released(self, request: Any, now: int) -> Sequence[Decision]:
+    def released(self, request: Schedulable, now: int) -> Sequence[Decision]:
         """The backend has sent the final response to a request (after `Execute`)."""
 
-    def reschedule(self, request: Any, now: int) -> Sequence[Decision]:
+    def reschedule(self, request: Schedulable, now: int) -> Sequence[Decision]:
         """The backend released a request to be executed again, without a response (iterative sequences).
 
         Raises `InvalidArgumentError` if the model is not configured for it.
         """
 
-    def cancel(self, request: Any, now: int) -> Sequence[Decision]:
+    def cancel(self, request: Schedulable, now: int) -> Sequence[Decision]:
         """``request.cancelled`` has become true; the request may be queued, running, or finished."""
 
     def wake(self, now: int) -> Sequence[Decision]:

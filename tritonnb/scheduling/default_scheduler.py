@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Sequence
-from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
-from tritonnb.scheduling.decisions import CANNOT_RESCHEDULE, STOPPING, Decision, Execute, Reason
+from tritonnb.scheduling.decisions import CANNOT_RESCHEDULE, STOPPING, Decision, Execute, Reason, Schedulable
 from tritonnb.scheduling.instances import Instances
 from tritonnb.scheduling.reasons import ONE_REQUEST
 from tritonnb.scheduling.response_order import ResponseOrder
@@ -38,9 +37,9 @@ class DefaultScheduler:
     def __init__(self, instance_count: int) -> None:
         self.instances = Instances(instance_count)
         self.stopping = False
-        self._waiting: deque[Any] = deque()
+        self._waiting: deque[Schedulable] = deque()
 
-    def enqueue(self, request: Any, now: int) -> Sequence[Decision]:
+    def enqueue(self, request: Schedulable, now: int) -> Sequence[Decision]:
         """A request arrived.
 
         Raises
@@ -63,11 +62,11 @@ class DefaultScheduler:
         """Do nothing: batches of one request cannot grow and are not staged."""
         return ()
 
-    def released(self, request: Any, now: int) -> Sequence[Decision]:
+    def released(self, request: Schedulable, now: int) -> Sequence[Decision]:
         """Do nothing: no decision depends on it."""
         return ()
 
-    def reschedule(self, request: Any, now: int) -> Sequence[Decision]:
+    def reschedule(self, request: Schedulable, now: int) -> Sequence[Decision]:
         """Reject it: requests are executed once.
 
         Raises
@@ -77,7 +76,7 @@ class DefaultScheduler:
         """
         raise InvalidArgumentError(CANNOT_RESCHEDULE)
 
-    def cancel(self, request: Any, now: int) -> Sequence[Decision]:
+    def cancel(self, request: Schedulable, now: int) -> Sequence[Decision]:
         """Do nothing: the request is executed."""
         return ()
 
@@ -89,13 +88,13 @@ class DefaultScheduler:
         """Reject new requests; queued ones are executed."""
         self.stopping = True
 
-    def export_waiting(self, now: int) -> tuple[list[Decision], list[Any]]:
+    def export_waiting(self, now: int) -> tuple[list[Decision], list[Schedulable]]:
         """Return the waiting requests, in order, for a scheduler that replaces this one."""
         waiting = list(self._waiting)
         self._waiting.clear()
         return [], waiting
 
-    def import_waiting(self, waiting: Sequence[Any], instances: Instances, now: int) -> list[Decision]:
+    def import_waiting(self, waiting: Sequence[Schedulable], instances: Instances, now: int) -> list[Decision]:
         """Continue with the instances and waiting requests of the scheduler that this one replaces."""
         self.instances = instances
         self._waiting.extend(waiting)

@@ -1,18 +1,17 @@
 """The direct strategy: the slot of a sequence is its row in every batch of its instance.
 
-When the instance is idle, the first request of every slot that has one joins the batch. Rows below the highest ready slot
-that have no request are null requests, and so are rows whose inputs cannot share a batch with those of the first ready
-slot. With ``max_queue_delay`` and ``minimum_slot_utilization`` the instance waits for more slots to become ready.
+When the instance is idle, the first request of every slot that has one joins the batch. Rows below the highest ready
+slot that have no request are null requests, and so are rows whose inputs cannot share a batch with those of the first
+ready slot. With ``max_queue_delay`` and ``minimum_slot_utilization`` the instance waits for more slots to become ready.
 """
 
 from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Any
 
 from tritonnb.scheduling import reasons
-from tritonnb.scheduling.decisions import Decision, Execute, Reason
+from tritonnb.scheduling.decisions import Decision, Execute, Reason, Schedulable
 from tritonnb.scheduling.response_order import ResponseOrder
 from tritonnb.scheduling.slots import Slot, SlotTable
 
@@ -93,7 +92,7 @@ class DirectStrategy:
     def completed(self, slot: Slot, now: int, decisions: list[Decision]) -> None:
         """Do nothing: the next request follows when the whole execution has ended."""
 
-    def cancelled(self, request: Any, now: int, decisions: list[Decision]) -> None:
+    def cancelled(self, request: Schedulable, now: int, decisions: list[Decision]) -> None:
         """A request in a slot was cancelled; it is dropped when it is the next one of its slot."""
         self._advance(now, decisions)
 
@@ -149,7 +148,13 @@ class DirectStrategy:
         return reasons.DELAY_EXCEEDED if waited >= settings.max_queue_delay_ns else ""
 
     def _execute(
-        self, heads: list[Any], ready: list[Any], rule: str, waited: int, now: int, decisions: list[Decision]
+        self,
+        heads: list[Schedulable | None],
+        ready: list[Schedulable],
+        rule: str,
+        waited: int,
+        now: int,
+        decisions: list[Decision],
     ) -> None:
         assert self._idle_since is not None
         settings = self.settings

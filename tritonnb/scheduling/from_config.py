@@ -1,4 +1,4 @@
-"""From a model's configuration to its scheduler."""
+"""Creating the scheduler for a model's configuration."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def make_scheduler(
     environ: Mapping[str, str],
     dispatch_key: Callable[[int], int] | None = None,
 ) -> Scheduler:
-    """The scheduler that a model's configuration asks for.
+    """Create the scheduler that a model's configuration selects.
 
     Parameters
     ----------
@@ -29,9 +29,10 @@ def make_scheduler(
         Normalised and valid.
     instance_count : int
     environ : mapping of str to str
-        ``TRITONSERVER_DELAY_SCHEDULER`` and ``TRITONSERVER_BACKLOG_DELAY_SCHEDULER`` are looked up here.
+        ``TRITONSERVER_DELAY_SCHEDULER`` and ``TRITONSERVER_BACKLOG_DELAY_SCHEDULER`` are read from it.
     dispatch_key : callable, optional
-        A rate limiter says when batches run; of idle instances the one for which this is lowest is its next.
+        Given if a rate limiter starts batches: it uses the idle instance with the lowest ``dispatch_key(instance)``
+        first.
     """
     if config.HasField("sequence_batching"):
         return SequenceBatcher(sequence_batcher_settings(config, environ, dispatch_key is not None), instance_count)
@@ -47,16 +48,16 @@ def make_scheduler(
 def reconfigure_scheduler(
     scheduler: Scheduler, config: pb.ModelConfig, now: int, rate_limited: bool = False
 ) -> tuple[Scheduler, Sequence[Decision]]:
-    """Go on under a changed configuration; no waiting request is lost.
+    """Apply a changed configuration; queued requests are kept.
 
-    ``max_batch_size`` must be the same, and ``sequence_batching`` be there if and only if it was.
+    ``max_batch_size`` must be unchanged, and ``sequence_batching`` must not be added or removed.
 
     Returns
     -------
     Scheduler
-        The one that goes on: another if a dynamic batcher comes or goes.
+        The scheduler to use: a new one if ``dynamic_batching`` was added or removed.
     sequence of Decision
-        What follows at once from the change.
+        The resulting decisions.
     """
     if isinstance(scheduler, SequenceBatcher):
         return scheduler, scheduler.reconfigure(sequence_batcher_settings(config, {}, rate_limited), now)
@@ -79,7 +80,7 @@ def reconfigure_scheduler(
 def dynamic_batcher_settings(
     config: pb.ModelConfig, environ: Mapping[str, str], rate_limited: bool
 ) -> DynamicBatcherSettings:
-    """What ``dynamic_batching`` says."""
+    """The settings in ``dynamic_batching``."""
     batching = config.dynamic_batching
     return DynamicBatcherSettings(
         max_batch_size=max(1, config.max_batch_size),
@@ -103,14 +104,14 @@ def dynamic_batcher_settings(
 def sequence_batcher_settings(
     config: pb.ModelConfig, environ: Mapping[str, str], rate_limited: bool = False
 ) -> SequenceBatcherSettings:
-    """What ``sequence_batching`` says; the strategy is direct unless ``oldest`` is chosen."""
+    """The settings in ``sequence_batching``; the strategy is direct unless ``oldest`` is set."""
     batching = config.sequence_batching
     max_batch_size = max(1, config.max_batch_size)
     min_requests_to_start = _count(environ, "TRITONSERVER_DELAY_SCHEDULER")
     strategy: DirectSettings | OldestSettings
     if batching.HasField("oldest"):
         oldest = batching.oldest
-        # Here it is the batcher of each instance that is held, as in Triton.
+        # As in Triton, the threshold applies to the batcher of each instance here.
         batcher = DynamicBatcherSettings(
             max_batch_size=max_batch_size,
             preferred_batch_sizes=_preferred(oldest.preferred_batch_size, config),

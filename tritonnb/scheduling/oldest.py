@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
-from tritonnb.scheduling.decisions import Decision, Execute, Refuse
+from tritonnb.scheduling.decisions import Decision, Execute, Refuse, Schedulable
 from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
 from tritonnb.scheduling.policy import DynamicBatcherSettings
 from tritonnb.scheduling.response_order import ResponseOrder
@@ -58,7 +57,7 @@ class OldestStrategy:
         self.paused = False
         self._instance = instance
         self._table = table
-        self._slot_of: dict[Any, Slot] = {}  # requests in the batcher or running
+        self._slot_of: dict[Schedulable, Slot] = {}  # requests in the batcher or running
 
     @property
     def next_wake_ns(self) -> int | None:
@@ -100,7 +99,7 @@ class OldestStrategy:
         slot.in_flight = None
         self.arrived(slot, now, decisions)
 
-    def cancelled(self, request: Any, now: int, decisions: list[Decision]) -> None:
+    def cancelled(self, request: Schedulable, now: int, decisions: list[Decision]) -> None:
         """A request was cancelled: if it is in the batcher it is dropped, and its sequence continues."""
         follows = self.batcher.cancel(request, now)
         self._forward(follows, decisions)

@@ -1,7 +1,7 @@
-"""Arrivals and a configuration through the real scheduler in virtual time.
+"""Simulating a configuration with arrivals: the scheduler in virtual time.
 
-The scheduler objects are those that serve; only the clock and the instances are imitated. What comes
-out are the events that a live server would give.
+The schedulers are those that also serve; only the clock and the instances are simulated. The result is the events that
+a live server would emit.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tritonnb.simulation.service import ExecutionTimes, Service
 
 
 class SimulatedRequest:
-    """What a scheduler needs to know of a request, and nothing else."""
+    """The attributes of a request that schedulers use."""
 
     __slots__ = (
         "batch_key",
@@ -60,21 +60,21 @@ class SimulatedRequest:
 
     @property
     def id_prefix(self) -> str:
-        """What Triton puts before many of its error texts."""
+        """The prefix of many of Triton's error messages."""
         return f"[request id: {self.id}] "
 
 
 def run(config: pb.ModelConfig, arrivals: Arrivals, service: Service, seed: int) -> list[Event]:
-    """Run a workload against a configuration in virtual time, and tell what happened.
+    """Simulate a workload and return its events.
 
     Parameters
     ----------
     config : ModelConfig
-        ``instance_group`` gives the number of instances.
+        ``instance_group`` determines the number of instances.
     arrivals : iterable of Arrival or of (time in µs, rows), or ClosedLoop
     service : Service
     seed : int
-        Of what is random in the service times.
+        Seed of random service times.
 
     Warns
     -----
@@ -84,34 +84,36 @@ def run(config: pb.ModelConfig, arrivals: Arrivals, service: Service, seed: int)
     Raises
     ------
     InvalidArgumentError
-        If an arrival is none, or has more rows than a batch may have; if the configuration breaks a rule of
-        its scheduler, or is an ensemble's; or if the service model gives no time.
+        If an arrival is invalid, or has more rows than ``max_batch_size``; if the configuration violates a rule of its
+        scheduler, or is an ensemble; or if the service model does not return a time.
     """
     with ProblemContext(config):
         check_scheduling(config)
     if config.HasField("ensemble_scheduling"):
-        raise InvalidArgumentError(f"model '{config.name}' is an ensemble, which runs nothing itself: try its steps")
+        raise InvalidArgumentError(
+            f"model '{config.name}': simulation expected a model that is executed, got an ensemble; simulate its steps"
+        )
     times = ExecutionTimes(service, seed)
-    with _no_collector():
-        world = _World(config, instance_count(config), times)
+    with _without_garbage_collection():
+        simulation = _Simulation(config, instance_count(config), times)
         if isinstance(arrivals, ClosedLoop):
-            world.closed_loop(arrivals)
+            simulation.closed_loop(arrivals)
         else:
-            world.open_loop(arrivals)
-        events = world.events()
+            simulation.open_loop(arrivals)
+        events = simulation.events()
     if times.warning:
         warnings.warn(times.warning, stacklevel=3)  # the caller of `simulate` or `what_if`
     return events
 
 
 def instance_count(config: pb.ModelConfig) -> int:
-    """How many instances a configuration asks for."""
+    """The number of instances in a configuration."""
     return sum(max(1, group.count) * max(1, len(group.gpus)) for group in config.instance_group) or 1
 
 
 @contextmanager
-def _no_collector() -> Iterator[None]:
-    """A run makes many objects, all of which stay: looking through them for garbage took half of its time."""
+def _without_garbage_collection() -> Iterator[None]:
+    """A simulation creates many objects that it keeps; garbage collection took half of its time."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -121,18 +123,18 @@ def _no_collector() -> Iterator[None]:
             gc.enable()
 
 
-class _World:
+class _Simulation:
     def __init__(self, config: pb.ModelConfig, instances: int, times: ExecutionTimes) -> None:
         self._name = config.name
-        self._most_rows = config.max_batch_size
+        self._max_rows = config.max_batch_size
         self._requests: list[SimulatedRequest] = []
         self._cancelled: list[RequestCancelled] = []
-        self._more: Callable[[FinalResponse], None] = lambda answer: None
+        self._next_request: Callable[[FinalResponse], None] = lambda response: None
         self._time = VirtualTime(
             make_scheduler(config, instances, os.environ),
             lambda decision: times(decision.size),
             instances,
-            on_response=lambda answer: self._more(answer),
+            on_response=lambda response: self._next_request(response),
         )
 
     def open_loop(self, arrivals: Iterable[Arrival | tuple[float, int]]) -> None:
@@ -146,26 +148,26 @@ class _World:
 
     def closed_loop(self, loop: ClosedLoop) -> None:
         arrival = Arrival(0.0, loop.rows)
-        left = loop.requests
+        remaining = loop.requests
         think_ns = round(loop.think_ms * 1e6)
 
-        def more(answer: FinalResponse) -> None:
-            nonlocal left
-            if left:
-                left -= 1
-                self._send(answer.time_ns + think_ns, arrival)
+        def send_next(response: FinalResponse) -> None:
+            nonlocal remaining
+            if remaining:
+                remaining -= 1
+                self._send(response.time_ns + think_ns, arrival)
 
-        self._more = more
+        self._next_request = send_next
         for _ in range(min(loop.clients, loop.requests)):
-            left -= 1
+            remaining -= 1
             self._send(0, arrival)
         self._time.run()
 
     def events(self) -> list[Event]:
-        ran = list(map(self._batch, count(1), self._time.batches))
-        # Sorting is stable, so this is the order inside a moment: that of `VirtualTime`.
+        executions = list(map(self._batch, count(1), self._time.batches))
+        # Sorting is stable, so events at the same time keep this order, which is that of `VirtualTime`.
         events: list[Event] = [
-            *(executed for _, executed in ran),
+            *(executed for _, executed in executions),
             *map(self._arrived, self._requests),
             *self._cancelled,
             *(
@@ -173,15 +175,15 @@ class _World:
                 for response in self._time.responses
                 if response.error is not None
             ),
-            *(sent for sent, _ in ran),
+            *(sent for sent, _ in executions),
         ]
         events.sort(key=attrgetter("time_ns"))
         return events
 
     def _send(self, time_ns: int, arrival: Arrival) -> SimulatedRequest:
-        if 0 < self._most_rows < arrival.rows:
+        if 0 < self._max_rows < arrival.rows:
             raise InvalidArgumentError(
-                f"inference request batch-size must be <= {self._most_rows} for '{self._name}', got {arrival.rows}"
+                f"inference request batch-size must be <= {self._max_rows} for '{self._name}', got {arrival.rows}"
             )
         request = SimulatedRequest(arrival, len(self._requests) + 1)
         request.received_ns = time_ns
@@ -193,17 +195,17 @@ class _World:
         decision: Execute = batch.decision
         instance = f"{self._name}_0_{decision.instance}"
         real = [request for request in decision.requests if request is not None]
-        told = tuple(
+        executed = tuple(
             [(request.serial, request.batch_size, request.received_ns, request.queued_ns, "") for request in real]
         )
         start, end = batch.start_ns, batch.end_ns
         sent = decision_events.batch_sent(decision, self._name, 1, number, instance, batch.queue_depth, start)
-        ran = BatchExecuted(end, self._name, 1, number, instance, decision.size, start, start, end, end, told)
+        ran = BatchExecuted(end, self._name, 1, number, instance, decision.size, start, start, end, end, executed)
         return (sent, ran)
 
     def _arrived(self, request: SimulatedRequest) -> Event:
         return unpack(decision_events.request_arrived(request, self._name, 1, request.received_ns))
 
-    def _refused(self, answer: FinalResponse, error: TritonError) -> Event:
-        counted_as = answer.refusal.counted_as if answer.refusal else ""
-        return decision_events.request_refused(answer.request, self._name, 1, error, counted_as, answer.time_ns)
+    def _refused(self, response: FinalResponse, error: TritonError) -> Event:
+        counted_as = response.refusal.counted_as if response.refusal else ""
+        return decision_events.request_refused(response.request, self._name, 1, error, counted_as, response.time_ns)

@@ -318,7 +318,7 @@ class _EnsembleExecution(EnsembleRun):
 
     def release_credit(self) -> None:
         """Let limited steps respond again, as far as what they led to has begun."""
-        while len(self._owed) > self.held:
+        while len(self._owed) > self.waiting:
             self._owed.pop(0).permits.release()
 
     def unlimit(self) -> None:
