@@ -236,4 +236,4 @@ def test_every_step_runs_once_and_tensors_are_forgotten_in_the_end(data):
     assert set(ran) == {step.model_name for step in play.scheduler.graph.steps_for([names[-1]])}
     assert play.answers == [({names[-1]: f"m{count - 1}"}, True)]
     assert not run._values
-    assert run.over
+    assert run.has_ended

@@ -74,7 +74,7 @@ def test_a_time_has_a_unit_by_name_and_without_a_name_it_is_in_microseconds() ->
 
 @pytest.mark.parametrize(("times", "number"), [({}, 0), ({"ms": 1, "us": 1000}, 2), ({"time_us": 0, "ms": 0}, 2)])
 def test_an_arrival_has_one_time(times: dict[str, float], number: int) -> None:
-    with pytest.raises(InvalidArgumentError, match=rf"one time, got {number}: give Arrival\(ms=17\)"):
+    with pytest.raises(InvalidArgumentError, match=rf"one time, got {number}; write Arrival\(ms=17\)"):
         Arrival(**times)
 
 
@@ -99,7 +99,7 @@ def test_pairs_of_time_and_rows_are_arrivals_too() -> None:
     ("time_us", "size"), [(-1, 1), (float("inf"), 1), (float("nan"), 1), (0, 0), (0, 1.5), ("0", 1)]
 )
 def test_an_arrival_has_a_time_and_rows(time_us: float, size: int) -> None:
-    with pytest.raises(InvalidArgumentError, match="an arrival has a time"):
+    with pytest.raises(InvalidArgumentError, match="Arrival expected a time"):
         Arrival(time_us, size)
 
 

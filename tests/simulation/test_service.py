@@ -77,7 +77,7 @@ def test_one_point_is_the_time_of_every_batch() -> None:
 
 def test_a_table_needs_points_and_statistics_an_execution() -> None:
     for nothing in ({}, 5):
-        with pytest.raises(InvalidArgumentError, match="at least one batch size"):
+        with pytest.raises(InvalidArgumentError, match="batch sizes to milliseconds with at least one entry"):
             table(nothing)
     for unused in ({}, {"batch_stats": []}):
         with pytest.raises(InvalidArgumentError, match="no execution"):

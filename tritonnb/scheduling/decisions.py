@@ -27,6 +27,7 @@ class Schedulable(Protocol):
     cancelled: bool
     queued_ns: int
     serial: int
+    received_ns: int
 
     @property
     def id_prefix(self) -> str:
