@@ -23,6 +23,7 @@ from tritonnb.core.messages import (
     InferRequest,
     Tensor,
     discard_response,
+    read_only_tensors,
     zeros,
 )
 from tritonnb.core.ownership import read_only_view
@@ -131,7 +132,7 @@ class SequenceInputs:
 
     def _attach(self, request: InferRequest, instance: int, slot: int) -> None:
         """Give a request its control tensors and the states of its slot."""
-        inputs = shared(request.inputs) if self._runs_again else request.inputs
+        inputs = read_only_tensors(request.inputs) if self._runs_again else request.inputs
         request.inputs = {**inputs, **self._controls.tensors(request)}
         if self._states:
             key = (instance, slot)
@@ -217,6 +218,6 @@ _FALSE_TRUE = {
 
 def _zeros_like(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Tensors for null requests to share."""
-    return shared(
+    return read_only_tensors(
         {name: Tensor(name, tensor.datatype, zeros(tensor.datatype, tensor.shape)) for name, tensor in tensors.items()}
     )
