@@ -80,7 +80,7 @@ def test_a_table_needs_points_and_statistics_an_execution() -> None:
         with pytest.raises(InvalidArgumentError, match="batch sizes to milliseconds with at least one entry"):
             table(nothing)
     for unused in ({}, {"batch_stats": []}):
-        with pytest.raises(InvalidArgumentError, match="no execution"):
+        with pytest.raises(InvalidArgumentError, match="at least one execution"):
             measured(unused)
 
 
