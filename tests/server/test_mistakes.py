@@ -296,7 +296,10 @@ def test_an_arrival_that_cannot_be(arrivals: list[Any], words: str):
             lambda: tnb.measured({"model_stats": [{"name": "a"}, {"name": "b"}]}),
             "statistics expected one model in 'model_stats', got 'a', 'b': give one entry",
         ),
-        (lambda: tnb.measured({}), "statistics expected at least one execution in batch_stats, got none"),
+        (
+            lambda: tnb.measured({}),
+            "statistics expected at least one execution in batch_stats, got none; send requests to the model first",
+        ),
         (lambda: tnb.theory("rec"), "theory needs a recording, got str"),  # type: ignore[arg-type]
         (
             lambda: tnb.worksheet().check(5),

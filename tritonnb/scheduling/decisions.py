@@ -69,7 +69,7 @@ class Execute:
     """
 
     instance: int
-    requests: Sequence[Schedulable | None]
+    requests: Sequence[Any]  # Schedulable or None; Any, as each driver has its own type of requests
     size: int
     reason: Reason
     slots: tuple[int, ...] | None = None
@@ -82,7 +82,7 @@ class Refuse:
     ``counted_as`` is the failure reason of the statistics (``REJECTED`` or ``CANCELED``).
     """
 
-    request: Schedulable
+    request: Any  # as in `Execute`
     error: TritonError
     counted_as: str
     reason: Reason

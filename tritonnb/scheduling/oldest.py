@@ -95,6 +95,7 @@ class OldestStrategy:
 
     def completed(self, slot: Slot, now: int, decisions: list[Decision]) -> None:
         """The request of the slot was released: pass the next one to the batcher."""
+        assert slot.in_flight is not None
         del self._slot_of[slot.in_flight]
         slot.in_flight = None
         self.arrived(slot, now, decisions)
