@@ -49,7 +49,10 @@ def told(mistake: Callable[[], object]) -> str:
         (np.zeros((1, 4), np.float32), "inputs of model 'add_sub' are given by name (INPUT0=, INPUT1=), got ndarray"),
         ({"INPUT0": "one"}, "model 'add_sub': input 'INPUT0' expected FP32 values, got 'one'"),
         ({"INPUT0": [1.0, None]}, "model 'add_sub': input 'INPUT0' expected FP32 values, got None"),
-        ({"INPUT0": [[1.0], []]}, "model 'add_sub': input 'INPUT0' expected lists of one length, got several lengths"),
+        (
+            {"INPUT0": [[1.0], []]},
+            "model 'add_sub': input 'INPUT0' expected lists of equal length, got different lengths",
+        ),
         ({"INPUT": X}, "unexpected inference input 'INPUT' for model 'add_sub': it has 'INPUT0', 'INPUT1'"),
         (
             {"INPUT0": Foreign(np.ones((1, 4)))},
@@ -128,7 +131,7 @@ def test_a_configuration_to_load_that_cannot_be_read(server: Server):
         "field 'max_batch_size' expected an integer from -2**31 to 2**31 - 1, got 'two'"
     )
     assert told(lambda: server.load("add_sub", 2)) == (  # type: ignore[arg-type]
-        f"a configuration expected {FORMS}, got 2"
+        f"configuration expected {FORMS}, got 2"
     )
     assert server["add_sub"].config.max_batch_size == 8
 
@@ -258,13 +261,13 @@ def test_a_field_of_a_running_configuration(server: Server):
 @pytest.mark.parametrize(
     ("arrivals", "words"),
     [
-        ([5], "an arrival is an Arrival or (time in µs, rows), got 5"),
+        ([5], "arrivals expected Arrival or (time in µs, rows), got 5"),
         ([(0, 9)], "inference request batch-size must be <= 3 for 'simulated', got 9"),
-        ([(-1, 1)], "an arrival has a time in µs from 0 on, and rows from 1 on, got -1 and 1"),
-        ([(0, 0)], "an arrival has a time in µs from 0 on, and rows from 1 on, got 0 and 0"),
-        ([("a", 1)], "an arrival has a time in µs from 0 on, and rows from 1 on, got 'a' and 1"),
-        ([(0, 1.5)], "an arrival has a time in µs from 0 on, and rows from 1 on, got 0 and 1.5"),
-        (5, "arrivals are a list of Arrival or of (time in µs, rows), got 5"),
+        ([(-1, 1)], "Arrival expected a time in µs of at least 0, and rows of at least 1, got -1 and 1"),
+        ([(0, 0)], "Arrival expected a time in µs of at least 0, and rows of at least 1, got 0 and 0"),
+        ([("a", 1)], "Arrival expected a time in µs of at least 0, and rows of at least 1, got 'a' and 1"),
+        ([(0, 1.5)], "Arrival expected a time in µs of at least 0, and rows of at least 1, got 0 and 1.5"),
+        (5, "arrivals expected a list of Arrival or of (time in µs, rows), got 5"),
     ],
 )
 def test_an_arrival_that_cannot_be(arrivals: list[Any], words: str):
@@ -280,17 +283,23 @@ def test_an_arrival_that_cannot_be(arrivals: list[Any], words: str):
         (lambda: tnb.sequences([2, 0], every_ms=0.005), "length must be positive, got 0"),
         (
             lambda: tnb.sequences(3, every_ms=0.005),  # type: ignore[arg-type]
-            "lengths are a list of numbers of requests, one for each sequence, got 3",
+            "lengths expected a list with the number of requests of each sequence, got 3",
         ),
         (lambda: tnb.ClosedLoop(0, 5), "clients must be positive, got 0"),
         (lambda: tnb.ClosedLoop(2, 5, think_ms=-1), "think_ms must not be negative, got -1"),
-        (lambda: tnb.table({}), "a service-time table needs milliseconds for at least one batch size, got {}"),
+        (
+            lambda: tnb.table({}),
+            "table expected a dict from batch sizes to milliseconds with at least one entry, got {}",
+        ),
         (lambda: tnb.measured([]), "statistics expected a dict with 'batch_stats', got list"),  # type: ignore[arg-type]
         (
             lambda: tnb.measured({"model_stats": [{"name": "a"}, {"name": "b"}]}),
             "statistics expected one model in 'model_stats', got 'a', 'b': give one entry",
         ),
-        (lambda: tnb.measured({}), "these statistics know of no execution, so no service time is known"),
+        (
+            lambda: tnb.measured({}),
+            "statistics expected at least one execution in batch_stats, got none; send requests to the model first",
+        ),
         (lambda: tnb.theory("rec"), "theory needs a recording, got str"),  # type: ignore[arg-type]
         (
             lambda: tnb.worksheet().check(5),
@@ -305,8 +314,8 @@ def test_a_workload_or_a_service_time_that_cannot_be(mistake: Callable[[], objec
 @pytest.mark.parametrize(
     ("config", "service", "words"),
     [
-        (None, tnb.fixed(1), f"a configuration expected {FORMS}, got None"),
-        ("/no/m.pbtxt", tnb.fixed(1), "the configuration '/no/m.pbtxt' cannot be read: No such file or directory"),
+        (None, tnb.fixed(1), f"configuration expected {FORMS}, got None"),
+        ("/no/m.pbtxt", tnb.fixed(1), "cannot read the configuration '/no/m.pbtxt': No such file or directory"),
         (
             "max_batch_size: -1",
             tnb.fixed(1),
@@ -320,13 +329,13 @@ def test_a_workload_or_a_service_time_that_cannot_be(mistake: Callable[[], objec
         (
             'name: "m" ensemble_scheduling { }',
             tnb.fixed(1),
-            "model 'm' is an ensemble, which runs nothing itself: try its steps",
+            "model 'm': simulation expected a model that is executed, got an ensemble; simulate its steps",
         ),
-        (BATCHING, 5, "a service model is a function, such as fixed(5) gives, got 5"),
+        (BATCHING, 5, "service model expected a function, such as fixed(5), got 5"),
         (
             BATCHING,
             tnb.fixed(-1),
-            "a service time for 1 row is a number of ms from 0 on, got -1",
+            "service model expected a time in ms of at least 0 for 1 row, got -1",
         ),
     ],
 )
@@ -374,7 +383,7 @@ def test_a_field_to_try():
     rec = tnb.simulate(BATCHING, [(0, 1)], tnb.fixed(1))
     assert told(lambda: rec.median_ms(2)) == "no batch of 2 rows ran"
     assert told(lambda: rec.what_if(max_queue_delay=3)) == (
-        "the configuration of model 'simulated' has no field 'max_queue_delay' to edit; did you mean "
+        "model 'simulated': the configuration has no field 'max_queue_delay'; did you mean "
         "'max_queue_delay_microseconds'?"
     )
 

@@ -10,7 +10,7 @@ from google.protobuf import text_format
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.suggestions import did_you_mean
-from tritonnb.model_config.diagnose import Explained
+from tritonnb.model_config.diagnose import ProblemContext
 from tritonnb.model_config.json_config import set_fields
 from tritonnb.model_config.parse import ConfigSyntaxError, parse_text
 from tritonnb.model_config.read import read_config
@@ -99,7 +99,7 @@ class ConfigHandle:
             `text`.
         """
         config = _copy(self._message)
-        with Explained(config, self.text), raised_here():
+        with ProblemContext(config, self.text), raised_here():
             done: str = self._server.run(self._server.engine.apply(self._name, config))
         return done
 
