@@ -386,9 +386,13 @@ def test_a_field_to_try():
     ("content", "words"),
     [
         (None, "[Errno 2] No such file or directory: '{path}'"),
-        ("{", "{path} is no trace file: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
-        ("[1]", "{path} is no trace file: it is not a list of entries with an 'id'"),
-        ('{"id": 1}', "{path} is no trace file: it is not a list of entries with an 'id'"),
+        (
+            "{",
+            "trace file '{path}': expected JSON, got an error: Expecting property name enclosed in double quotes: "
+            "line 1 column 2 (char 1)",
+        ),
+        ("[1]", "trace file '{path}': expected a list of objects with an 'id'"),
+        ('{"id": 1}', "trace file '{path}': expected a list of objects with an 'id'"),
     ],
 )
 def test_a_trace_file_that_is_none(tmp_path: Path, capsys, content: str | None, words: str):

@@ -128,8 +128,8 @@ def _serve(options: argparse.Namespace) -> int:
 def _signals() -> socket.socket:
     """A socket that becomes readable when a signal to stop arrives.
 
-    Python runs signal handlers on the main thread, which does not notice a signal that arrives just before it blocks, or
-    on another thread. The byte is written to the socket at once, whatever the threads do.
+    Python runs signal handlers on the main thread, which does not notice a signal that arrives just before it blocks,
+    or on another thread. The byte is written to the socket at once, whatever the threads do.
     """
     reading, writing = socket.socketpair()
     writing.setblocking(False)
