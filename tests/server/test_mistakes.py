@@ -46,7 +46,10 @@ def told(mistake: Callable[[], object]) -> str:
 @pytest.mark.parametrize(
     ("inputs", "words"),
     [
-        (np.zeros((1, 4), np.float32), "inputs of model 'add_sub' are given by name (INPUT0=, INPUT1=), got ndarray"),
+        (
+            np.zeros((1, 4), np.float32),
+            "model 'add_sub': expected a dict of inputs or the keywords INPUT0=, INPUT1=, got ndarray",
+        ),
         ({"INPUT0": "one"}, "model 'add_sub': input 'INPUT0' expected FP32 values, got 'one'"),
         ({"INPUT0": [1.0, None]}, "model 'add_sub': input 'INPUT0' expected FP32 values, got None"),
         (
@@ -114,7 +117,7 @@ def test_a_model_that_is_called_otherwise(server: Server):
 
 @pytest.mark.parametrize("name", [0, None, b"add_sub"])
 def test_a_name_that_is_no_text_changes_nothing(server: Server, name: Any):
-    words = f"a model is asked for by its name, a text, got {name!r}"
+    words = f"model name: expected str, got {type(name).__name__} {name!r}"
     for ask in (server.__getitem__, server.load, server.unload, lambda name: server.labels(name, "OUTPUT0")):
         assert told(lambda ask=ask: ask(name)) == words
     assert sorted(server) == ["add_sub", "identity_fp32", "string_upper"]
@@ -190,8 +193,8 @@ def test_a_port_that_is_taken(option: str):
         ({"port": -1}, "cannot listen on 127.0.0.1:-1: ports end at 65535"),
         ({"port": "8000"}, "cannot listen on 127.0.0.1:8000: a port is a whole number, got '8000'"),
         ({"grpc_port": 80.5}, "cannot listen on 127.0.0.1:80.5: a port is a whole number, got 80.5"),
-        ({"model_repository": 5}, "model_repository must be a path or several, got 5"),
-        ({"model_repository": None}, "model_repository must be a path or several, got None"),
+        ({"model_repository": 5}, "model_repository: expected a path or a sequence of paths, got 5"),
+        ({"model_repository": None}, "model_repository: expected a path or a sequence of paths, got None"),
         ({"load_models": "add_sub"}, "load_models must be a list of names, got 'add_sub'"),
         ({"load_models": ["add_sub"]}, "load_models needs model_control_mode='explicit'"),
         ({"exit_timeout": -1}, "exit_timeout must be a number from 0 on, got -1"),
@@ -251,7 +254,7 @@ def test_a_function_without_annotations_and_one_that_returns_nothing(server: Ser
 
 def test_a_field_of_a_running_configuration(server: Server):
     config = server["add_sub"].config
-    words = "a model configuration has no field 'max_batchsize'; did you mean 'max_batch_size'?"
+    words = "model configuration: expected a field of ModelConfig, got 'max_batchsize'; did you mean 'max_batch_size'?"
     assert told(lambda: config.max_batchsize) == words
     assert told(lambda: setattr(config, "max_batchsize", 3)) == words
     assert {"max_batch_size", "dynamic_batching", "apply"} <= set(dir(config))
@@ -392,9 +395,13 @@ def test_a_field_to_try():
     ("content", "words"),
     [
         (None, "[Errno 2] No such file or directory: '{path}'"),
-        ("{", "{path} is no trace file: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
-        ("[1]", "{path} is no trace file: it is not a list of entries with an 'id'"),
-        ('{"id": 1}', "{path} is no trace file: it is not a list of entries with an 'id'"),
+        (
+            "{",
+            "trace file '{path}': expected JSON, got an error: Expecting property name enclosed in double quotes: "
+            "line 1 column 2 (char 1)",
+        ),
+        ("[1]", "trace file '{path}': expected a list of objects with an 'id'"),
+        ('{"id": 1}', "trace file '{path}': expected a list of objects with an 'id'"),
     ],
 )
 def test_a_trace_file_that_is_none(tmp_path: Path, capsys, content: str | None, words: str):
@@ -414,5 +421,5 @@ def test_a_directory_that_cannot_be_written(tmp_path: Path, capsys):
 
 def test_a_model_in_place_of_a_repository(tmp_path: Path, capsys):
     tnb.serve(EXAMPLES / "add_sub", port=0).stop()
-    words = f"'{EXAMPLES / 'add_sub'}' looks like a model: serve the directory that it lies in, '{EXAMPLES}'"
+    words = f"'{EXAMPLES / 'add_sub'}': expected a model repository, got a model; serve its parent, '{EXAMPLES}'"
     assert words in capsys.readouterr().out
