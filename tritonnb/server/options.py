@@ -13,7 +13,7 @@ import numpy.typing as npt
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import ParameterValue
 from tritonnb.endpoints.grpc.options import GrpcOptions
-from tritonnb.endpoints.http.endpoint import HttpOptions
+from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.metrics.families import MetricsOptions
 from tritonnb.scheduling.rate_limiter import Resource
 from tritonnb.telemetry.log_settings import LogSettings
