@@ -70,7 +70,7 @@ def virtual(scheduler: Scheduler, count: int) -> float:
     for index in range(count):
         run.arrive(index * 10_000, InferRequest("m", {}, _ignore))
     run.run()
-    assert len(run.answers) == count
+    assert len(run.responses) == count
     return (time.perf_counter() - start) / count * 1e6
 
 
@@ -84,7 +84,7 @@ def sequences(strategy: DirectSettings | OldestSettings, count: int) -> float:
         flags = SEQUENCE_START * (step % 10 == 0) | SEQUENCE_END * (step % 10 == 9)
         run.arrive(index * 10_000, InferRequest("m", {}, _ignore, correlation_id=client + 1, flags=flags))
     run.run()
-    assert len(run.answers) == count
+    assert len(run.responses) == count
     return (time.perf_counter() - start) / count * 1e6
 
 

@@ -45,9 +45,17 @@ def test_values_that_keep_their_meaning(values: Any, datatype: str, result: Any)
 @pytest.mark.parametrize(
     ("values", "datatype", "words"),
     [
-        ([1.5], "INT64", "expected INT64 values, got float64 such as 1.5: convert them, such as with .astype('int64')"),
-        ([1.0], "INT64", "expected INT64 values, got float64 such as 1.0: convert them, such as with .astype('int64')"),
-        ([1], "BOOL", "expected BOOL values, got int64 such as 1: convert them, such as with .astype('bool')"),
+        (
+            [1.5],
+            "INT64",
+            "expected INT64 values, got float64 such as 1.5; convert them with .astype('int64')",
+        ),
+        (
+            [1.0],
+            "INT64",
+            "expected INT64 values, got float64 such as 1.0; convert them with .astype('int64')",
+        ),
+        ([1], "BOOL", "expected BOOL values, got int64 such as 1; convert them with .astype('bool')"),
         ([1, 300], "INT8", "expected INT8 values from -128 to 127, got 300"),
         ([-1], "UINT8", "expected UINT8 values from 0 to 255, got -1"),
         (np.array([2**63], np.uint64), "INT64", f"expected INT64 values from {-(2**63)} to {2**63 - 1}, got {2**63}"),
@@ -70,7 +78,7 @@ def test_values_that_would_change_are_refused(values: Any, datatype: str, words:
 @pytest.mark.parametrize("values", [[[1], [2, 3]], [[b"a"], [b"b", b"c"]]])
 @pytest.mark.parametrize("datatype", ["FP32", "BYTES"])
 def test_lists_of_several_lengths_are_no_array(values: Any, datatype: str):
-    with pytest.raises(ValueError, match="expected lists of one length, got several lengths"):
+    with pytest.raises(ValueError, match="expected lists of equal length, got different lengths"):
         convert(values, BY_NAME[datatype])
 
 

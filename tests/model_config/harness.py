@@ -14,7 +14,7 @@ from typing import Any
 from tritonnb.core.errors import TritonError
 from tritonnb.model_config.backend_selection import check_runtime
 from tritonnb.model_config.ensemble import StepModel, check_ensemble, check_no_cycle
-from tritonnb.model_config.load import ConfigError, finish_config, load_config, with_instances
+from tritonnb.model_config.load import ConfigError, finalize_config, load_config, with_instance_groups
 from tritonnb.model_config.model_files import check_data_files
 from tritonnb.model_config.versions import select_versions, version_directories
 
@@ -86,8 +86,8 @@ def load(repository: Path, name: str, override: str | None = None) -> Outcome:
     try:
         for version in versions:
             check_runtime(config, directory, version, Path("{BACKENDS}"))
-        with_groups = with_instances(config, gpus=(), default_instance_count=lambda kind: 1)
-        finished = finish_config(with_groups, directory)
+        with_groups = with_instance_groups(config, gpus=(), default_instance_count=lambda kind: 1)
+        finished = finalize_config(with_groups, directory)
         check_data_files(finished, directory)
     except TritonError as error:
         return Outcome(prefix + _for_each(versions, f"{error.status.label}: {error.message}") + "\n")

@@ -9,7 +9,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from tritonnb.core.errors import InternalError, InvalidArgumentError, NotFoundError, Status, UnsupportedError
 from tritonnb.model_config.backend_selection import check_runtime
-from tritonnb.model_config.load import ConfigError, finish_config, load_config, with_instances
+from tritonnb.model_config.load import ConfigError, finalize_config, load_config, with_instance_groups
 
 TENSORS = """
 input { name: "X" data_type: TYPE_FP32 dims: 4 }
@@ -84,7 +84,7 @@ def test_strict_mode_checks_tensors_at_once(model):
 @pytest.mark.parametrize("tag", ["_x", "__x", "_", "a-b", "a:b", "ä"])
 def test_a_metric_tag_must_be_a_legal_label_with_an_underscore_before_it(model, tag):
     write(model / "config.pbtxt", f'backend: "python" metric_tags {{ key: "{tag}" value: "x" }}')
-    with pytest.raises(InvalidArgumentError, match="no legal metric label"):
+    with pytest.raises(InvalidArgumentError, match="metric tag expected letters, digits and underscores"):
         finish(model)
 
 
@@ -153,7 +153,7 @@ def test_a_label_file_may_not_be_a_directory(model):
 
 def finish(model, gpus=(), count=1):
     config = load_config(model, "m").config
-    return finish_config(with_instances(config, gpus=gpus, default_instance_count=lambda kind: count), model)
+    return finalize_config(with_instance_groups(config, gpus=gpus, default_instance_count=lambda kind: count), model)
 
 
 def groups(model, text, gpus, backend="pytorch"):
@@ -216,7 +216,7 @@ def test_a_batching_library_that_cannot_be(model, text, error, complaint):
 def test_a_batching_library_cannot_be_run_here(model):
     write(model / "config.pbtxt", f'backend: "python" {TENSORS}')
     (model / "1" / "batchstrategy.so").touch()
-    with pytest.raises(UnsupportedError, match="custom batching of model 'm' is not supported"):
+    with pytest.raises(UnsupportedError, match="model 'm': custom batching is not supported"):
         finish(model)
 
 

@@ -128,12 +128,12 @@ def test_a_normalized_configuration_forms_the_same_batches():
             "field 'sequence_batching' cannot be set together with 'dynamic_batching'",
         ),
         ({"name": {1}}, "field 'name' expected a string, got [1]"),
-        ({"name": object}, f"a configuration expected strings, numbers, lists and dicts, got {object!r} in 'name'"),
-        (5, "a configuration expected a ModelConfig, the text of a config.pbtxt, JSON, a dict, or the path of a file, "
+        ({"name": object}, f"configuration expected strings, numbers, lists and dicts, got {object!r} in 'name'"),
+        (5, "configuration expected a ModelConfig, the text of a config.pbtxt, JSON, a dict, or the path of a file, "
             "got 5"),
         (
             service_pb2.ModelInferRequest(),
-            "a configuration expected a ModelConfig, the text of a config.pbtxt, JSON, a dict, or the path of a file, "
+            "configuration expected a ModelConfig, the text of a config.pbtxt, JSON, a dict, or the path of a file, "
             "got a inference.ModelInferRequest",
         ),
     ],

@@ -71,6 +71,6 @@ def test_a_dynamic_batcher_takes_new_settings_and_comes_and_goes():
 
 def test_tensors_of_the_batch_are_refused_where_the_backend_does_not_look_at_them():
     with_batch_input = config('name: "m" backend: "minimal" batch_input { }')
-    check_batch_tensors(with_batch_input, supports_batch_tensors=True)
-    with pytest.raises(UnsupportedError, match="of model 'm' are not supported by the backend 'minimal'"):
-        check_batch_tensors(with_batch_input, supports_batch_tensors=False)
+    check_batch_tensors(with_batch_input, takes_batch_tensors=True)
+    with pytest.raises(UnsupportedError, match="model 'm': the backend 'minimal' does not support"):
+        check_batch_tensors(with_batch_input, takes_batch_tensors=False)

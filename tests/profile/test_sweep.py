@@ -314,7 +314,7 @@ def test_a_sweep_shows_itself(server: Server):
         ({"rate": 5}, "name the fields to try"),
         ({"rate": 5, "count": 2}, "count needs a list of values to try, got 2"),
         ({"rate": 5, "count": []}, "count needs a list of values"),
-        ({"rate": 5, "colour": [1]}, "no field 'colour' to edit"),
+        ({"rate": 5, "colour": [1]}, "no field 'colour'"),
         ({"rate": 5, "max_batch_size": [2], "preferred_batch_size": [[4]]}, "must be <= max batch size for held"),
         ({"rate": 5, "clients": 5, "count": [1]}, "cannot be given together"),
         ({"rate": 5, "count": [1], "constraint": "fast"}, "constraint cannot be 'fast': write such as"),

@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md names files that exist, and commands that the Makefile has."""
+"""CONTRIBUTING.md and the architecture pages name files that exist, and commands that the Makefile has."""
 
 from __future__ import annotations
 
@@ -9,13 +9,23 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
-FILES = sorted(set(re.findall(r"`((?:tritonnb|tests|docs|\.ci)/[\w./-]*)`", TEXT)))
+PAGES = [ROOT / "CONTRIBUTING.md", ROOT / "docs/design.md", *sorted((ROOT / "docs/decisions").glob("*.md"))]
+FILE = re.compile(r"`((?:tritonnb|tests|docs|benchmarks|\.ci)/[\w./-]*)`")
+FILES = [(page.name, name) for page in PAGES for name in sorted(set(FILE.findall(page.read_text("utf-8"))))]
 TARGETS = sorted(set(re.findall(r"`make ([\w-]+)`", TEXT)))
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_a_file_that_it_names_exists(name: str):
-    assert (ROOT / name).exists()
+@pytest.mark.parametrize(("page", "name"), FILES)
+def test_a_file_that_a_page_names_exists(page: str, name: str):
+    assert (ROOT / name).exists(), f"{page} names {name}"
+
+
+def test_each_change_in_the_architecture_page_needs_at_most_five_files():
+    table = (ROOT / "docs/design.md").read_text("utf-8").partition("## How to change something")[2]
+    rows = re.findall(r"^\| (an? .*?) \| (.*) \| (.*) \|$", table, flags=re.MULTILINE)
+    assert len(rows) == 8
+    counts = {change: files.count("`tritonnb/") + files.count("`pyproject") for change, files, _ in rows}
+    assert {change: count for change, count in counts.items() if not 1 <= count <= 5} == {}
 
 
 def test_it_names_files_of_every_kind_of_addition():

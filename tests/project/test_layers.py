@@ -1,4 +1,4 @@
-"""A layer imports the layers below it, never one above or beside it: docs/design.md, *Rooms*."""
+"""A layer imports the layers below it, never one above or beside it: docs/design.md, *Packages*."""
 
 from __future__ import annotations
 

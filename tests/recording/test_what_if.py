@@ -66,7 +66,7 @@ def test_preferred_sizes_that_follow_from_the_maximum_follow_its_edit():
 
 
 def test_a_field_that_does_not_exist_is_named(rec):
-    with pytest.raises(tnb.TritonError, match="model 'm' has no field 'max_candidate_sequences'"):
+    with pytest.raises(tnb.TritonError, match="model 'm': the configuration has no field 'max_candidate_sequences'"):
         rec.what_if(max_candidate_sequences=3)
     with pytest.raises(tnb.TritonError, match=r"field 'max_batch_size' expected an integer .*, got 'many'"):
         rec.what_if(max_batch_size="many")

@@ -96,7 +96,7 @@ class Play:
         """Each answer: id, rounded time, and error text (``ok`` for none)."""
         return [
             (each.request.id, round(each.time_ns / MS, 3), "ok" if each.error is None else str(each.error))
-            for each in self.time.answers
+            for each in self.time.responses
         ]
 
     @property

@@ -320,14 +320,14 @@ def test_preserve_ordering_parks_early_finishers_until_the_head_is_answered() ->
 
 
 def test_nothing_is_batched_before_the_held_number_of_requests_waits() -> None:
-    scheduler = DynamicBatcher(replace(EIGHT, hold_until=3), 1)
+    scheduler = DynamicBatcher(replace(EIGHT, min_requests_to_start=3), 1)
     play = Play(scheduler, [A("a", 0, size=2), A("b", 10), A("c", 20, run=50), A("d", 30)])
     assert play.batches == [("a b c", 20), ("d", 70)]
 
 
 @pytest.mark.parametrize("leaving", [[A("a", 0), A("b", 10, cancel_at=12)], [A("a", 0), A("b", 0)]])
 def test_requests_that_left_the_queue_while_it_was_held_count_for_the_held_number(leaving: list[A]) -> None:
-    settings = policy(replace(EIGHT, hold_until=4), default_timeout_ns=15 * MS)
+    settings = policy(replace(EIGHT, min_requests_to_start=4), default_timeout_ns=15 * MS)
     play = Play(DynamicBatcher(settings, 1), [*leaving, A("c", 20), A("d", 30)])
     assert play.batches == [("c d", 30)]
 

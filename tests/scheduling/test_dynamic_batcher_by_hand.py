@@ -19,7 +19,7 @@ def test_two_full_payloads_wait_for_one_instance_and_the_rest_stays_in_the_queue
     scheduler.instance_idle(0, 0)
     for index in range(5):
         scheduler.enqueue(Request(f"r{index}", 8), 0)
-    scheduler.prepare(0)
+    scheduler.form_deferred(0)
     assert [request.id for payload in scheduler.payloads for request in payload.requests] == ["r1", "r2"]
     assert scheduler.queue.size == 2
     assert scheduler.queue_depth() == 4

@@ -48,7 +48,7 @@ batchers = st.builds(
     preserve_ordering=st.booleans(),
     queue=queues,
     enforce_equal_shape=st.booleans(),
-    hold_until=st.sampled_from([0, 0, 0, 3]),
+    min_requests_to_start=st.sampled_from([0, 0, 0, 3]),
 )
 
 
@@ -94,7 +94,7 @@ class History(RuleBasedStateMachine):
                 self.refused.add(decision.request)
 
     def executed(self, decision: Execute) -> None:
-        assert decision.instance in self.batcher.instances.members
+        assert decision.instance in self.batcher.instances.active_ids
         assert decision.instance not in self.running, "an instance was given two batches"
         assert decision.size == sum(request.batch_size for request in decision.requests)
         assert decision.size <= MAX_BATCH_SIZE
@@ -140,8 +140,8 @@ class History(RuleBasedStateMachine):
         for request in decision.requests:
             if order:
                 for _ in range(streamed):
-                    self.deliver(order.answer(request, Response(final=False)))
-                self.deliver(order.answer(request, Response(final=True)))
+                    self.deliver(order.add_response(request, Response(final=False)))
+                self.deliver(order.add_response(request, Response(final=True)))
             self.follow(self.batcher.released(request, self.now))
         self.follow(self.batcher.instance_idle(instance, self.now))
 
@@ -183,7 +183,7 @@ class History(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 3))
     def change_instances(self, count: int) -> None:
-        old = set(self.batcher.instances.members)
+        old = set(self.batcher.instances.active_ids)
         new = set(range(count)) - (set(self.running) - old)  # a number is free once its last run has ended
         self.follow(self.batcher.set_instances(new, self.now))
         for instance in sorted(new - old):
@@ -205,14 +205,14 @@ class History(RuleBasedStateMachine):
         """Nothing is lost: let everything end, and everyone has been answered."""
         if not hasattr(self, "batcher"):
             return
-        self.batcher._hold_until = 0
+        self.batcher._requests_to_start = 0
         self.change_instances(2)
         while self.running or self.waiting:
             if self.running:
                 instance, (decision, order) = self.running.popitem()
                 for request in decision.requests:
                     if order:
-                        self.deliver(order.answer(request, Response(final=True)))
+                        self.deliver(order.add_response(request, Response(final=True)))
                 self.follow(self.batcher.instance_idle(instance, self.now))
             else:
                 self.now += 100_000

@@ -136,7 +136,7 @@ def test_the_batcher_of_one_instance_forms_any_number_of_batches_ahead() -> None
         batcher.instance_idle(0, 0)
         for number in range(5):
             batcher.enqueue(Request(f"r{number}"), 0)
-        batcher.prepare(0)
+        batcher.form_deferred(0)
     assert [len(batcher.payloads) for batcher in (bound, shared)] == [4, 2]
 
 

@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tritonnb.core.errors import InvalidArgumentError, Status, TritonError
-from tritonnb.scheduling.ensemble import Answer, EnsembleGraph, EnsembleRun, EnsembleScheduler, Finish, RunStep, Step
+from tritonnb.scheduling.ensemble import (
+    EndRequest,
+    EnsembleGraph,
+    EnsembleRun,
+    EnsembleScheduler,
+    RunStep,
+    SendResponse,
+    Step,
+)
 from tritonnb.scheduling.reasons import explain
 
 
@@ -61,10 +69,10 @@ class Play:
         for each in decisions:
             if isinstance(each, RunStep):
                 self.running.append(each)
-            elif isinstance(each, Answer):
+            elif isinstance(each, SendResponse):
                 self.answers.append((each.outputs, each.final))
             else:
-                assert isinstance(each, Finish)
+                assert isinstance(each, EndRequest)
                 self.ends.append(each.error)
         return [each.step.model_name for each in decisions if isinstance(each, RunStep)]
 
@@ -228,4 +236,4 @@ def test_every_step_runs_once_and_tensors_are_forgotten_in_the_end(data):
     assert set(ran) == {step.model_name for step in play.scheduler.graph.steps_for([names[-1]])}
     assert play.answers == [({names[-1]: f"m{count - 1}"}, True)]
     assert not run._values
-    assert run.over
+    assert run.has_ended

@@ -17,7 +17,7 @@ from tritonnb.scheduling.default_scheduler import DefaultScheduler
 from tritonnb.scheduling.direct import DirectSettings
 from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
 from tritonnb.scheduling.from_config import make_scheduler, reconfigure_scheduler
-from tritonnb.scheduling.instances import Instances, Taken
+from tritonnb.scheduling.instances import Instances, TakenInstance
 from tritonnb.scheduling.oldest import OldestSettings
 from tritonnb.scheduling.policy import DynamicBatcherSettings, QueuePolicy, QueueSettings, TimeoutAction
 from tritonnb.scheduling.response_order import ResponseOrder
@@ -37,19 +37,19 @@ class Response:
 def test_the_head_of_the_order_may_stream_and_later_requests_wait_for_its_final_response() -> None:
     order = ResponseOrder()
     for request in "abc":
-        order.placed(request)
+        order.add_request(request)
     b, a1, a2, c = Response("b"), Response("a1", final=False), Response("a2"), Response("c")
-    assert order.answer("b", b) == []
-    assert order.answer("a", a1) == [("a", a1)]
-    assert order.answer("a", a2) == [("a", a2), ("b", b)]
-    assert order.answer("c", c) == [("c", c)]
+    assert order.add_response("b", b) == []
+    assert order.add_response("a", a1) == [("a", a1)]
+    assert order.add_response("a", a2) == [("a", a2), ("b", b)]
+    assert order.add_response("c", c) == [("c", c)]
     assert len(order) == 0
 
 
 def test_a_response_to_a_request_that_was_never_placed_leaves_at_once() -> None:
     order = ResponseOrder()
-    order.placed("a")
-    assert order.answer("x", "whatever") == [("x", "whatever")]
+    order.add_request("a")
+    assert order.add_response("x", "whatever") == [("x", "whatever")]
 
 
 def test_a_deadline_can_be_put_off_brought_forward_and_forgotten() -> None:
@@ -137,7 +137,7 @@ def test_the_longest_idle_instance_is_taken_first_and_a_removed_one_never() -> N
     assert not instances.release(2, 8)
     assert not instances.release(9, 8)
     instances.replace({0, 1})
-    assert instances.take() == Taken(0, 6, has_run=False)
+    assert instances.take() == TakenInstance(0, 6, has_run=False)
 
 
 def test_a_configuration_without_a_batcher_gives_the_default_scheduler() -> None:
@@ -174,7 +174,7 @@ def test_dynamic_batching_becomes_settings() -> None:
             {1: QueuePolicy(allow_timeout_override=True, max_queue_size=3)},
         ),
         enforce_equal_shape=True,
-        hold_until=4,
+        min_requests_to_start=4,
     )
 
 
@@ -206,10 +206,12 @@ def test_sequence_batching_becomes_settings_direct_unless_told_otherwise() -> No
     )
     assert isinstance(direct, SequenceBatcher)
     assert isinstance(oldest, SequenceBatcher)
-    assert direct.settings == SequenceBatcherSettings("m", DirectSettings(4), 5_000, hold_until=4, backlog_hold_until=2)
+    assert direct.settings == SequenceBatcherSettings(
+        "m", DirectSettings(4), 5_000, min_requests_to_start=4, min_backlog_to_start=2
+    )
     assert oldest.settings == SequenceBatcherSettings(
         "m",
-        OldestSettings(7, DynamicBatcherSettings(1, (), hold_until=4, instance_bound=True)),
+        OldestSettings(7, DynamicBatcherSettings(1, (), min_requests_to_start=4, instance_bound=True)),
         1_000_000_000,
         iterative=True,
     )
@@ -234,7 +236,9 @@ def test_delays_of_sequences_are_configured_in_microseconds() -> None:
 
 @pytest.mark.parametrize("batching", ["", "dynamic_batching { }"])
 def test_with_a_rate_limiter_the_idle_instance_whose_turn_it_is_is_taken(batching: str) -> None:
-    scheduler = make_scheduler(config(f"max_batch_size: 8 {batching}"), 3, {}, turn={0: 5, 1: 2, 2: 4}.__getitem__)
+    scheduler = make_scheduler(
+        config(f"max_batch_size: 8 {batching}"), 3, {}, dispatch_key={0: 5, 1: 2, 2: 4}.__getitem__
+    )
     for instance in range(3):
         scheduler.instance_idle(instance, 0)
     (decision,) = scheduler.enqueue(Request("a"), 1)
@@ -245,7 +249,7 @@ def test_with_a_rate_limiter_the_idle_instance_whose_turn_it_is_is_taken(batchin
 def test_a_changed_configuration_stages_batches_if_there_is_a_rate_limiter(rate_limited: bool) -> None:
     batching = config("max_batch_size: 8 dynamic_batching { }")
     for before in (config("max_batch_size: 8"), batching):
-        scheduler = make_scheduler(before, 1, {}, turn=(lambda instance: 0) if rate_limited else None)
+        scheduler = make_scheduler(before, 1, {}, dispatch_key=(lambda instance: 0) if rate_limited else None)
         scheduler, _ = reconfigure_scheduler(scheduler, batching, 1, rate_limited)
         assert isinstance(scheduler, DynamicBatcher)
         assert scheduler.settings.rate_limited is rate_limited

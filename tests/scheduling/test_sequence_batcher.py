@@ -308,7 +308,7 @@ def test_10_7f_an_iterative_request_joins_later_batches_until_it_is_done() -> No
     time.run()
     assert [members(batch.decision) for batch in time.batches] == ["x", "y z", "x y", "x", "x"]
     assert seen[:5] == [("x", 1, 1), ("y", 2, 1), ("z", 3, 1), ("x", 1, 0), ("y", 2, 0)]
-    assert [answer.request.id for answer in time.answers] == ["z", "y", "x"]
+    assert [answer.request.id for answer in time.responses] == ["z", "y", "x"]
 
 
 def test_an_iterative_request_runs_again_under_the_direct_strategy() -> None:
@@ -463,13 +463,13 @@ def test_a_stopped_scheduler_goes_on_with_sequences_and_begins_none() -> None:
 
 
 def test_nothing_runs_before_slots_and_backlog_hold_enough_requests() -> None:
-    settings = SequenceBatcherSettings("seq", DirectSettings(1), hold_until=2, backlog_hold_until=1)
+    settings = SequenceBatcherSettings("seq", DirectSettings(1), min_requests_to_start=2, min_backlog_to_start=1)
     play = Play(SequenceBatcher(settings, 1), steps(("A1^", 0), ("A2$", 10), ("B1^", 20), ("B2$", 30)))
     assert play.batches == [("A1", 20), ("A2", 21), ("B1", 22), ("B2", 30)]
 
 
 def test_requests_of_the_backlog_do_not_count_for_those_in_slots() -> None:
-    settings = SequenceBatcherSettings("seq", DirectSettings(1), hold_until=2, backlog_hold_until=1)
+    settings = SequenceBatcherSettings("seq", DirectSettings(1), min_requests_to_start=2, min_backlog_to_start=1)
     play = Play(SequenceBatcher(settings, 1), steps(("A1^", 0), ("B1^", 10), ("B2$", 20), ("A2$", 30)))
     assert play.batches == [("A1", 30), ("A2", 31), ("B1", 32), ("B2", 33)]
 
@@ -504,7 +504,7 @@ def test_another_number_of_slots_holds_as_soon_as_none_is_owned(slots: int) -> N
 
 
 def test_the_request_that_ends_the_hold_is_in_the_first_batch() -> None:
-    settings = SequenceBatcherSettings("seq", DirectSettings(4), hold_until=2)
+    settings = SequenceBatcherSettings("seq", DirectSettings(4), min_requests_to_start=2)
     play = Play(SequenceBatcher(settings, 1), steps(("A1^", 0), ("B1^", 10), ("B2$", 11)))
     assert play.batches == [("A1 B1", 10), ("- B2", 11)]
 
@@ -535,6 +535,6 @@ def test_three_of_ten_slots_are_a_utilization_of_three_tenths() -> None:
 
 
 def test_a_full_backlog_alone_is_enough_where_nothing_is_said_of_slots() -> None:
-    settings = SequenceBatcherSettings("seq", DirectSettings(1), backlog_hold_until=1)
+    settings = SequenceBatcherSettings("seq", DirectSettings(1), min_backlog_to_start=1)
     play = Play(SequenceBatcher(settings, 1), steps(("A1^", 0), ("A2$", 10), ("B1^", 20), ("B2$", 30)))
     assert play.batches == [("A1", 20), ("A2", 21), ("B1", 22), ("B2", 30)]

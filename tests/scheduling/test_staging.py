@@ -126,7 +126,7 @@ def test_a_request_in_a_staged_batch_does_not_expire_and_one_that_waits_does():
     time.grant(20)
     time.run()
     assert time.batches_of() == ["a"]
-    assert [(each.request.id, each.error is None) for each in time.answers] == [("b", False), ("a", True)]
+    assert [(each.request.id, each.error is None) for each in time.responses] == [("b", False), ("a", True)]
 
 
 def test_the_limiter_may_let_the_later_batch_run_first_but_it_answers_later():
@@ -135,11 +135,11 @@ def test_the_limiter_may_let_the_later_batch_run_first_but_it_answers_later():
     time.run(1 * MS)
     time.grant(2, instance=1)
     time.run(13 * MS)
-    assert time.answers == []
+    assert time.responses == []
     time.grant(14, instance=0)
     time.run()
     assert time.batches_of() == ["e", "a b c d"]
-    assert [each.request.id for each in time.answers] == list("abcde")
+    assert [each.request.id for each in time.responses] == list("abcde")
 
 
 def test_new_settings_leave_a_staged_batch_to_grow():

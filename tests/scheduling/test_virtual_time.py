@@ -10,7 +10,7 @@ from tests.scheduling.harness import MS, Request, members
 from tritonnb.scheduling.default_scheduler import DefaultScheduler
 from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
 from tritonnb.scheduling.policy import DynamicBatcherSettings, QueuePolicy, QueueSettings
-from tritonnb.scheduling.virtual_time import Answer, VirtualTime
+from tritonnb.scheduling.virtual_time import FinalResponse, VirtualTime
 
 TEN_MS = DynamicBatcherSettings(8, (8,), max_queue_delay_ns=10 * MS)
 
@@ -27,11 +27,11 @@ def test_time_passes_to_the_end_of_the_moment_that_is_asked_for_and_no_further()
     time.run(5 * MS)
     assert (time.now, len(time.batches)) == (5 * MS, 1)
     time.run(12 * MS)
-    assert (time.now, len(time.answers)) == (12 * MS, 0)
+    assert (time.now, len(time.responses)) == (12 * MS, 0)
     time.run(3 * MS)
     assert time.now == 12 * MS, "it does not run backwards"
     time.run()
-    assert [(each.request.id, each.time_ns) for each in time.answers] == [("a", 15 * MS), ("b", 25 * MS)]
+    assert [(each.request.id, each.time_ns) for each in time.responses] == [("a", 15 * MS), ("b", 25 * MS)]
     assert time.now == 25 * MS, "nothing more can happen"
 
 
@@ -44,7 +44,7 @@ def test_at_one_moment_executions_end_then_requests_arrive_then_they_are_cancell
     time.arrive(0, first)
     time.arrive(0, second)
     time.run()
-    assert [(each.request.id, each.time_ns / MS, each.error is None) for each in time.answers] == [
+    assert [(each.request.id, each.time_ns / MS, each.error is None) for each in time.responses] == [
         ("first", 10, True),
         ("third", 10, False),
         ("second", 20, True),
@@ -69,14 +69,14 @@ def test_who_waits_on_is_counted_when_a_batch_starts() -> None:
 
 
 def test_a_client_may_send_its_next_request_when_it_is_answered() -> None:
-    def send_again(answer: Answer) -> None:
-        if len(time.answers) < 3:
+    def send_again(answer: FinalResponse) -> None:
+        if len(time.responses) < 3:
             time.arrive(answer.time_ns + MS, Request("next"))
 
-    time = ten_ms_each(DefaultScheduler(1), on_answer=send_again)
+    time = ten_ms_each(DefaultScheduler(1), on_response=send_again)
     time.arrive(0, Request("first"))
     time.run()
-    assert [each.time_ns / MS for each in time.answers] == [10, 21, 32]
+    assert [each.time_ns / MS for each in time.responses] == [10, 21, 32]
 
 
 def test_where_nobody_limits_the_rate_a_staged_batch_runs_at_once() -> None:

@@ -132,7 +132,7 @@ def test_a_missing_version_folder_is_named(server: Server, tmp_path: Path):
         server.load("m")
     assert str(caught.value) == (
         "load failed for model 'm': at least one version must be available under the version policy of model 'm'; "
-        f"expected the folder '{tmp_path}/m/1' with the file 'model.py', got the folders ['v1']"
+        f"expected the directory '{tmp_path}/m/1' with the file 'model.py', got the directories ['v1']"
     )
     assert text_for_a_client(server, "m") == (
         "load failed for model 'm': at least one version must be available under the version policy of model 'm'\n"

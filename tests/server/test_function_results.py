@@ -61,7 +61,7 @@ TWO = {"a": tnb.FP32[3], "b": tnb.FP32[3]}
     ("result", "function", "words"),
     [
         (tnb.INT64[1], lambda x: [1.5],
-         "output 'OUTPUT' expected INT64 values, got float64 such as 1.5: convert them, such as with .astype('int64')"),
+         "output 'OUTPUT' expected INT64 values, got float64 such as 1.5; convert them with .astype('int64')"),
         (tnb.INT8[1], lambda x: [300], "output 'OUTPUT' expected INT8 values from -128 to 127, got 300"),
         (tnb.FP32[2], lambda x: [1.0, None], "output 'OUTPUT' expected FP32 values, got None"),
         (tnb.FP32[2], lambda x: None,

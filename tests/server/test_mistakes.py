@@ -46,10 +46,16 @@ def text_of(mistake: Callable[[], object]) -> str:
 @pytest.mark.parametrize(
     ("inputs", "words"),
     [
-        (np.zeros((1, 4), np.float32), "inputs of model 'add_sub' are given by name (INPUT0=, INPUT1=), got ndarray"),
+        (
+            np.zeros((1, 4), np.float32),
+            "model 'add_sub': expected a dict of inputs or the keywords INPUT0=, INPUT1=, got ndarray",
+        ),
         ({"INPUT0": "one"}, "model 'add_sub': input 'INPUT0' expected FP32 values, got 'one'"),
         ({"INPUT0": [1.0, None]}, "model 'add_sub': input 'INPUT0' expected FP32 values, got None"),
-        ({"INPUT0": [[1.0], []]}, "model 'add_sub': input 'INPUT0' expected lists of one length, got several lengths"),
+        (
+            {"INPUT0": [[1.0], []]},
+            "model 'add_sub': input 'INPUT0' expected lists of equal length, got different lengths",
+        ),
         ({"INPUT": X}, "unexpected inference input 'INPUT' for model 'add_sub': it has 'INPUT0', 'INPUT1'"),
         (
             {"INPUT0": Foreign(np.ones((1, 4)))},
@@ -113,7 +119,7 @@ def test_a_model_that_is_called_otherwise(server: Server):
 
 @pytest.mark.parametrize("name", [0, None, b"add_sub"])
 def test_a_name_that_is_no_text_changes_nothing(server: Server, name: Any):
-    words = f"a model is asked for by its name, a text, got {name!r}"
+    words = f"model name: expected str, got {type(name).__name__} {name!r}"
     for ask in (server.__getitem__, server.load, server.unload, lambda name: server.labels(name, "OUTPUT0")):
         assert text_of(lambda ask=ask: ask(name)) == words
     assert sorted(server) == ["add_sub", "identity_fp32", "string_upper"]
@@ -130,7 +136,7 @@ def test_a_configuration_to_load_that_cannot_be_read(server: Server):
         "field 'max_batch_size' expected an integer from -2**31 to 2**31 - 1, got 'two'"
     )
     assert text_of(lambda: server.load("add_sub", 2)) == (  # type: ignore[arg-type]
-        f"a configuration expected {FORMS}, got 2"
+        f"configuration expected {FORMS}, got 2"
     )
     assert server["add_sub"].config.max_batch_size == 8
 
@@ -189,8 +195,8 @@ def test_a_port_that_is_taken(option: str):
         ({"port": -1}, "cannot listen on 127.0.0.1:-1: ports end at 65535"),
         ({"port": "8000"}, "cannot listen on 127.0.0.1:8000: a port is a whole number, got '8000'"),
         ({"grpc_port": 80.5}, "cannot listen on 127.0.0.1:80.5: a port is a whole number, got 80.5"),
-        ({"model_repository": 5}, "model_repository must be a path or several, got 5"),
-        ({"model_repository": None}, "model_repository must be a path or several, got None"),
+        ({"model_repository": 5}, "model_repository: expected a path or a sequence of paths, got 5"),
+        ({"model_repository": None}, "model_repository: expected a path or a sequence of paths, got None"),
         ({"load_models": "add_sub"}, "load_models must be a list of names, got 'add_sub'"),
         ({"load_models": ["add_sub"]}, "load_models needs model_control_mode='explicit'"),
         ({"exit_timeout": -1}, "exit_timeout must be a number from 0 on, got -1"),
@@ -250,7 +256,7 @@ def test_a_function_without_annotations_and_one_that_returns_nothing(server: Ser
 
 def test_a_field_of_a_running_configuration(server: Server):
     config = server["add_sub"].config
-    words = "a model configuration has no field 'max_batchsize'; did you mean 'max_batch_size'?"
+    words = "model configuration: expected a field of ModelConfig, got 'max_batchsize'; did you mean 'max_batch_size'?"
     assert text_of(lambda: config.max_batchsize) == words
     assert text_of(lambda: setattr(config, "max_batchsize", 3)) == words
     assert {"max_batch_size", "dynamic_batching", "apply"} <= set(dir(config))
@@ -260,13 +266,13 @@ def test_a_field_of_a_running_configuration(server: Server):
 @pytest.mark.parametrize(
     ("arrivals", "words"),
     [
-        ([5], "an arrival is an Arrival or (time in µs, rows), got 5"),
+        ([5], "arrivals expected Arrival or (time in µs, rows), got 5"),
         ([(0, 9)], "inference request batch-size must be <= 3 for 'simulated', got 9"),
-        ([(-1, 1)], "an arrival has a time in µs from 0 on, and rows from 1 on, got -1 and 1"),
-        ([(0, 0)], "an arrival has a time in µs from 0 on, and rows from 1 on, got 0 and 0"),
-        ([("a", 1)], "an arrival has a time in µs from 0 on, and rows from 1 on, got 'a' and 1"),
-        ([(0, 1.5)], "an arrival has a time in µs from 0 on, and rows from 1 on, got 0 and 1.5"),
-        (5, "arrivals are a list of Arrival or of (time in µs, rows), got 5"),
+        ([(-1, 1)], "Arrival expected a time in µs of at least 0, and rows of at least 1, got -1 and 1"),
+        ([(0, 0)], "Arrival expected a time in µs of at least 0, and rows of at least 1, got 0 and 0"),
+        ([("a", 1)], "Arrival expected a time in µs of at least 0, and rows of at least 1, got 'a' and 1"),
+        ([(0, 1.5)], "Arrival expected a time in µs of at least 0, and rows of at least 1, got 0 and 1.5"),
+        (5, "arrivals expected a list of Arrival or of (time in µs, rows), got 5"),
     ],
 )
 def test_an_arrival_that_cannot_be(arrivals: list[Any], words: str):
@@ -282,17 +288,23 @@ def test_an_arrival_that_cannot_be(arrivals: list[Any], words: str):
         (lambda: tnb.sequences([2, 0], every_ms=0.005), "length must be positive, got 0"),
         (
             lambda: tnb.sequences(3, every_ms=0.005),  # type: ignore[arg-type]
-            "lengths are a list of numbers of requests, one for each sequence, got 3",
+            "lengths expected a list with the number of requests of each sequence, got 3",
         ),
         (lambda: tnb.ClosedLoop(0, 5), "clients must be positive, got 0"),
         (lambda: tnb.ClosedLoop(2, 5, think_ms=-1), "think_ms must not be negative, got -1"),
-        (lambda: tnb.table({}), "a service-time table needs milliseconds for at least one batch size, got {}"),
+        (
+            lambda: tnb.table({}),
+            "table expected a dict from batch sizes to milliseconds with at least one entry, got {}",
+        ),
         (lambda: tnb.measured([]), "statistics expected a dict with 'batch_stats', got list"),  # type: ignore[arg-type]
         (
             lambda: tnb.measured({"model_stats": [{"name": "a"}, {"name": "b"}]}),
             "statistics expected one model in 'model_stats', got 'a', 'b': give one entry",
         ),
-        (lambda: tnb.measured({}), "these statistics know of no execution, so no service time is known"),
+        (
+            lambda: tnb.measured({}),
+            "statistics expected at least one execution in batch_stats, got none; send requests to the model first",
+        ),
         (lambda: tnb.theory("rec"), "theory needs a recording, got str"),  # type: ignore[arg-type]
         (
             lambda: tnb.worksheet().check(5),
@@ -307,8 +319,8 @@ def test_a_workload_or_a_service_time_that_cannot_be(mistake: Callable[[], objec
 @pytest.mark.parametrize(
     ("config", "service", "words"),
     [
-        (None, tnb.fixed(1), f"a configuration expected {FORMS}, got None"),
-        ("/no/m.pbtxt", tnb.fixed(1), "the configuration '/no/m.pbtxt' cannot be read: No such file or directory"),
+        (None, tnb.fixed(1), f"configuration expected {FORMS}, got None"),
+        ("/no/m.pbtxt", tnb.fixed(1), "cannot read the configuration '/no/m.pbtxt': No such file or directory"),
         (
             "max_batch_size: -1",
             tnb.fixed(1),
@@ -322,13 +334,13 @@ def test_a_workload_or_a_service_time_that_cannot_be(mistake: Callable[[], objec
         (
             'name: "m" ensemble_scheduling { }',
             tnb.fixed(1),
-            "model 'm' is an ensemble, which runs nothing itself: try its steps",
+            "model 'm': simulation expected a model that is executed, got an ensemble; simulate its steps",
         ),
-        (BATCHING, 5, "a service model is a function, such as fixed(5) gives, got 5"),
+        (BATCHING, 5, "service model expected a function, such as fixed(5), got 5"),
         (
             BATCHING,
             tnb.fixed(-1),
-            "a service time for 1 row is a number of ms from 0 on, got -1",
+            "service model expected a time in ms of at least 0 for 1 row, got -1",
         ),
     ],
 )
@@ -376,7 +388,7 @@ def test_a_field_to_try():
     rec = tnb.simulate(BATCHING, [(0, 1)], tnb.fixed(1))
     assert text_of(lambda: rec.median_ms(2)) == "no batch of 2 rows ran"
     assert text_of(lambda: rec.what_if(max_queue_delay=3)) == (
-        "the configuration of model 'simulated' has no field 'max_queue_delay' to edit; did you mean "
+        "model 'simulated': the configuration has no field 'max_queue_delay'; did you mean "
         "'max_queue_delay_microseconds'?"
     )
 
@@ -385,9 +397,13 @@ def test_a_field_to_try():
     ("content", "words"),
     [
         (None, "[Errno 2] No such file or directory: '{path}'"),
-        ("{", "{path} is no trace file: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
-        ("[1]", "{path} is no trace file: it is not a list of entries with an 'id'"),
-        ('{"id": 1}', "{path} is no trace file: it is not a list of entries with an 'id'"),
+        (
+            "{",
+            "trace file '{path}': expected JSON, got an error: Expecting property name enclosed in double quotes: "
+            "line 1 column 2 (char 1)",
+        ),
+        ("[1]", "trace file '{path}': expected a list of objects with an 'id'"),
+        ('{"id": 1}', "trace file '{path}': expected a list of objects with an 'id'"),
     ],
 )
 def test_a_trace_file_that_is_none(tmp_path: Path, capsys, content: str | None, words: str):
@@ -407,5 +423,5 @@ def test_a_directory_that_cannot_be_written(tmp_path: Path, capsys):
 
 def test_a_model_in_place_of_a_repository(tmp_path: Path, capsys):
     tnb.serve(EXAMPLES / "add_sub", port=0).stop()
-    words = f"'{EXAMPLES / 'add_sub'}' looks like a model: serve the directory that it lies in, '{EXAMPLES}'"
+    words = f"'{EXAMPLES / 'add_sub'}': expected a model repository, got a model; serve its parent, '{EXAMPLES}'"
     assert words in capsys.readouterr().out

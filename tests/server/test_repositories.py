@@ -305,7 +305,7 @@ SAMPLE = 'inputs { key: "X" value { data_type: TYPE_FP32 dims: 1 input_data_file
 @pytest.mark.parametrize(
     ("config", "directory", "complaint"),
     [
-        ('metric_tags { key: "a-b" value: "x" }', "", "no legal metric label"),
+        ('metric_tags { key: "a-b" value: "x" }', "", "metric tag expected letters, digits and underscores"),
         ('batch_output { source_input: "X" }', "", "batch output must specify 'target_name'"),
         ('output { name: "Z" data_type: TYPE_FP32 dims: 1 label_filename: "f" }', "f", "Is a directory"),
         (f"sequence_batching {{ {STATE} }}", "initial_state/f", "Is a directory"),

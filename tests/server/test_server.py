@@ -308,7 +308,7 @@ def test_the_next_free_port_is_taken_otherwise_and_said_aloud(monkeypatch: pytes
         server = tnb.serve()
         try:
             assert port < server.port < port + 100
-            assert f"port {port} is taken" in capsys.readouterr().out
+            assert f"port {port} is in use" in capsys.readouterr().out
         finally:
             server.stop()
 
@@ -405,7 +405,7 @@ def test_a_server_may_do_without_http():
     with Server(port=0, allow_http=False, grpc_port=0) as server:
         assert server.grpc_port
         assert (server.url, repr(server)) == ("", "tritonnb server without HTTP")
-        with pytest.raises(UnavailableError, match="no HTTP endpoint"):
+        with pytest.raises(UnavailableError, match="expected a server with an HTTP endpoint"):
             assert server.port
 
 

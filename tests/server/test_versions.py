@@ -41,10 +41,10 @@ def test_a_handle_of_a_version_asks_that_version(server: Server, key: Any, added
     [
         (("m", 2), "Request for unknown model: 'm' version 2 is not found; ready: 1, 3"),
         (("n", 1), "Request for unknown model: 'n' is not found"),
-        (("m", 0), "model 'm': a version must be a whole number from 1 on, got 0"),
-        (("m", -1), "model 'm': a version must be a whole number from 1 on, got -1"),
-        (("m", "1"), "model 'm': a version must be a whole number from 1 on, got '1'"),
-        (("m", True), "model 'm': a version must be a whole number from 1 on, got True"),
+        (("m", 0), "model 'm': version: expected an integer of at least 1, got 0"),
+        (("m", -1), "model 'm': version: expected an integer of at least 1, got -1"),
+        (("m", "1"), "model 'm': version: expected an integer of at least 1, got '1'"),
+        (("m", True), "model 'm': version: expected an integer of at least 1, got True"),
     ],
 )
 def test_a_version_that_there_is_not(server: Server, key: Any, words: str):

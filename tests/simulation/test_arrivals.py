@@ -11,7 +11,7 @@ import pytest
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.simulation import Arrival, ClosedLoop, bursts, constant, poisson, sequences
-from tritonnb.simulation.arrivals import arrivals_of, require_positive, times_us
+from tritonnb.simulation.arrivals import arrival_times_us, as_arrivals, require_positive
 
 
 def times(arrivals: list[Arrival]) -> list[float]:
@@ -43,11 +43,11 @@ def test_independent_clients_send_at_their_rate_within_the_duration_as_the_seed_
     ("process", "first"), [("constant", [0, 100, 200, 300, 400]), ("burst", [0, 0, 200, 200, 400])]
 )
 def test_an_open_loop_has_no_end(process: str, first: list[float]) -> None:
-    assert list(islice(times_us(process, rate=10_000, burst=2), 5)) == first
+    assert list(islice(arrival_times_us(process, rate=10_000, burst=2), 5)) == first
 
 
 def test_a_burst_is_one_request_unless_said() -> None:
-    assert list(islice(times_us("burst", rate=10_000), 2)) == [0, 100]
+    assert list(islice(arrival_times_us("burst", rate=10_000), 2)) == [0, 100]
 
 
 def test_requests_of_a_sequence_come_at_equal_distances_between_start_and_end() -> None:
@@ -74,32 +74,32 @@ def test_a_time_has_a_unit_by_name_and_without_a_name_it_is_in_microseconds() ->
 
 @pytest.mark.parametrize(("times", "number"), [({}, 0), ({"ms": 1, "us": 1000}, 2), ({"time_us": 0, "ms": 0}, 2)])
 def test_an_arrival_has_one_time(times: dict[str, float], number: int) -> None:
-    with pytest.raises(InvalidArgumentError, match=rf"one time, got {number}: give Arrival\(ms=17\)"):
+    with pytest.raises(InvalidArgumentError, match=rf"one time, got {number}; write Arrival\(ms=17\)"):
         Arrival(**times)
 
 
 @pytest.mark.parametrize("wrong", [-1, math.inf, "5"])
 def test_a_time_that_cannot_be_is_told_in_its_own_unit(wrong: float) -> None:
     with pytest.raises(
-        InvalidArgumentError, match=re.escape(f"a time in ms from 0 on, and rows from 1 on, got {wrong!r}")
+        InvalidArgumentError, match=re.escape(f"a time in ms of at least 0, and rows of at least 1, got {wrong!r}")
     ):
         Arrival(ms=wrong)
 
 
 def test_pairs_of_time_and_rows_are_arrivals_too() -> None:
-    assert list(arrivals_of([(5, 2), Arrival(7)])) == [Arrival(5, 2), Arrival(7, 1)]
+    assert list(as_arrivals([(5, 2), Arrival(7)])) == [Arrival(5, 2), Arrival(7, 1)]
     for wrong in ((1, 2, 3), 5, {0, 1}):
         with pytest.raises(InvalidArgumentError, match=f"got {re.escape(str(wrong))}"):
-            list(arrivals_of([wrong]))
-    with pytest.raises(InvalidArgumentError, match="arrivals are a list"):
-        list(arrivals_of(5))
+            list(as_arrivals([wrong]))
+    with pytest.raises(InvalidArgumentError, match="arrivals expected a list"):
+        list(as_arrivals(5))
 
 
 @pytest.mark.parametrize(
     ("time_us", "size"), [(-1, 1), (float("inf"), 1), (float("nan"), 1), (0, 0), (0, 1.5), ("0", 1)]
 )
 def test_an_arrival_has_a_time_and_rows(time_us: float, size: int) -> None:
-    with pytest.raises(InvalidArgumentError, match="an arrival has a time"):
+    with pytest.raises(InvalidArgumentError, match="Arrival expected a time"):
         Arrival(time_us, size)
 
 
@@ -133,5 +133,5 @@ def test_no_time_to_think_is_fine_and_less_is_not() -> None:
 
 
 def test_lengths_that_are_no_list_are_refused() -> None:
-    with pytest.raises(InvalidArgumentError, match="lengths are a list"):
+    with pytest.raises(InvalidArgumentError, match="lengths expected a list"):
         sequences(3, every_ms=0.001)

@@ -25,10 +25,16 @@ def test_a_function_of_ones_own_says_its_unit(unit: str, expected: int) -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: service_time(5, unit="ms"), "needs a function from rows to a time, got 5"),
-        (lambda: service_time(lambda rows: 5, unit="min"), "unit cannot be 'min': give one of ns, us, ms, s"),
-        (lambda: service_time(lambda rows: None, unit="ms")(2), "for 2 rows is a number of ms from 0 on, got None"),
-        (lambda: fixed(-1)(1), "for 1 row is a number of ms from 0 on, got -1"),
+        (lambda: service_time(5, unit="ms"), "service_time expected a function from rows to a time, got 5"),
+        (
+            lambda: service_time(lambda rows: 5, unit="min"),
+            "service_time: unit expected one of ns, us, ms, s, got 'min'",
+        ),
+        (
+            lambda: service_time(lambda rows: None, unit="ms")(2),
+            "expected a time in ms of at least 0 for 2 rows, got None",
+        ),
+        (lambda: fixed(-1)(1), "expected a time in ms of at least 0 for 1 row, got -1"),
     ],
 )
 def test_what_is_no_service_time_is_refused_in_its_own_unit(make, words: str) -> None:
@@ -71,10 +77,10 @@ def test_one_point_is_the_time_of_every_batch() -> None:
 
 def test_a_table_needs_points_and_statistics_an_execution() -> None:
     for nothing in ({}, 5):
-        with pytest.raises(InvalidArgumentError, match="at least one batch size"):
+        with pytest.raises(InvalidArgumentError, match="batch sizes to milliseconds with at least one entry"):
             table(nothing)
     for unused in ({}, {"batch_stats": []}):
-        with pytest.raises(InvalidArgumentError, match="no execution"):
+        with pytest.raises(InvalidArgumentError, match="at least one execution"):
             measured(unused)
 
 

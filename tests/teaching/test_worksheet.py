@@ -137,8 +137,8 @@ FOLLOWING = tnb.Arrival(ms=1, sequence_id=7, sequence_start=True)
     [
         ("max_batchsize: 8", [(0, 1)], 10, "max_batchsize"),
         ('platform: "ensemble" ensemble_scheduling { }', [(0, 1)], 10, "is an ensemble"),
-        (CONFIG, 5, 10, "arrivals are a list of Arrival or of \\(time in µs, rows\\), got 5"),
-        (CONFIG, [(0, 1, 2, 3)], 10, "an arrival is an Arrival or \\(time in µs, rows\\), got \\(0, 1, 2, 3\\)"),
+        (CONFIG, 5, 10, "arrivals expected a list of Arrival or of \\(time in µs, rows\\), got 5"),
+        (CONFIG, [(0, 1, 2, 3)], 10, "arrivals expected Arrival or \\(time in µs, rows\\), got \\(0, 1, 2, 3\\)"),
         (CONFIG, [(0, 9)], 10, "batch-size must be <= 8"),
         (CONFIG, [], 10, "worksheet expected 1 to 26 arrivals, got 0"),
         (CONFIG, [(at, 1) for at in range(27)], 10, "worksheet expected 1 to 26 arrivals, got 27"),

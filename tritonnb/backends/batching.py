@@ -18,7 +18,7 @@ import numpy.typing as npt
 from tritonnb.backends.contract import Execution
 from tritonnb.core.errors import InvalidArgumentError, TritonError, UnsupportedError
 from tritonnb.core.messages import InferRequest, Tensor, shape_text
-from tritonnb.core.ownership import own
+from tritonnb.core.ownership import ensure_writeable
 from tritonnb.model_config.schema import TensorSpec, resolve_reshape
 
 Array = npt.NDArray[Any]
@@ -66,7 +66,7 @@ def gather(execution: Execution, name: str, ragged: bool = False, writeable: boo
         array = find_input(requests[0], name)
         if array is None or not writeable or requests[0].read_only_inputs:
             return array
-        return own(array)
+        return ensure_writeable(array)
     parts = [find_input(request, name) for request in requests]
     present = next((part for part in parts if part is not None), None)
     if present is None:

@@ -1,4 +1,4 @@
-"""``tritonnb.doctor()``: what this environment has, and what is missing."""
+"""``tritonnb.doctor()``: a description of this environment for bug reports."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tritonnb import compiled
 from tritonnb.core.version import TRITON_VERSION, VERSION
 from tritonnb.runtime.devices import cuda_devices
 
-#: Packages that matter here, and what each is for.
+#: The packages that the server uses, and their purpose.
 _PACKAGES = {
     "numpy": "tensors",
     "tornado": "HTTP application",
-    "httptools": "fast HTTP transport (without it: Tornado's own)",
-    "uvloop": "fast event loop (without it: asyncio's)",
+    "httptools": "fast HTTP transport (otherwise Tornado's)",
+    "uvloop": "fast event loop (otherwise asyncio's)",
     "tritonclient": "protobuf schema, client",
     "ipywidgets": "notebook views",
     "anywidget": "notebook views",
@@ -30,7 +30,7 @@ _PACKAGES = {
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What `doctor` found: pairs of a subject and what there is to say about it."""
+    """The result of `doctor`: pairs of a subject and a finding."""
 
     findings: tuple[tuple[str, str], ...]
 
@@ -40,7 +40,7 @@ class Report:
 
 
 def doctor() -> Report:
-    """Gather what a bug report or a puzzled user needs to know of this environment.
+    """Describe this environment: versions, devices, and packages, installed or missing.
 
     Examples
     --------

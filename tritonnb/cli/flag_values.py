@@ -1,6 +1,6 @@
-"""How the values of tritonserver's flags are written, and what is said of those that are not.
+"""Parsers for the values of tritonserver's flags.
 
-Formats and complaints are those of Triton's command line.
+Formats and error messages are those of Triton's command line.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _TRUE, _FALSE = ("true", "on", "1"), ("false", "off", "0")
 
 
 def boolean(text: str) -> bool:
-    """``true``, ``on``, ``1``, or ``false``, ``off``, ``0``, in any case."""
+    """``true``, ``on``, ``1``, or ``false``, ``off``, ``0``, in upper or lower case."""
     if text.lower() in _TRUE:
         return True
     if text.lower() in _FALSE:
@@ -27,7 +27,7 @@ def boolean(text: str) -> bool:
 
 
 def only(wanted: bool, reason: str) -> Callable[[str], bool]:
-    """A boolean of which the other value is not supported."""
+    """A boolean flag that supports only one of its values."""
 
     def parsed(text: str) -> bool:
         if boolean(text) is not wanted:
@@ -38,7 +38,7 @@ def only(wanted: bool, reason: str) -> Callable[[str], bool]:
 
 
 def integer(text: str) -> int:
-    """A whole number."""
+    """An integer."""
     return _number(int, text)
 
 
@@ -53,7 +53,7 @@ def verbosity(text: str) -> int:
 
 
 def choice(flag: str, *values: str) -> Callable[[str], str]:
-    """One of some words, in any case."""
+    """One of several values, in upper or lower case."""
 
     def chosen(text: str) -> str:
         if text.lower() not in values:
@@ -71,7 +71,7 @@ def log_format(text: str) -> str:
 
 
 def config_name(text: str) -> str:
-    """A name of a custom configuration."""
+    """The name of a custom configuration."""
     if not text:
         raise argparse.ArgumentTypeError("Error: empty argument for --model-config-name")
     return text
@@ -128,7 +128,7 @@ def backend_setting(text: str) -> tuple[str, str, str]:
 
 
 def trace_level(text: str) -> str:
-    """``OFF``, ``TIMESTAMPS`` or ``TENSORS``, or an older word for one of them."""
+    """``OFF``, ``TIMESTAMPS`` or ``TENSORS``, or a deprecated name of one of them."""
     word = text.lower()
     if word in ("off", "false"):
         return "OFF"
@@ -149,7 +149,7 @@ def trace_mode(text: str) -> str:
 
 
 def trace_setting(text: str) -> tuple[str, str, str]:
-    """``<trace mode>,<setting>=<value>``, or ``<setting>=<value>`` for what concerns all modes."""
+    """``<trace mode>,<setting>=<value>``, or ``<setting>=<value>`` for all modes."""
     return _optionally_named("trace-config", "trace mode", "trace mode", text)
 
 
@@ -168,10 +168,10 @@ def restriction(flag: str, kind: str) -> Callable[[str], list[tuple[str, str, st
 
     def parsed(text: str) -> list[tuple[str, str, str]]:
         names, key, value = _three(flag, "config name", ":", text)
-        for each in names.split(","):
-            if each not in PROTOCOLS:
-                raise argparse.ArgumentTypeError(f"unknown restricted {kind} '{each}' ")
-        return [(each, key, value) for each in names.split(",")]
+        for protocol in names.split(","):
+            if protocol not in PROTOCOLS:
+                raise argparse.ArgumentTypeError(f"unknown restricted {kind} '{protocol}' ")
+        return [(protocol, key, value) for protocol in names.split(",")]
 
     return parsed
 

@@ -1,4 +1,4 @@
-"""The flags of ``tritonnb serve``: those of ``tritonserver``, and the server that they describe.
+"""The flags of ``tritonnb serve``, which are those of ``tritonserver``, and the options of `Server` that they set.
 
 A command line that starts Triton starts this server, too: flags of machinery that does not exist here (memory
 pools, thread counts, directories of libraries) are checked and have no effect.
@@ -27,7 +27,7 @@ from tritonnb.runtime.options import CONTROL_MODES, RATE_LIMITS
 from tritonnb.telemetry.spans import BATCHING
 from tritonnb.telemetry.trace_settings import OPENTELEMETRY, TraceOptions, levels_of
 
-#: Flags of what does not exist here, with how their values are written.
+#: Flags without effect here, with the parsers of their values.
 WITHOUT_EFFECT: Mapping[str, Callable[[str], Any]] = {
     "buffer-manager-thread-count": flag_values.integer,
     "cache-directory": str,
@@ -49,15 +49,15 @@ WITHOUT_EFFECT: Mapping[str, Callable[[str], Any]] = {
     "vertex-ai-port": flag_values.integer,
     "vertex-ai-thread-count": flag_values.integer,
 }
-#: Features of Triton that are not built: their flags take only the value that leaves them out.
+#: Features of Triton that are not supported: their flags accept only the value that disables them.
 _NOT_BUILT = {
     "allow-sagemaker": (False, "there is no Sagemaker endpoint here"),
     "allow-vertex-ai": (False, "there is no Vertex AI endpoint here"),
     "model-namespacing": (False, "models of one name in several repositories are not supported"),
 }
-#: Options of gRPC whose flags are named or read otherwise than the rest.
+#: gRPC options whose flags have other names or value formats.
 _OTHER_GRPC_OPTIONS = ("restricted_protocol", "infer_response_compression_level", "reuse_port", "transport")
-#: Older flags, and the trace setting that each stands for.
+#: Deprecated flags, and the trace setting that each of them sets.
 _OLD_TRACE_FLAGS = {
     "trace-file": "triton,file",
     "trace-level": "level",
@@ -68,21 +68,21 @@ _OLD_TRACE_FLAGS = {
 
 
 class FlagParser(argparse.ArgumentParser):
-    """Reads a command line as Triton does, and complains like it."""
+    """Parses a command line as Triton does, with its error messages."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse; the value of a flag may begin with a dash."""
-        given = list(sys.argv[1:] if args is None else args)
+        """Parse a command line; unlike with argparse, the value of a flag may begin with a dash."""
+        remaining = list(sys.argv[1:] if args is None else args)
         joined: list[str] = []
-        while given:
-            argument = given.pop(0)
+        while remaining:
+            argument = remaining.pop(0)
             action = self._option_string_actions.get(argument)
             takes_value = action is not None and action.nargs is None
-            joined.append(f"{argument}={given.pop(0)}" if takes_value and given else argument)
+            joined.append(f"{argument}={remaining.pop(0)}" if takes_value and remaining else argument)
         return super().parse_known_args(joined, namespace)
 
     def error(self, message: str) -> NoReturn:
-        """Say which flag is wrong, and end."""
+        """Print which flag is invalid, and exit."""
         bad = re.match(r"argument (--[\w-]+)[^:]*: (.*)", message, re.DOTALL)
         text = f'Bad option: "{bad[1]}".\n{bad[2]}' if bad else message
         self.exit(1, f"Usage: {self.prog} [options]; {self.prog} --help lists them\n{text}\n")
@@ -164,34 +164,34 @@ def _add_endpoint_flags(add: Callable[..., Any]) -> None:
 
 
 def warnings(options: argparse.Namespace) -> list[str]:
-    """What is to be said of flags that are old, or that have no effect."""
-    found = [
+    """The warnings about flags that are deprecated or have no effect."""
+    messages = [
         f"'--{flag}' has been deprecated and will be removed in future releases. Please use '--trace-config "
         f"{setting}=<value>' instead."
         for flag, setting in _OLD_TRACE_FLAGS.items()
         if _of(options, flag)
     ]
     if options.response_cache_byte_size is not None:
-        found.append(
+        messages.append(
             "'--response-cache-byte-size' has been deprecated! This will default to the 'local' cache implementation "
             "with the provided byte size for its config. Please use '--cache-config' instead. The equivalent "
             f"--cache-config CLI args would be: '--cache-config=local,size={options.response_cache_byte_size}'"
         )
     if options.strict_model_config is not None:
-        found.append(
+        messages.append(
             "'--strict-model-config' has been deprecated! Please use '--disable-auto-complete-config' instead."
         )
         if options.disable_auto_complete_config and not options.strict_model_config:
-            found.append(
+            messages.append(
                 "Overriding deprecated '--strict-model-config' from False to True in favor of "
                 "'--disable-auto-complete-config'!"
             )
-    found += [f"'--{flag}' has no effect here" for flag in WITHOUT_EFFECT if _of(options, flag) is not None]
-    return found
+    messages += [f"'--{flag}' has no effect here" for flag in WITHOUT_EFFECT if _of(options, flag) is not None]
+    return messages
 
 
 def server_options(options: argparse.Namespace) -> dict[str, Any]:
-    """The keyword arguments of `Server` that the flags stand for.
+    """The keyword arguments of `Server` that the flags set.
 
     Raises
     ------
@@ -271,14 +271,14 @@ def _cache_config(options: argparse.Namespace) -> dict[str, dict[str, str]]:
 
 
 def _trace_options(options: argparse.Namespace) -> TraceOptions:
-    """``--trace-config``: ``level``, ``rate``, ``count``, ``mode``; files, or where spans go."""
-    given = [(setting, each) for flag, setting in _OLD_TRACE_FLAGS.items() for each in _of(options, flag)]
-    given += [(f"{mode},{name}" if mode else name, value) for mode, name, value in options.trace_config]
+    """``--trace-config``: ``level``, ``rate``, ``count``, ``mode``; trace files, or the destination of spans."""
+    settings = [(setting, value) for flag, setting in _OLD_TRACE_FLAGS.items() for value in _of(options, flag)]
+    settings += [(f"{mode},{name}" if mode else name, value) for mode, name, value in options.trace_config]
     chosen: dict[str, Any] = {}
     levels: list[str] = []
     exporting: list[tuple[str, str]] = []
     batching: dict[str, str] = {}
-    for setting, value in given:
+    for setting, value in settings:
         try:
             if setting == "level":
                 levels.append(flag_values.trace_level(value))
@@ -303,7 +303,7 @@ def _trace_options(options: argparse.Namespace) -> TraceOptions:
         defaults = {name: _batching_default(name) for name in BATCHING if name not in batching}
         chosen["exporting"] = (*exporting, *batching.items(), *defaults.items())
     trace = TraceOptions(levels=frozenset() if off else levels_of(levels) or frozenset(), **chosen)
-    if trace.rate or trace.mode != OPENTELEMETRY:  # with a rate of 0, what clients want to have traced is traced
+    if trace.rate or trace.mode != OPENTELEMETRY:  # with a rate of 0, only requests that clients mark are traced
         trace.check()
     return trace
 

@@ -29,41 +29,41 @@ from tritonnb.telemetry.perfetto import to_perfetto
 logger = logging.getLogger("tritonnb")
 
 
-#: The exit status of a program that the signal SIGPIPE ends, as shells give it.
-_CUT_OFF = 128 + 13
+#: The exit status that shells report for a process that SIGPIPE ended.
+_SIGPIPE_STATUS = 128 + 13
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; the exit status."""
+    """Run the command line, and return the exit status."""
     try:
         try:
             return _run(arguments)
         finally:
             sys.stdout.flush()
-    except BrokenPipeError:  # ``tritonnb doctor | head -1``: its reader has what it wanted
-        # What is still in the buffer goes nowhere, or else the interpreter would complain of it at its end.
+    except BrokenPipeError:  # the reader closed the pipe, as in ``tritonnb doctor | head -1``
+        # Discard the rest of the buffer; otherwise the interpreter reports an error at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _CUT_OFF
+        return _SIGPIPE_STATUS
 
 
 def make_parser() -> FlagParser:
-    """Make the parser of the command line: the documentation lists its flags."""
+    """Make the parser of the command line, which the documentation uses, too."""
     parser = FlagParser(prog="tritonnb", description="An NVIDIA-Triton-compatible inference server.")
     parser.add_argument("--version", action="version", version=VERSION)
     commands = parser.add_subparsers(dest="command", required=True)
     add_flags(commands.add_parser("serve", help="serve model repositories"))
-    models = commands.add_parser("models", help="put the example models into a repository")
+    models = commands.add_parser("models", help="write the example models into a repository")
     models.add_argument(
         "directory",
         nargs="?",
         default="model_repository",
         type=Path,
-        help="where; what is there already stays (%(default)s)",
+        help="a model repository; existing files are kept (default %(default)s)",
     )
-    trace = commands.add_parser("trace", help="turn trace files into a timeline for https://ui.perfetto.dev")
-    trace.add_argument("files", nargs="+", type=Path, help="of this server or of a real Triton")
-    trace.add_argument("-o", "--output", type=Path, default="trace.perfetto.json", help="%(default)s")
-    commands.add_parser("doctor", help="say what this environment has")
+    trace = commands.add_parser("trace", help="convert trace files to a timeline for https://ui.perfetto.dev")
+    trace.add_argument("files", nargs="+", type=Path, help="trace files of this server or of Triton")
+    trace.add_argument("-o", "--output", type=Path, default="trace.perfetto.json", help="(default %(default)s)")
+    commands.add_parser("doctor", help="describe this environment")
     return parser
 
 
@@ -105,7 +105,7 @@ def _serve(options: argparse.Namespace) -> int:
     except TritonError as error:
         logger.error("error: creating server: %s - %s", error.status.label, error)
         return 1
-    _calm_garbage_collector()
+    _relax_garbage_collector()
     if server.endpoints.http is not None:
         logger.info("Started HTTPService at %s:%d", options.http_address, server.port)
     if server.endpoints.grpc is not None:
@@ -126,10 +126,10 @@ def _serve(options: argparse.Namespace) -> int:
 
 
 def _signals() -> socket.socket:
-    """A socket that can be read once a signal to stop has come.
+    """A socket that becomes readable when a signal to stop arrives.
 
-    Python's own handlers wait for the main thread to notice, which it does not where the signal came just before
-    it began to wait, or to another thread. The byte in the socket is written at once, whatever the threads do.
+    Python runs signal handlers on the main thread, which does not notice a signal that arrives just before it blocks,
+    or on another thread. The byte is written to the socket at once, whatever the threads do.
     """
     reading, writing = socket.socketpair()
     writing.setblocking(False)
@@ -140,22 +140,22 @@ def _signals() -> socket.socket:
 
 
 def _exit_at_second_signal(signals: socket.socket) -> None:
-    """End the process without waiting any more, should another signal come."""
+    """Exit immediately when a second signal arrives."""
     number = signals.recv(1)[0]
     logger.error("signal %d received while stopping: exiting immediately", number)
-    os._exit(128 + number)  # as shells give it
+    os._exit(128 + number)  # as shells report it
 
 
 def _show_crashes() -> None:
-    """On a crash, such as a segmentation fault in a model's native code, write where each thread was to stderr."""
+    """On a crash, such as a segmentation fault in native code, write the stack of each thread to stderr."""
     if sys.__stderr__ is not None and not faulthandler.is_enabled():
         faulthandler.enable(sys.__stderr__)
 
 
-def _calm_garbage_collector() -> None:
-    """Look for circles seldom, and not among what a started server has: a full look takes tens of milliseconds.
+def _relax_garbage_collector() -> None:
+    """Collect rarely, and skip the objects of start-up: a full collection takes tens of milliseconds.
 
-    Requests leave none, but at full load more objects are under way than the collector is used to.
+    Requests create no reference cycles, but at full load more objects are alive than the default thresholds expect.
     """
     gc.collect()
     gc.freeze()
@@ -173,12 +173,12 @@ def _trace(files: Sequence[Path], output: Path) -> int:
     entries: list[Any] = []
     for file in files:
         try:
-            found = json.loads(file.read_text("utf-8"))
+            content = json.loads(file.read_text("utf-8"))
         except ValueError as error:
-            raise InvalidArgumentError(f"{file} is no trace file: {error}") from None
-        if not (isinstance(found, list) and all(isinstance(each, dict) and "id" in each for each in found)):
-            raise InvalidArgumentError(f"{file} is no trace file: it is not a list of entries with an 'id'")
-        entries += found
+            raise InvalidArgumentError(f"trace file '{file}': expected JSON, got an error: {error}") from None
+        if not (isinstance(content, list) and all(isinstance(entry, dict) and "id" in entry for entry in content)):
+            raise InvalidArgumentError(f"trace file '{file}': expected a list of objects with an 'id'")
+        entries += content
     output.write_text(json.dumps(to_perfetto(entries)), "utf-8")
     print(output)
     return 0

@@ -1,1 +1,1 @@
-"""Vocabulary of the house: datatypes, tensors, requests, errors, events."""
+"""What every other package uses: datatypes, tensors, requests, errors, events."""

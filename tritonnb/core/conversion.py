@@ -1,15 +1,15 @@
-"""Values as arrays of a datatype, so that none changes but by the rounding of floating-point numbers.
+"""Converting values to arrays of a datatype; rounding of floating-point numbers is the only change allowed.
 
 ==========================  ======================================================================
 values                      are converted to
 ==========================  ======================================================================
-booleans                    every datatype of numbers
-integers                    integers, where each is in range; floating-point numbers, rounded
-floating-point numbers      floating-point numbers, rounded, where none becomes infinite
+booleans                    every numeric datatype
+integers                    integers, if all are in range; floating-point numbers, rounded
+floating-point numbers      floating-point numbers, rounded, if none becomes infinite
 anything                    BYTES, as text
 ==========================  ======================================================================
 
-Everything else, such as 1.5 as an integer, text as a number, or None, is an error.
+Everything else is an error, such as converting 1.5 to an integer, a string to a number, or None to anything.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ import numpy.typing as npt
 
 from tritonnb.core.datatypes import BF16, BYTES, DataType, as_bytes_array, float32_to_bf16
 
-#: Numbers of a kind are converted to those of the same or a higher kind.
+#: Numbers are converted to the same or a higher kind only.
 _KINDS = {"b": 0, "i": 1, "u": 1, "f": 2}
 
-_SEVERAL_LENGTHS = "expected lists of one length, got several lengths"
+_UNEQUAL_LENGTHS = "expected lists of equal length, got different lengths"
 
 
 def convert(values: npt.ArrayLike, datatype: DataType) -> npt.NDArray[Any]:
-    """Values as an array of a datatype.
+    """Convert values to an array of a datatype.
 
     Parameters
     ----------
@@ -40,12 +40,13 @@ def convert(values: npt.ArrayLike, datatype: DataType) -> npt.NDArray[Any]:
     Returns
     -------
     numpy.ndarray
-        Of ``datatype.numpy``; of an array that has it already, the same memory. For BF16 the bit patterns.
+        Shape of ``values``, dtype ``datatype.numpy`` (for BF16 the bit patterns, as ``uint16``). An array that has
+        this dtype already is returned without a copy.
 
     Raises
     ------
     ValueError
-        If a value would change, as described above. The text says what was expected, and what came.
+        If a value would change, as described above.
 
     Examples
     --------
@@ -59,48 +60,47 @@ def convert(values: npt.ArrayLike, datatype: DataType) -> npt.NDArray[Any]:
     """
     if datatype is BYTES:
         return _to_bytes(values)
-    wanted = np.dtype(np.float32) if datatype is BF16 else datatype.numpy
+    dtype = np.dtype(np.float32) if datatype is BF16 else datatype.numpy
     try:
         array = np.asarray(values)
     except ValueError as error:
-        raise ValueError(_SEVERAL_LENGTHS if "inhomogeneous" in str(error) else str(error)) from None
-    if array.dtype != wanted:
-        array = _cast(array, wanted, datatype.name)
+        raise ValueError(_UNEQUAL_LENGTHS if "inhomogeneous" in str(error) else str(error)) from None
+    if array.dtype != dtype:
+        array = _cast(array, dtype, datatype.name)
     return float32_to_bf16(array) if datatype is BF16 else array
 
 
 def _to_bytes(values: npt.ArrayLike) -> npt.NDArray[np.object_]:
-    # As strings of one width NumPy would cut trailing zero bytes off.
+    # In a fixed-width string array NumPy would drop trailing zero bytes.
     array = np.asarray(values) if hasattr(values, "__array__") else np.asarray(values, dtype=object)
     if array.dtype.kind == "O":
-        for each in array.flat:
-            if each is None:
+        for element in array.flat:
+            if element is None:
                 raise ValueError("expected BYTES values, got None")
-            if isinstance(each, (list, tuple)):
-                raise ValueError(_SEVERAL_LENGTHS)
+            if isinstance(element, (list, tuple)):
+                raise ValueError(_UNEQUAL_LENGTHS)
     return as_bytes_array(array)
 
 
-def _cast(array: npt.NDArray[Any], wanted: np.dtype[Any], name: str) -> npt.NDArray[Any]:
+def _cast(array: npt.NDArray[Any], dtype: np.dtype[Any], name: str) -> npt.NDArray[Any]:
     if array.size == 0:
-        return array.astype(wanted)
+        return array.astype(dtype)
     kind = _KINDS.get(array.dtype.kind)
     if kind is None:
-        other = next((each for each in array.flat if not isinstance(each, Real)), array.flat[0])
-        shown = other.item() if isinstance(other, np.generic) else other
+        wrong = next((element for element in array.flat if not isinstance(element, Real)), array.flat[0])
+        shown = wrong.item() if isinstance(wrong, np.generic) else wrong
         raise ValueError(f"expected {name} values, got {shown!r}")
-    if kind > _KINDS[wanted.kind]:
+    if kind > _KINDS[dtype.kind]:
         raise ValueError(
-            f"expected {name} values, got {array.dtype} such as {array.flat[0]}: convert them, such as with "
-            f".astype('{wanted}')"
+            f"expected {name} values, got {array.dtype} such as {array.flat[0]}; convert them with .astype('{dtype}')"
         )
-    if wanted.kind in "iu" and not np.can_cast(array.dtype, wanted):
-        limits = np.iinfo(wanted)
+    if dtype.kind in "iu" and not np.can_cast(array.dtype, dtype):
+        limits = np.iinfo(dtype)
         for value in (int(array.min()), int(array.max())):
             if not limits.min <= value <= limits.max:
                 raise ValueError(f"expected {name} values from {limits.min} to {limits.max}, got {value}")
     try:
         with np.errstate(over="raise"):
-            return array.astype(wanted)
+            return array.astype(dtype)
     except FloatingPointError:
-        raise ValueError(f"expected {name} values up to {np.finfo(wanted).max}, got {np.abs(array).max()}") from None
+        raise ValueError(f"expected {name} values up to {np.finfo(dtype).max}, got {np.abs(array).max()}") from None

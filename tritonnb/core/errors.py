@@ -1,7 +1,7 @@
-"""One exception family for everything that can go wrong with a request or a model.
+"""The exceptions that requests and models can fail with.
 
 Every exception carries one of Triton's status codes (``TRITONSERVER_Error_Code``); the HTTP and
-gRPC statuses follow from it, so an error raised anywhere reaches a client as Triton words it.
+gRPC statuses follow from it, so an error raised anywhere reaches a client with Triton's text and status.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from tritonnb.core.problems import Problem
 
 E = TypeVar("E", bound=BaseException)
 
-#: What a message may end with; it is replaced where a hint follows.
+#: Characters stripped from the end of a message before a hint is appended.
 _END = ".; \n"
 
 
 class Status(enum.Enum):
-    """Triton's error codes, with the HTTP status each is answered with.
+    """Triton's error codes, each with its HTTP status.
 
     ``Status.INVALID_ARG.label`` is the code as Triton prints it inside longer messages
     (``TRITONSERVER_ErrorCodeString``).
@@ -38,9 +38,9 @@ class Status(enum.Enum):
         self.http = http
         self.label = label
 
-    # Several codes share an HTTP status; without this the second would become an alias of the first.
+    # Several codes share an HTTP status and would otherwise become aliases of the first one.
     def __new__(cls, http: int, label: str) -> Status:
-        """A member whose value is its label."""
+        """Create a member whose value is its label."""
         member = object.__new__(cls)
         member._value_ = label
         return member
@@ -52,15 +52,15 @@ class TritonError(Exception):
     Parameters
     ----------
     message : str
-        The text a client sees, in Triton's words where Triton has words for it.
+        The text that clients get; Triton's text where Triton has one.
     status : Status, optional
         Defaults to the status of the class (``INTERNAL`` for this one).
     hint : str, optional
-        The remedy. It ends the text that Python code sees (``str(error)``) and is not sent to clients.
+        How to fix it. Appended to ``str(error)``, not sent to clients.
     problems : iterable of Problem, optional
-        What is wrong with a configuration, where, and the fix. Without ``hint``, the first hint among them is it.
+        What is wrong with a configuration, where, and the fix. Without ``hint``, the first hint among them is used.
     model_error : BaseException, optional
-        What user code raised, prepared by `tritonnb.core.failures.to_keep`. In process it is the ``__cause__``.
+        What user code raised, prepared by `tritonnb.core.failures.frames_to_notes`. The ``__cause__`` in process.
 
     Examples
     --------
@@ -88,10 +88,10 @@ class TritonError(Exception):
         self.hint = hint
         self.problems: tuple[Problem, ...] = ()
         self.model_error = model_error
-        self.explain(problems)
+        self.add_problems(problems)
 
-    def explain(self, problems: Iterable[Problem]) -> None:
-        """Attach what is wrong with a configuration, unless it is known already where that is."""
+    def add_problems(self, problems: Iterable[Problem]) -> None:
+        """Attach problems of a configuration, unless the error already has problems with a position."""
         if not any(problem.line for problem in self.problems):
             self.problems = tuple(problems) or self.problems
         self.hint = self.hint or next((problem.hint for problem in self.problems if problem.hint), "")
@@ -99,15 +99,15 @@ class TritonError(Exception):
     def __str__(self) -> str:
         return f"{self.message.rstrip(_END)}; {self.hint}" if self.hint else self.message
 
-    def again(self) -> Self:
-        """A copy of this error, to be raised where this one is kept (see `without_frames`)."""
+    def fresh(self) -> Self:
+        """Copy this error, to raise the copy while this one is kept (see `strip_traceback`)."""
         copy = type(self).__new__(type(self), *self.args)
         copy.__dict__.update(self.__dict__)
         return copy
 
 
 class UnknownError(TritonError):
-    """An error without a better code."""
+    """An error of unknown kind."""
 
     default_status = Status.UNKNOWN
 
@@ -119,31 +119,31 @@ class InternalError(TritonError):
 
 
 class NotFoundError(TritonError):
-    """No such model, version, or region."""
+    """The model, version, or shared-memory region does not exist."""
 
     default_status = Status.NOT_FOUND
 
 
 class InvalidArgumentError(TritonError):
-    """The request or the configuration is wrong."""
+    """The request or the configuration is invalid."""
 
     default_status = Status.INVALID_ARG
 
 
 class UnavailableError(TritonError):
-    """Not now: the queue is full, the request expired, or the server is stopping."""
+    """Temporarily unavailable: the queue is full, the request expired, or the server is stopping."""
 
     default_status = Status.UNAVAILABLE
 
 
 class UnsupportedError(TritonError):
-    """Triton, or this server, does not do that."""
+    """Triton, or this server, does not support it."""
 
     default_status = Status.UNSUPPORTED
 
 
 class AlreadyExistsError(TritonError):
-    """The name is taken."""
+    """The name is already in use."""
 
     default_status = Status.ALREADY_EXISTS
 
@@ -154,16 +154,16 @@ class CancelledError(TritonError):
     default_status = Status.CANCELLED
 
 
-def message_of(error: BaseException) -> str:
-    """The text of an error for Triton's log and for clients: without a hint."""
+def error_message(error: BaseException) -> str:
+    """The text of an error for Triton's log and for clients, without the hint."""
     return error.message if isinstance(error, TritonError) else str(error)
 
 
-def without_frames(error: E) -> E:
-    """The same error, to be kept.
+def strip_traceback(error: E) -> E:
+    """Remove traceback, cause and context of an error that is going to be stored; returns the error.
 
-    The frames that an exception was raised through, and those of its causes, hold what was worked on there. Where it
-    is kept among that, such as in the response to a request, only the garbage collector would free the tensors.
+    The frames of a traceback refer to requests and tensors. Stored in a response, which these frames refer to, they
+    would form a reference cycle, and only the garbage collector would free the tensors.
     """
     error.__traceback__ = error.__cause__ = error.__context__ = None
     return error

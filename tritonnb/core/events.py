@@ -1,9 +1,8 @@
-"""The event stream: everything that happens to requests, batches and models, in order.
+"""The types of the event stream: everything that happens to requests, batches and models, in order.
 
-Statistics, recordings, traces and views are folded from these events and from nothing else.
-Times are nanoseconds of the monotonic clock. Events hold numbers and names only, never tensors, and
-are kept packed (`pack`) as tuples of such: the garbage collector does not look into those, so that
-a long history costs no pauses.
+Statistics, recordings, traces and views are computed from these events only. Times are nanoseconds of the monotonic
+clock. Events hold numbers and strings, never tensors, and are stored packed (`pack`), as flat tuples of them: the
+garbage collector does not scan such tuples, so that a long history causes no pauses.
 """
 
 from __future__ import annotations
@@ -12,15 +11,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from itertools import chain
 from operator import attrgetter
-from typing import Any, cast, get_args
+from types import SimpleNamespace
+from typing import Any, get_args
 
 
 @dataclass(slots=True)
 class RequestArrived:
-    """A request was offered to its model's scheduler; what became of it follows.
+    """A request was offered to its model's scheduler.
 
-    ``shape_key`` stands for what must be equal of two requests that share a batch, the shapes of
-    variable-size inputs above all.
+    Requests that share a batch have equal ``shape_key``: it is a hash of what must be equal, such as the shapes of
+    variable-size inputs. ``size`` is the batch size of the request.
     """
 
     time_ns: int
@@ -38,7 +38,7 @@ class RequestArrived:
 
 @dataclass(slots=True)
 class RequestCancelled:
-    """Nobody waits for a request any more; whether it still runs depends on where it is."""
+    """The client cancelled a request; if it is already running it continues."""
 
     time_ns: int
     model: str
@@ -51,7 +51,7 @@ class RequestRefused:
     """A request will not run.
 
     ``counted_as`` is its failure reason in the statistics (``REJECTED``, ``CANCELED``, ``OTHER``), or
-    empty when Triton counts it nowhere: it was refused before it entered the queue.
+    empty if Triton does not count it because it never entered the queue.
     """
 
     time_ns: int
@@ -68,8 +68,8 @@ class RequestRefused:
 class BatchSent:
     """The scheduler sent a batch to an instance.
 
-    ``members`` are the serials of its requests, None for a null request; ``rule`` and ``facts`` are
-    the scheduler's reason; ``slots`` the batch slot of each member of a sequence batch.
+    ``members`` are the serials of its requests, None for a null request. ``rule`` and ``facts`` are the scheduler's
+    reason. ``slots`` are the batch slots of the members of a sequence batch, else None.
     """
 
     time_ns: int
@@ -85,14 +85,14 @@ class BatchSent:
     facts: dict[str, Any]
 
 
-#: One request of an executed batch: serial, rows, reception and acceptance in ns, and the failure
-#: reason of the statistics, empty for a success.
+#: One request of an executed batch: serial, rows, time received (ns), time queued (ns), and the failure reason of
+#: the statistics, empty for a success.
 ExecutedRequest = tuple[int, int, int, int, str]
 
 
 @dataclass(slots=True)
 class BatchExecuted:
-    """An instance has run a batch; null requests are in ``size`` but not in ``requests``."""
+    """An instance executed a batch; null requests count in ``size`` but are not in ``requests``."""
 
     time_ns: int
     model: str
@@ -111,7 +111,7 @@ class BatchExecuted:
 class ResponseSent:
     """A decoupled model sent response number ``index`` of a request.
 
-    ``outcome`` is ``success``, ``fail``, ``cancel`` or ``empty`` (the final flag alone).
+    ``outcome`` is ``success``, ``fail``, ``cancel`` or ``empty`` (only the final flag).
     """
 
     time_ns: int
@@ -125,7 +125,7 @@ class ResponseSent:
 
 @dataclass(slots=True)
 class CacheHit:
-    """A request was answered from the response cache; it did not run."""
+    """A request was answered from the response cache without being executed."""
 
     time_ns: int
     model: str
@@ -137,7 +137,7 @@ class CacheHit:
 
 @dataclass(slots=True)
 class CacheMiss:
-    """The answer to a request was put into the response cache; ``elapsed_ns`` is what looking and keeping took."""
+    """The response to a request was inserted into the cache; ``elapsed_ns`` is the time for lookup and insertion."""
 
     time_ns: int
     model: str
@@ -148,9 +148,9 @@ class CacheMiss:
 
 @dataclass(slots=True)
 class StepSent:
-    """A request of an ensemble sent one of its own, ``step_serial``, to the model of a step.
+    """An ensemble sent the request ``step_serial`` to the model of a step, on behalf of the request ``serial``.
 
-    ``iteration`` counts the responses of a decoupled step before it; ``rule`` is the scheduler's reason.
+    ``iteration`` is the number of the decoupled response that caused it; ``rule`` is the scheduler's reason.
     """
 
     time_ns: int
@@ -167,7 +167,7 @@ class StepSent:
 
 @dataclass(slots=True)
 class EnsembleExecuted:
-    """A request of an ensemble is over; the compute times are the sums over all its steps.
+    """A request to an ensemble ended; its compute times are sums over all steps.
 
     ``failed`` is the failure reason of the statistics, empty for a success.
     """
@@ -211,64 +211,136 @@ Event = (
     | ModelStateChanged
 )
 
-#: An event as one flat tuple: the name of its type, then its fields, those of variable length last.
+#: An event as one flat tuple: the name of its type, then its fields in the order of the class, those of variable
+#: length last. `positions` says where a field of fixed length is.
 Packed = tuple[Any, ...]
 
-_TYPES: dict[str, type[Any]] = {each.__name__: each for each in get_args(Event)}
+_KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Event)}
 _VARIABLE = {"members", "slots", "facts", "requests"}
-_FIXED: dict[type[Any], Callable[[Any], tuple[Any, ...]]] = {
-    each: attrgetter(*(field.name for field in fields(each) if field.name not in _VARIABLE)) for each in _TYPES.values()
+#: Names of the fields of fixed length of each type of event.
+_FIXED: dict[type[Any], tuple[str, ...]] = {
+    kind: tuple([field.name for field in fields(kind) if field.name not in _VARIABLE]) for kind in _KINDS.values()
 }
-_BATCH_SENT = 1 + len(fields(BatchSent)) - 3
-_BATCH_EXECUTED = 1 + len(fields(BatchExecuted)) - 1
+_fixed_values: dict[type[Any], Callable[[Any], tuple[Any, ...]]] = {
+    kind: attrgetter(*names) for kind, names in _FIXED.items()
+}
+_POSITIONS: dict[type[Any], SimpleNamespace] = {
+    kind: SimpleNamespace(**{name: position for position, name in enumerate(names, start=1)})
+    for kind, names in _FIXED.items()
+}
+_END_OF_BATCH_SENT = 1 + len(_FIXED[BatchSent])
+_END_OF_BATCH_EXECUTED = 1 + len(_FIXED[BatchExecuted])
+
+
+def positions(kind: type[Any]) -> Any:
+    """Where the fields of a type of event are in its packed form.
+
+    Parameters
+    ----------
+    kind : type
+        Such as `RequestArrived`.
+
+    Returns
+    -------
+    types.SimpleNamespace
+        An index for each field of fixed length, by name.
+
+    Examples
+    --------
+    >>> cancelled = pack(RequestCancelled(time_ns=5, model="m", version=1, serial=7))
+    >>> cancelled[positions(RequestCancelled).serial]
+    7
+    """
+    return _POSITIONS[kind]
 
 
 def pack(event: Event) -> Packed:
-    """An event as a flat tuple, in which the garbage collector loses interest at its first visit."""
-    kind, given = type(event), cast(Any, event)
-    fixed = _FIXED[kind](given)
-    if kind is BatchSent:
-        slots, facts = given.slots or (), given.facts
-        return ("BatchSent", *fixed, len(given.members), *given.members, len(slots), *slots, *facts, *facts.values())
-    if kind is BatchExecuted:
-        return ("BatchExecuted", *fixed, *chain.from_iterable(given.requests))
+    """Pack an event as a flat tuple, which the garbage collector untracks at its first collection."""
+    kind: type[Any] = type(event)
+    fixed = _fixed_values[kind](event)
+    if isinstance(event, BatchSent):
+        slots, facts = event.slots or (), event.facts
+        return ("BatchSent", *fixed, len(event.members), *event.members, len(slots), *slots, *facts, *facts.values())
+    if isinstance(event, BatchExecuted):
+        return ("BatchExecuted", *fixed, *chain.from_iterable(event.requests))
     return (kind.__name__, *fixed)
 
 
+def pack_request_arrived(
+    *,
+    time_ns: int,
+    model: str,
+    version: int,
+    serial: int,
+    size: int,
+    priority: int,
+    timeout_us: int,
+    id: str,
+    correlation_id: int | str,
+    flags: int,
+    shape_key: int,
+) -> Packed:
+    """``pack(RequestArrived(...))`` without creating the event: there is one for each request."""
+    return (
+        *("RequestArrived", time_ns, model, version, serial, size),
+        *(priority, timeout_us, id, correlation_id, flags, shape_key),
+    )
+
+
+def pack_step_sent(
+    *,
+    time_ns: int,
+    model: str,
+    version: int,
+    serial: int,
+    step: int,
+    step_model: str,
+    step_version: int,
+    step_serial: int,
+    iteration: int,
+    rule: str,
+) -> Packed:
+    """``pack(StepSent(...))`` without creating the event: there is one for each step of a request."""
+    return (
+        *("StepSent", time_ns, model, version, serial),
+        *(step, step_model, step_version, step_serial, iteration, rule),
+    )
+
+
 def unpack(packed: Packed) -> Event:
-    """The event that was packed."""
+    """Restore a packed event."""
     name = packed[0]
     if name == "BatchSent":
-        return BatchSent(*(*packed[1:_BATCH_SENT], members_of(packed), slots_of(packed), facts_of(packed)))
+        return BatchSent(*(*packed[1:_END_OF_BATCH_SENT], members_of(packed), slots_of(packed), facts_of(packed)))
     if name == "BatchExecuted":
-        flat = iter(packed[_BATCH_EXECUTED:])
+        flat = iter(packed[_END_OF_BATCH_EXECUTED:])
         requests = tuple(zip(flat, flat, flat, flat, flat, strict=True))
-        return BatchExecuted(*(*packed[1:_BATCH_EXECUTED], requests))
-    event: Event = _TYPES[name](*packed[1:])
+        return BatchExecuted(*(*packed[1:_END_OF_BATCH_EXECUTED], requests))
+    event: Event = _KINDS[name](*packed[1:])
     return event
 
 
 def members_of(batch_sent: Packed) -> tuple[int | None, ...]:
     """The ``members`` of a packed `BatchSent`."""
-    at = _BATCH_SENT + 1
+    at = _END_OF_BATCH_SENT + 1
     return batch_sent[at : at + batch_sent[at - 1]]
 
 
 def slots_of(batch_sent: Packed) -> tuple[int, ...] | None:
     """The ``slots`` of a packed `BatchSent`."""
-    at = _BATCH_SENT + 2 + batch_sent[_BATCH_SENT]
+    at = _END_OF_BATCH_SENT + 2 + batch_sent[_END_OF_BATCH_SENT]
     return batch_sent[at : at + batch_sent[at - 1]] or None
 
 
 def facts_of(batch_sent: Packed) -> dict[str, Any]:
     """The ``facts`` of a packed `BatchSent`."""
-    at = _BATCH_SENT + 2 + batch_sent[_BATCH_SENT]
+    at = _END_OF_BATCH_SENT + 2 + batch_sent[_END_OF_BATCH_SENT]
     rest = batch_sent[at + batch_sent[at - 1] :]
     half = len(rest) // 2
     return dict(zip(rest[:half], rest[half:], strict=True))
 
 
 def failures_of(batch_executed: Packed) -> int:
-    """How many requests of a packed `BatchExecuted` failed."""
-    reasons = batch_executed[_BATCH_EXECUTED + 4 :: 5]
+    """The number of failed requests of a packed `BatchExecuted`."""
+    reasons = batch_executed[_END_OF_BATCH_EXECUTED + 4 :: 5]
     return len(reasons) - reasons.count("")

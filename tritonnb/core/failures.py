@@ -1,4 +1,4 @@
-"""How failures are reported: exceptions of user code as causes, tracebacks without the package's own frames."""
+"""How failures of user code are reported: as causes of our errors, with tracebacks of user code only."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ T = TypeVar("T")
 E = TypeVar("E", bound=BaseException)
 
 
-def to_keep(error: E) -> E:
-    """An exception of user code, to be kept as the cause of a `TritonError`.
+def frames_to_notes(error: E) -> E:
+    """Replace the traceback of an exception of user code by a note, so that it can be stored; returns the exception.
 
-    Where it was raised becomes a note, instead of the traceback: frames hold tensors, which only the garbage collector
-    would free.
+    The frames of a traceback keep tensors alive until the garbage collector runs. It becomes the ``model_error`` of a
+    `TritonError`.
     """
     current: BaseException | None = error
     while current is not None and current.__traceback__ is not None:
@@ -31,14 +31,14 @@ def to_keep(error: E) -> E:
     return error
 
 
-def where(error: BaseException) -> str:
-    """The innermost place of user code in a traceback as the end of an error's text; empty where there is none."""
+def location_suffix(error: BaseException) -> str:
+    """The innermost line of user code in the traceback, formatted as the end of a message; empty if there is none."""
     frames = _user_frames(error)
     return f" (line {frames[-1].lineno} of {frames[-1].filename}, in {frames[-1].name})" if frames else ""
 
 
 def _user_frames(error: BaseException) -> list[traceback.FrameSummary]:
-    """The frames of a traceback from the first one of user code on."""
+    """The frames of the traceback, starting with the first one of user code."""
     trace = error.__traceback__
     while trace is not None and not _is_user_code(trace):
         trace = trace.tb_next
@@ -52,16 +52,16 @@ def _is_user_code(entry: TracebackType) -> bool:
 
 
 def shorten_traceback(error: TritonError) -> None:
-    """Drop the frames of this package: followed by a bare ``raise``, a traceback ends where the package was called.
+    """Drop this package's frames: after a bare ``raise`` the traceback ends where the package was called.
 
-    The cause is what user code raised, if that is why.
+    The cause becomes the exception of user code, if there is one.
     """
     error.__traceback__ = None
-    error.__cause__ = error.model_error  # which suppresses the context, too
+    error.__cause__ = error.model_error  # also suppresses the context
 
 
 def with_short_traceback(function: Callable[P, T]) -> Callable[P, T]:
-    """A public function whose errors have no frames of this package, neither in Python nor in IPython."""
+    """Decorate a public function so that tracebacks of its errors do not show this package's frames."""
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:

@@ -1,27 +1,27 @@
-"""What travels through the house: tensors, requests, responses.
+"""Tensors, requests and responses: what endpoints, schedulers and backends exchange.
 
-A request is built by an endpoint, checked against the model's configuration, waits in a
-scheduler, and is read by an instance thread; it is never written by two of them at once.
+A request is built by an endpoint, checked against the model's configuration, queued in a scheduler, and read by an
+instance thread; only one of them writes to it at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from tritonnb.core.datatypes import DataType
-from tritonnb.core.errors import TritonError, without_frames
-from tritonnb.core.ownership import copy_of, read_only
+from tritonnb.core.errors import TritonError, strip_traceback
+from tritonnb.core.ownership import read_only_view, writeable_copy
 
 # TRITONSERVER_RequestFlag in tritonserver.h
 SEQUENCE_START = 1
 SEQUENCE_END = 2
 
-#: Of a string, in bytes.
-LONGEST_CORRELATION_ID = 128
+#: Maximum length of a string correlation ID, in bytes of UTF-8.
+MAX_CORRELATION_ID_BYTES = 128
 
 ParameterValue = str | int | bool | float
 
@@ -34,7 +34,7 @@ class Tensor:
     name : str
     datatype : DataType
     array : numpy.ndarray
-        Of ``datatype.numpy``, in the tensor's own shape, batch dimension included.
+        dtype ``datatype.numpy``; the batch dimension is part of the shape.
     """
 
     __slots__ = ("array", "datatype", "name")
@@ -46,21 +46,30 @@ class Tensor:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Batch dimension included."""
+        """Shape of the array, batch dimension included."""
         return self.array.shape
 
     def copy(self) -> Tensor:
-        """The same contents in memory of its own."""
-        return Tensor(self.name, self.datatype, copy_of(self.array))
+        """A tensor with a copy of the array."""
+        return Tensor(self.name, self.datatype, writeable_copy(self.array))
 
     def __repr__(self) -> str:
         return f"Tensor({self.name!r}, {self.datatype.name}, {list(self.array.shape)})"
 
 
 class UndecodedTensor:
-    """An input as it came over the wire, whose bytes are not known to fit its shape and datatype.
+    """An input as received, whose bytes have not been checked against its shape and datatype.
 
-    Checking a request turns it into a `Tensor`, or says what is wrong with it.
+    Validation of the request replaces it by a `Tensor`, or raises an error.
+
+    Attributes
+    ----------
+    name : str
+    datatype : DataType
+    shape : tuple of int
+        As the client sent it, batch dimension included.
+    raw : bytes or memoryview
+        The wire form of the elements.
     """
 
     __slots__ = ("datatype", "name", "raw", "shape")
@@ -73,19 +82,18 @@ class UndecodedTensor:
 
 
 class InferResponse:
-    """One answer to a request; a decoupled model may give several.
+    """One response to a request; a decoupled model may send any number of them.
 
     Attributes
     ----------
     outputs : list of Tensor
-        In the order in which the model gave them.
+        In the order in which the model returned them.
     error : TritonError or None
-        An error response has no outputs. It does not say where it was raised.
+        An error response has no outputs. The error has no traceback.
     final : bool
-        No further response follows. A final response without outputs of a decoupled model is a
-        bare ``TRITONSERVER_RESPONSE_COMPLETE_FINAL`` flag: see `empty`.
+        No further response follows.
     empty : bool
-        The model sent no response here, only the flag.
+        A decoupled model sent no response but only the flag ``TRITONSERVER_RESPONSE_COMPLETE_FINAL``.
     parameters : dict
         Response parameters, by name.
     """
@@ -101,39 +109,39 @@ class InferResponse:
         empty: bool = False,
     ) -> None:
         self.outputs = outputs if outputs is not None else []
-        self.error = None if error is None else without_frames(error)
+        self.error = None if error is None else strip_traceback(error)
         self.final = final
         self.parameters = parameters
         self.empty = empty
 
     def copy(self) -> InferResponse:
-        """The same response, with contents of its own."""
+        """A response with copies of the outputs and parameters."""
         copy = InferResponse(self.outputs, self.error, self.final, self.parameters, self.empty)
         copy.copy_contents()
         return copy
 
     def copy_contents(self) -> None:
-        """Replace outputs and parameters, which a model may still use, by copies."""
-        self.outputs = [each.copy() for each in self.outputs]
+        """Replace outputs and parameters, which the model may still use, by copies."""
+        self.outputs = [output.copy() for output in self.outputs]
         if self.parameters:
             self.parameters = dict(self.parameters)
 
     def __repr__(self) -> str:
-        what = f"error={self.error!r}" if self.error else f"outputs={self.outputs!r}"
-        return f"InferResponse({what}, final={self.final})"
+        content = f"error={self.error!r}" if self.error else f"outputs={self.outputs!r}"
+        return f"InferResponse({content}, final={self.final})"
 
 
 Respond = Callable[["InferRequest", InferResponse], None]
 
 
 class EnsembleStepRequest(Protocol):
-    """What a model must tell the ensemble that one of its requests belongs to."""
+    """How a model reports on a request that an ensemble sent for one of its steps."""
 
     def executed(self, start_ns: int, compute_start_ns: int, compute_end_ns: int, end_ns: int) -> None:
         """The request was part of an execution with these times; called on the server's loop."""
 
     def throttle(self) -> None:
-        """A decoupled model is about to respond: wait while later steps cannot keep up. Called on its thread."""
+        """Block a decoupled model that is about to respond while later steps cannot keep up; called on its thread."""
 
 
 class RequestHandler(Protocol):
@@ -160,19 +168,20 @@ class InferRequest:
     ----------
     model_name : str
     model_version : int
-        -1 for the newest that is ready; the version that took it once it is accepted.
+        -1 for the newest version that is ready; replaced by the actual version when the request is accepted.
     id : str
-        Client's own, may be empty.
+        The client's request ID; may be empty.
     inputs : dict of str to Tensor
-        In the order in which the client gave them; until it is checked, some may be undecoded.
+        In the order in which the client sent them. Until `checked` is true some may be `UndecodedTensor`: see
+        `unchecked_inputs`.
     requested_outputs : tuple of str or None
-        None asks for all.
+        None for all outputs.
     parameters : dict
         Custom request parameters (parameters extension).
     priority, timeout_us : int
-        As the client gave them; 0 for none. The timeout is in microseconds.
+        As the client sent them; 0 for none. The timeout is in microseconds.
     correlation_id : int or str
-        0 or "" for none.
+        0 or "" if the request does not belong to a sequence.
     flags : int
         `SEQUENCE_START` | `SEQUENCE_END`.
     respond : callable
@@ -182,25 +191,25 @@ class InferRequest:
     batch_key : hashable
         Requests with equal keys may share a batch; set when the request is accepted.
     received_ns, queued_ns : int
-        Monotonic clock at reception and at acceptance by the scheduler.
+        When the request was received, and when the scheduler accepted it: monotonic clock, in ns.
     serial : int
         Number of the request in the server's event stream.
     cancelled : bool
-        The client went away; queued work should be dropped, running work may ask.
+        The client has gone away. The scheduler drops the request if it is queued; a running model can check it.
     is_null : bool
-        A padding row of the sequence batcher's direct strategy: no client waits for it.
+        A padding row of the sequence batcher's direct strategy, without a client.
     checked : bool
-        It fits its model's configuration.
+        The request has been validated against the model's configuration.
     read_only_inputs : bool
-        Models get the inputs as they are, also those that are read-only (``copy=False``).
+        Models get the inputs without a copy, including read-only ones (``copy=False``).
     accepted_by : RequestHandler or None
         The served model that accepted the request.
     states : object or None
-        Implicit state handed to the backend (sequence models).
+        Implicit state that the backend reads and updates (sequence models).
     step : EnsembleStepRequest or None
-        What sent the request, if it is the request of a step of an ensemble.
+        The ensemble step that sent the request, if one did.
     trace : RequestTrace or None
-        What follows the request, if it is traced.
+        The trace of the request, if it is traced.
     """
 
     __slots__ = (
@@ -271,8 +280,11 @@ class InferRequest:
         self.step: EnsembleStepRequest | None = None
         self.trace: RequestTrace | None = None
 
-    def again(self, inputs: dict[str, Tensor], respond: Respond) -> InferRequest:
-        """A new request like this one, which was checked, with other contents of the same shapes."""
+    def clone(self, inputs: dict[str, Tensor], respond: Respond) -> InferRequest:
+        """A new request with the same model, parameters and batch key, and other inputs of the same shapes.
+
+        This request has been checked, so the new one counts as checked.
+        """
         copy = InferRequest(
             self.model_name,
             inputs,
@@ -327,8 +339,13 @@ class InferRequest:
         return None if self.trace is None else self.trace.child(request)
 
     @property
+    def unchecked_inputs(self) -> dict[str, Tensor | UndecodedTensor]:
+        """The inputs of a request that has not been checked: the same dict, with the type that it has until then."""
+        return cast("dict[str, Tensor | UndecodedTensor]", self.inputs)
+
+    @property
     def id_prefix(self) -> str:
-        """What Triton puts before many of its error texts."""
+        """The prefix of many of Triton's error messages."""
         return f"[request id: {self.id or '<id_unknown>'}] "
 
     def __repr__(self) -> str:
@@ -336,12 +353,12 @@ class InferRequest:
 
 
 def discard_response(request: InferRequest, response: InferResponse) -> None:
-    """A ``respond`` for requests that nobody waits for."""
+    """A ``respond`` that ignores the response."""
 
 
-def shared(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors that several requests or executions read, and no model may write to."""
-    return {name: Tensor(name, each.datatype, read_only(each.array)) for name, each in tensors.items()}
+def read_only_tensors(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Read-only views of tensors that several requests or executions share."""
+    return {name: Tensor(name, tensor.datatype, read_only_view(tensor.array)) for name, tensor in tensors.items()}
 
 
 def shape_text(shape: Sequence[int]) -> str:
@@ -350,7 +367,7 @@ def shape_text(shape: Sequence[int]) -> str:
 
 
 def zeros(datatype: DataType, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    """An array of zeros; of empty strings for BYTES."""
+    """An array of zeros, or of empty strings for BYTES."""
     if datatype.itemsize:
         return np.zeros(shape, datatype.numpy)
     return np.full(shape, b"", dtype=object)

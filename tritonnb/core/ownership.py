@@ -1,8 +1,8 @@
-"""Who may write to an array: an array that can be written to belongs to one owner, and one that is shared is read-only.
+"""Ownership of arrays: a writeable array has one owner, a shared array is read-only.
 
-A request owns its inputs from the moment it is submitted, and a response its outputs from the moment a backend gives
-it. Whoever passes an array on to several readers makes it read-only, and whoever wants to write to an array that is
-read-only takes a copy. So the ``writeable`` flag says whether a copy is needed.
+A request owns its inputs once it is submitted, and a response owns its outputs once the backend has returned it. Code
+that passes an array to several readers makes it read-only, and code that needs to write to a read-only array copies it:
+the ``writeable`` flag says whether a copy is needed.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import numpy as np
 import numpy.typing as npt
 
 
-def copy_of(array: npt.ArrayLike) -> npt.NDArray[Any]:
-    """A copy in memory of its own, in C order, that can be written to."""
+def writeable_copy(array: npt.ArrayLike) -> npt.NDArray[Any]:
+    """A writeable copy in C order."""
     return array.copy() if type(array) is np.ndarray else np.array(array, order="C")
 
 
-def own(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """An array that its owner may write to: the array itself, or a copy of it if it is read-only."""
-    return array if array.flags.writeable else copy_of(array)
+def ensure_writeable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The array itself if it is writeable, else a writeable copy."""
+    return array if array.flags.writeable else writeable_copy(array)
 
 
-def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """A view that cannot be written to, for an array that several readers share."""
+def read_only_view(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A read-only view of an array, to share it; the array itself if it is read-only already."""
     if not array.flags.writeable:
         return array
     view = array.view()

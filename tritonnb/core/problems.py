@@ -1,4 +1,4 @@
-"""Problems of a configuration: what is wrong, where, and the fix."""
+"""Problems of a configuration: message, position and suggested fix."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """A change that corrects a problem.
+    """A change of the configuration that fixes a problem.
 
     Attributes
     ----------
     label : str
         The change in a few words, such as ``FP32 → TYPE_FP32``.
     text : str
-        The whole text of the configuration after the change.
+        The complete *config.pbtxt* after the change.
     hint : str
-        The change as the end of an error's text, such as ``did you mean 'TYPE_FP32'?``.
+        The change as the end of an error message, such as ``did you mean 'TYPE_FP32'?``.
     """
 
     label: str
@@ -31,13 +31,13 @@ class Problem:
     Attributes
     ----------
     message : str
-        In Triton's words.
+        Triton's text.
     line, column : int
-        From 1; ``line`` is 0 where the text has no place for it.
+        From 1; 0 if the problem has no position in the text.
     fix : Fix or None
-        A change of the text that corrects it.
+        A change of the text that fixes it.
     hint : str
-        The remedy as the end of an error's text; that of ``fix`` where there is one. May be empty.
+        How to fix it, as the end of an error message; that of ``fix`` if there is one. May be empty.
     """
 
     message: str

@@ -1,20 +1,25 @@
-"""Whole numbers that clients write as text, read as C++ reads them: what follows the digits does not count."""
+"""Integers in strings, read as C's ``strtol`` reads them: whatever follows the digits is ignored."""
 
 from __future__ import annotations
 
 import re
 
 _LEADING_NUMBER = re.compile(r"\s*([+-]?)0*(\d+)", re.ASCII)
-_MOST_DIGITS = 20  # more than any number of 64 bits has; what is longer is out of every range as it is
+_MAX_DIGITS = 20  # enough to exceed 64 bits: longer numbers are out of range in any case
 
 
 def leading_number(text: str) -> int | None:
-    """The number that a text begins with; None where it begins with none.
+    """The integer at the beginning of a string; None if it begins otherwise.
 
-    Of a number that has more than 64 bits only the first digits are read: they make one that has more, too.
+    Only the first 20 digits are read, which is enough to exceed 64 bits.
+
+    Examples
+    --------
+    >>> leading_number(" 12abc"), leading_number("abc")
+    (12, None)
     """
-    found = _LEADING_NUMBER.match(text)
-    if found is None:
+    match = _LEADING_NUMBER.match(text)
+    if match is None:
         return None
-    number = int(found.group(2)[:_MOST_DIGITS])
-    return -number if found.group(1) == "-" else number
+    number = int(match.group(2)[:_MAX_DIGITS])
+    return -number if match.group(1) == "-" else number

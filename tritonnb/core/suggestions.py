@@ -1,16 +1,16 @@
-"""The name that was perhaps meant, where one was given that does not exist."""
+"""Suggestions for misspelled names."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
 
-#: A shorter name is part of too many others.
-_LENGTH_OF_A_PART = 3
+#: Shorter names are contained in too many others.
+_MIN_PART_LENGTH = 3
 
 
 def similar_name(name: str, known: Iterable[str]) -> str:
-    """The known name that begins with it, is like it or contains it; empty where there is none.
+    """The known name that starts with ``name``, is spelled similarly, or contains it; empty if there is none.
 
     >>> similar_name("onnx", ["onnxruntime", "pytorch"]), similar_name("torch", ["onnxruntime", "pytorch"])
     ('onnxruntime', 'pytorch')
@@ -18,15 +18,15 @@ def similar_name(name: str, known: Iterable[str]) -> str:
     candidates = sorted(known)
     similar = [candidate for candidate in candidates if candidate.startswith(name)]
     similar += difflib.get_close_matches(name, candidates, n=1)
-    if len(name) >= _LENGTH_OF_A_PART:
+    if len(name) >= _MIN_PART_LENGTH:
         similar += [candidate for candidate in candidates if name in candidate]
     return similar[0] if similar else ""
 
 
-def hint_of_similar(name: str, known: Iterable[str]) -> str:
-    """The hint of an error (`TritonError.hint`) that names what is similar to a name; empty where nothing is.
+def similar_name_hint(name: str, known: Iterable[str]) -> str:
+    """A hint for an error (`TritonError.hint`) with the similar name; empty if there is none.
 
-    >>> hint_of_similar("add_sup", ["add_sub", "digits"])
+    >>> similar_name_hint("add_sup", ["add_sub", "digits"])
     "did you mean 'add_sub'?"
     """
     similar = similar_name(name, known)
@@ -34,10 +34,10 @@ def hint_of_similar(name: str, known: Iterable[str]) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The same as the end of an error's text.
+    """The same hint as the end of a message.
 
     >>> did_you_mean("add_sup", ["add_sub", "digits"])
     "; did you mean 'add_sub'?"
     """
-    hint = hint_of_similar(name, known)
+    hint = similar_name_hint(name, known)
     return f"; {hint}" if hint else ""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritonnb.core.datatypes import BF16, BOOL, BYTES, FP16, DataType
+from tritonnb.core.datatypes import DataType
 from tritonnb.core.errors import InvalidArgumentError
 
 _MAX_CLASSES = 1_000_000
@@ -39,7 +39,7 @@ def classify(
     InvalidArgumentError
         If the output's datatype has no order, or the result would be too large.
     """
-    if datatype in (BYTES, BOOL, FP16, BF16):
+    if not datatype.classifiable:
         raise InvalidArgumentError(f"class result not available for output due to unsupported type '{datatype.name}'")
     rows = array.reshape(array.shape[0], -1) if batching else array.reshape(1, -1)
     count = min(count, rows.shape[1])

@@ -47,7 +47,7 @@ class RequestTemplate:
             name: Tensor(name, datatype, np.frombuffer(message, dtype, count, offset).reshape(shape))
             for name, datatype, dtype, count, offset, shape in self.inputs
         }
-        return self.request.again(inputs, respond)
+        return self.request.clone(inputs, respond)
 
 
 def is_repeatable(spec: ModelSpec, request: InferRequest, response_format: ResponseFormat) -> bool:

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from tritonnb.figures.palette import BLUE, GREEN, INK, ORANGE, SKY, VERMILION
 from tritonnb.figures.picture import axes_for
 from tritonnb.figures.scale import draw_empty, duration, panel_above, strip_spines
-from tritonnb.scheduling.reasons import counted
+from tritonnb.scheduling.reasons import pluralize
 
 if TYPE_CHECKING:
     from tritonnb.recording.recording import Recording
@@ -95,13 +95,13 @@ def describe_costs(costs: list[SizeCost]) -> str:
     """The alternative text of `draw_costs`."""
     shown = costs if len(costs) <= 10 else sorted(costs, key=lambda cost: -cost.count)[:10]
     sizes = [
-        f"{counted(cost.count, 'batch', 'batches')} of {counted(cost.size, 'row')}, {duration(cost.batch_ms * 1e6)}"
+        f"{pluralize(cost.count, 'batch', 'batches')} of {pluralize(cost.size, 'row')}, {duration(cost.batch_ms * 1e6)}"
         for cost in shown
     ]
     efficient = most_efficient_size(costs)
     return (
         f"Batch sizes: {'; '.join(sizes)}{'; and other sizes' if len(costs) > 10 else ''}. "
-        f"The time per row is within 5% of its minimum from {counted(efficient.size, 'row')} on: "
+        f"The time per row is within 5% of its minimum from {pluralize(efficient.size, 'row')} on: "
         f"{duration(efficient.row_ms * 1e6)}."
     )
 
@@ -118,7 +118,7 @@ def _cost_curve(ax: Axes, costs: list[SizeCost], places: list[int]) -> None:
     if len(costs) > 1:
         efficient = most_efficient_size(costs)
         place = costs.index(efficient)
-        label = f"most efficient from {counted(efficient.size, 'row')}"
+        label = f"most efficient from {pluralize(efficient.size, 'row')}"
         curve.plot(
             place, efficient.row_ms, marker="*", markersize=14, color=GREEN, markeredgecolor="white", lw=0, label=label
         )

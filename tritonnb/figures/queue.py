@@ -12,7 +12,7 @@ from tritonnb.figures.palette import BLUE, ORANGE, SKY, tint
 from tritonnb.figures.picture import axes_for
 from tritonnb.figures.scale import TimeScale, draw_empty, duration, panel_above, strip_spines
 from tritonnb.recording.waits import queue_depth, visible_waits
-from tritonnb.scheduling.reasons import counted
+from tritonnb.scheduling.reasons import pluralize
 
 if TYPE_CHECKING:
     from tritonnb.recording.recording import Recording
@@ -50,7 +50,7 @@ def describe(rec: Recording) -> str:
     return (
         f"Queue and compute time: a request waits {duration(queue)} and runs {duration(compute)} on average; "
         f"{queue / (queue + compute or 1):.0%} of its time is queue time. At most "
-        f"{counted(max(depths, default=0), 'request')} waited at the same time."
+        f"{pluralize(max(depths, default=0), 'request')} waited at the same time."
     )
 
 

@@ -18,7 +18,7 @@ from tritonnb.figures.palette import GREY, INK, LIGHT, VERMILION, colour, tint
 from tritonnb.figures.picture import axes_for
 from tritonnb.figures.scale import SPACE, TimeScale, box, duration, name_lanes, set_time_label, strip_spines
 from tritonnb.recording.sequences import END, IDLE, SlotOccupancy, number_sequences
-from tritonnb.scheduling.reasons import counted
+from tritonnb.scheduling.reasons import pluralize
 from tritonnb.telemetry.lanes import assign_lanes
 
 if TYPE_CHECKING:
@@ -83,13 +83,13 @@ def describe(rec: Recording) -> str:
     sequences = len(number_sequences(occupancies))
     batches = sum(1 for batch in rec.batches if batch.slots)
     words = (
-        f"Slots over {duration(end - begin)}: {counted(sequences, 'sequence')} in {counted(len(_lanes(rec)), 'slot')} "
-        f"of {counted(len(rec.instances), 'instance')}, {counted(batches, 'batch', 'batches')}; "
+        f"Slots over {duration(end - begin)}: {pluralize(sequences, 'sequence')} in {pluralize(len(_lanes(rec)), 'slot')} "
+        f"of {pluralize(len(rec.instances), 'instance')}, {pluralize(batches, 'batch', 'batches')}; "
         f"{nulls} of {total} rows are null requests."
     )
     if backlog:
         longest = max(occupancy.backlog_ns for occupancy in backlog)
-        words += f" {counted(len(backlog), 'sequence')} waited in the backlog, at most {duration(longest)}."
+        words += f" {pluralize(len(backlog), 'sequence')} waited in the backlog, at most {duration(longest)}."
     if len(occupancies) <= 12:
         sentences = [
             f"{occupancy.sequence} in slot {occupancy.slot} of {occupancy.instance}, {_ending(occupancy)}"
@@ -100,7 +100,7 @@ def describe(rec: Recording) -> str:
 
 
 def _ending(occupancy: SlotOccupancy) -> str:
-    return f"{counted(len(occupancy.requests), 'request')}, " + {END: "ended", IDLE: "idle timeout"}.get(
+    return f"{pluralize(len(occupancy.requests), 'request')}, " + {END: "ended", IDLE: "idle timeout"}.get(
         occupancy.ended, "still open"
     )
 

@@ -12,7 +12,7 @@ from tritonnb.figures.batch_sizes import SizeCost, describe_costs, draw_costs
 from tritonnb.figures.palette import BLUE, INK, ORANGE, PINK, SKY
 from tritonnb.figures.picture import WIDTH, Picture, axes_for, figure_of
 from tritonnb.figures.scale import draw_empty, duration, strip_spines
-from tritonnb.scheduling.reasons import counted
+from tritonnb.scheduling.reasons import pluralize
 from tritonnb.telemetry.difference import difference
 
 _PARTS = {"queue": PINK, "compute_input": SKY, "compute_infer": BLUE, "compute_output": ORANGE}
@@ -106,7 +106,7 @@ class StatisticsPlot:
         if not whole["count"]:
             return "Parts of a request. Nothing was executed."
         parts = ", ".join(f"{name.replace('_', ' ')} {duration(_mean_ms(stats[name]) * 1e6)}" for name in _PARTS)
-        count = counted(whole["count"], "request")
+        count = pluralize(whole["count"], "request")
         return f"A request takes {duration(_mean_ms(whole) * 1e6)}, the mean of {count}: {parts}."
 
     def _since(self, before: Mapping[str, Any] | None) -> Mapping[str, Any]:

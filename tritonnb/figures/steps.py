@@ -16,7 +16,7 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.figures.palette import GREY, INK, LIGHT, colour, tint
 from tritonnb.figures.picture import axes_for
 from tritonnb.figures.scale import TimeScale, box, draw_empty, duration, name_lanes, set_time_label, strip_spines
-from tritonnb.scheduling.reasons import counted
+from tritonnb.scheduling.reasons import pluralize
 from tritonnb.telemetry.lanes import assign_lanes
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def describe(rec: Recording) -> str:
     shared = sum(1 for batch in rec.batches if len(batch.requests) > 1)
     ensembles = " and ".join(dict.fromkeys(request.model for request in requests))
     words = (
-        f"Steps over {duration(end - begin)}: {counted(len(requests), 'request')} of {ensembles} "
+        f"Steps over {duration(end - begin)}: {pluralize(len(requests), 'request')} of {ensembles} "
         f"through {', '.join(models) or '(no model)'}; {shared} of {len(rec.batches)} executions had several requests."
     )
     if len(requests) <= _FEW:

@@ -25,7 +25,7 @@ from tritonnb.figures.scale import (
 )
 from tritonnb.recording.batches import Batch
 from tritonnb.recording.waits import Wait, queue_depth, visible_waits, waits_of
-from tritonnb.scheduling.reasons import counted
+from tritonnb.scheduling.reasons import pluralize
 from tritonnb.telemetry.lanes import assign_lanes
 
 if TYPE_CHECKING:
@@ -79,11 +79,11 @@ def describe(rec: Recording) -> str:
         return f"Timeline without batches. {rec.verdict()}"
     _, depths = queue_depth(visible_waits(rec))
     begin, end = rec.span_ns
-    words = f"Timeline of {duration(end - begin)} on {counted(len(rec.instances), 'instance')}. {rec.verdict()}"
-    words += f" At most {counted(max(depths, default=0), 'request')} waited at the same time."
+    words = f"Timeline of {duration(end - begin)} on {pluralize(len(rec.instances), 'instance')}. {rec.verdict()}"
+    words += f" At most {pluralize(max(depths, default=0), 'request')} waited at the same time."
     if len(rec.batches) <= _FEW:
         label = [
-            f"{counted(batch.size, 'row')} on {batch.instance} at {(batch.exec_start_ns - rec.origin_ns) / 1e6:.1f} ms"
+            f"{pluralize(batch.size, 'row')} on {batch.instance} at {(batch.exec_start_ns - rec.origin_ns) / 1e6:.1f} ms"
             for batch in rec.batches
         ]
         words += f" Batches: {'; '.join(label)}."
@@ -136,7 +136,7 @@ def _label(
     """Label a batch if there is room; returns whether the label is abbreviated."""
     requests = len(batch.requests)
     short = f"{requests}/{batch.size}"
-    for text in (f"{counted(requests, 'request')}, {counted(batch.size, 'row')}", short):
+    for text in (f"{pluralize(requests, 'request')}, {pluralize(batch.size, 'row')}", short):
         if fits(text, right - left, 7.5):
             label = ax.text(left, top + 0.04, text, fontsize=7.5, color=INK, va="bottom", zorder=3)
             label.set_bbox({"facecolor": "white", "linewidth": 0, "alpha": 0.8, "pad": 0})

@@ -13,7 +13,7 @@ from tritonnb.core.conversion import convert
 from tritonnb.core.datatypes import BF16, BYTES
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import (
-    LONGEST_CORRELATION_ID,
+    MAX_CORRELATION_ID_BYTES,
     SEQUENCE_END,
     SEQUENCE_START,
     InferRequest,
@@ -21,7 +21,7 @@ from tritonnb.core.messages import (
     Tensor,
     discard_response,
 )
-from tritonnb.core.ownership import copy_of, read_only
+from tritonnb.core.ownership import read_only_view, writeable_copy
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
 
 
@@ -32,7 +32,7 @@ def _is_count(value: object) -> bool:
 def _is_sequence_id(value: object) -> bool:
     if isinstance(value, str):
         with suppress(UnicodeEncodeError):
-            return len(value.encode()) <= LONGEST_CORRELATION_ID
+            return len(value.encode()) <= MAX_CORRELATION_ID_BYTES
         return False
     return _is_count(value)
 
@@ -56,7 +56,7 @@ REQUEST_OPTIONS: Mapping[str, tuple[Callable[[object], bool], str]] = {
     "parameters": (lambda value: value is None or _is_parameters(value), "a dict of str, int, float or bool by name"),
     "priority": (_is_count, _COUNT),
     "timeout_us": (_is_count, _COUNT),
-    "sequence_id": (_is_sequence_id, f"{_COUNT}, or a str of at most {LONGEST_CORRELATION_ID} bytes"),
+    "sequence_id": (_is_sequence_id, f"{_COUNT}, or a str of at most {MAX_CORRELATION_ID_BYTES} bytes"),
     "sequence_start": (lambda value: isinstance(value, (bool, np.bool_)), "True or False"),
     "sequence_end": (lambda value: isinstance(value, (bool, np.bool_)), "True or False"),
     "copy": (lambda value: isinstance(value, (bool, np.bool_)), "True or False"),
@@ -131,7 +131,7 @@ def make_request(
 def _from_numpy(model: str, tensor_spec: TensorSpec, value: npt.ArrayLike, copy: bool) -> npt.NDArray[Any]:
     datatype = tensor_spec.datatype
     if isinstance(value, np.ndarray) and value.dtype == datatype.numpy and datatype is not BYTES:
-        return copy_of(value) if copy else _read_only(value)
+        return writeable_copy(value) if copy else _read_only(value)
     what = f"input '{tensor_spec.name}' of model '{model}' is {datatype.name}"
     if value is None:
         raise InvalidArgumentError(f"{what}, got None")
@@ -143,7 +143,7 @@ def _from_numpy(model: str, tensor_spec: TensorSpec, value: npt.ArrayLike, copy:
         what = f"{what}, and" if is_array else f"model '{model}': input '{tensor_spec.name}'"
         raise InvalidArgumentError(f"{what} {error}") from None
     if array.dtype == datatype.numpy:
-        return copy_of(array) if copy else _read_only(array)
+        return writeable_copy(array) if copy else _read_only(array)
     what += f" (NumPy {datatype.numpy}), got "
     if isinstance(value, np.ndarray):
         raise InvalidArgumentError(
@@ -154,4 +154,4 @@ def _from_numpy(model: str, tensor_spec: TensorSpec, value: npt.ArrayLike, copy:
 
 def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The array without a copy, if it is in C order as those from the wire are."""
-    return read_only(np.asarray(array, order="C"))
+    return read_only_view(np.asarray(array, order="C"))

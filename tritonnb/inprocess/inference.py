@@ -21,7 +21,7 @@ import numpy.typing as npt
 from tritonnb.core.datatypes import BF16, bf16_to_float32
 from tritonnb.core.errors import InternalError, TritonError, UnavailableError
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
-from tritonnb.core.ownership import own
+from tritonnb.core.ownership import ensure_writeable
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.execution.instance import Instance, instance_of_this_thread
 from tritonnb.runtime.execution.loop import BackgroundLoop
@@ -155,7 +155,7 @@ class Collector:
             The first error among the responses.
         """
         if self._errors:
-            raise self._errors[0].again()  # other requests of the batch may have the same error
+            raise self._errors[0].fresh()  # other requests of the batch may have the same error
         return [{each.name: _to_numpy(each) for each in response.outputs} for response in self._responses]
 
 
@@ -193,4 +193,4 @@ async def infer_async(submitter: Submitter, request: InferRequest) -> list[Outpu
 
 
 def _to_numpy(tensor: Tensor) -> npt.NDArray[Any]:
-    return bf16_to_float32(tensor.array) if tensor.datatype is BF16 else own(tensor.array)
+    return bf16_to_float32(tensor.array) if tensor.datatype is BF16 else ensure_writeable(tensor.array)

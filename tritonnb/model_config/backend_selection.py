@@ -1,7 +1,7 @@
-"""Which backend runs a model: filling in name, platform, backend and model file.
+"""Which backend runs a model: completing name, platform, backend and model file.
 
-What the configuration leaves out is concluded from what it gives, or from the files of the first
-version directory; then platform and backend must agree.
+Missing fields follow from the others, or from the files in the first version directory; afterwards platform and backend
+must agree.
 """
 
 from __future__ import annotations
@@ -15,46 +15,46 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.suggestions import similar_name
 
 ENSEMBLE = "ensemble"
-#: The group of entry points that backends are found in.
+#: The entry point group of backends.
 BACKEND_GROUP = "tritonnb.backends"
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _KnownBackend:
     """A backend that Triton recognises by its model file."""
 
     backend: str
     filename: str
     platform: str = ""
-    is_directory: bool | None = False  # None: a file or a directory
+    is_directory: bool | None = False  # None for either
 
 
 #: In the order in which Triton tries them. Only the first four backends have platforms.
 _KNOWN = (
-    _Known("tensorflow", "model.graphdef", "tensorflow_graphdef"),
-    _Known("tensorflow", "model.savedmodel", "tensorflow_savedmodel", True),
-    _Known("tensorrt", "model.plan", "tensorrt_plan"),
-    _Known("onnxruntime", "model.onnx", "onnxruntime_onnx", None),
-    _Known("openvino", "model.xml", is_directory=None),
-    _Known("pytorch", "model.pt", "pytorch_libtorch"),
-    _Known("python", "model.py", is_directory=None),
+    _KnownBackend("tensorflow", "model.graphdef", "tensorflow_graphdef"),
+    _KnownBackend("tensorflow", "model.savedmodel", "tensorflow_savedmodel", True),
+    _KnownBackend("tensorrt", "model.plan", "tensorrt_plan"),
+    _KnownBackend("onnxruntime", "model.onnx", "onnxruntime_onnx", None),
+    _KnownBackend("openvino", "model.xml", is_directory=None),
+    _KnownBackend("pytorch", "model.pt", "pytorch_libtorch"),
+    _KnownBackend("python", "model.py", is_directory=None),
 )
-_BACKEND_OF_PLATFORM = {each.platform: each.backend for each in _KNOWN if each.platform}
+_BACKEND_OF_PLATFORM = {known.platform: known.backend for known in _KNOWN if known.platform}
 
 
-def fill_in_identity(config: Any, directory: Path, name: str) -> None:
-    """Fill in ``name``, ``platform``, ``backend`` and ``default_model_filename`` where they are missing.
+def fill_in_backend(config: Any, directory: Path, name: str) -> None:
+    """Set ``name``, ``platform``, ``backend`` and ``default_model_filename`` if they are missing.
 
     Raises
     ------
     InvalidArgumentError
-        If nothing tells which backend to use.
+        If neither the configuration nor the files determine the backend.
     """
     if not config.name:
         config.name = name
     content = _first_version_content(directory)
     for known in _KNOWN:
-        if _is(known, config, content):
+        if _matches(known, config, content):
             config.backend = config.backend or known.backend
             config.platform = config.platform or known.platform
             if not (known.backend == "pytorch" and config.runtime == "model.py"):
@@ -72,7 +72,7 @@ def fill_in_identity(config: Any, directory: Path, name: str) -> None:
 
 
 def similar_backend(name: str, installed: Iterable[str]) -> str:
-    """The installed backend that a name was perhaps meant to be; empty where there is none.
+    """The installed backend with a similar name; empty if there is none.
 
     Examples
     --------
@@ -86,26 +86,26 @@ def similar_backend(name: str, installed: Iterable[str]) -> str:
     return backend_of.get(similar_name(name.lower(), backend_of), "")
 
 
-def check_identity(config: Any) -> None:
-    """Check that platform and backend are given and agree.
+def check_backend(config: Any) -> None:
+    """Check that platform and backend are set and agree.
 
     Raises
     ------
     InvalidArgumentError
-        If not.
+        If they do not.
     """
     name, platform, backend = config.name, config.platform, config.backend
     if not backend and platform != ENSEMBLE:
         raise InvalidArgumentError(f"unexpected platform type '{platform}' for {name}")
     if backend and platform == ENSEMBLE:
         raise InvalidArgumentError(f"Ensemble model '{name}' must have platform type 'ensemble' and empty backend type")
-    # Any platform goes with a backend that has none of its own.
+    # Backends without platforms of their own accept any platform.
     if backend in _BACKEND_OF_PLATFORM.values() and _BACKEND_OF_PLATFORM.get(platform) != backend:
         raise InvalidArgumentError(f"unexpected 'platform' and 'backend' pair, got:{platform}, {backend}")
 
 
 def check_runtime(config: Any, directory: Path, version: int, backends: Path) -> None:
-    """Check that ``runtime``, if given, names the library of the backend.
+    """Check that ``runtime``, if set, names the library of the backend.
 
     Parameters
     ----------
@@ -142,10 +142,10 @@ def check_runtime(config: Any, directory: Path, version: int, backends: Path) ->
     raise InvalidArgumentError(f"unable to find backend library '{runtime}' for model '{name}', searched: {searched}")
 
 
-def _is(known: _Known, config: Any, content: dict[str, bool]) -> bool:
+def _matches(known: _KnownBackend, config: Any, content: dict[str, bool]) -> bool:
     needs_platform = known.backend == "tensorflow"
     if needs_platform and config.platform:
-        return bool(config.platform == known.platform)  # whatever the backend
+        return bool(config.platform == known.platform)  # regardless of the backend
     if config.backend and config.backend != known.backend:
         return False
     if not needs_platform and (config.backend or (known.platform and config.platform == known.platform)):
@@ -158,6 +158,6 @@ def _is(known: _Known, config: Any, content: dict[str, bool]) -> bool:
 
 
 def _first_version_content(directory: Path) -> dict[str, bool]:
-    """Names in the first subdirectory, in the order of their names, and whether each is a directory."""
-    versions = sorted(each for each in directory.iterdir() if each.is_dir())
-    return {each.name: each.is_dir() for each in versions[0].iterdir()} if versions else {}
+    """The entries of the first version directory: for each name whether it is a directory."""
+    versions = sorted(entry for entry in directory.iterdir() if entry.is_dir())
+    return {entry.name: entry.is_dir() for entry in versions[0].iterdir()} if versions else {}

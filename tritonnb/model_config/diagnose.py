@@ -1,7 +1,7 @@
-"""What is wrong with a configuration, where, and the fix.
+"""Diagnosing a configuration: what is wrong, where, and the suggested fix.
 
-The complaints are Triton's. Those of the parser come with a position; for those of the validator the
-place is looked up among the fields that the text has.
+Messages are Triton's. Parser errors have a position; for validation errors it is looked up among the fields in the
+text.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from tritonnb.model_config.parse import ParsedConfig, Position, parse_text
 from tritonnb.model_config.suggest import fix_for, fix_for_syntax, hint_for_rule
 from tritonnb.model_config.tokens import ConfigSyntaxError, tokens_before
 
-#: The parser looks at the token behind the one that these are about.
-_ABOUT_THE_TOKEN_BEFORE = (
+#: Errors that the parser raises one token after the one that they concern.
+_ABOUT_PREVIOUS_TOKEN = (
     "has no field named",
     "Unknown enumeration value",
     "is specified multiple times",
     "is specified along",
 )
 
-#: What a complaint of the validator is about; groups of the pattern fill in the path.
-_PLACES: tuple[tuple[str, str], ...] = (
+#: Which field a validation error concerns; groups of the pattern are inserted into the path.
+_FIELD_OF_ERROR: tuple[tuple[str, str], ...] = (
     (r"^dynamic batching preferred size", "dynamic_batching.preferred_batch_size"),
     (r"^sequence batching preferred", "sequence_batching.oldest.preferred_batch_size"),
     (r"^default priority level", "dynamic_batching.default_priority_level"),
@@ -51,15 +51,15 @@ _PLACES: tuple[tuple[str, str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """A text, as far as it could be understood.
+    """The result of `diagnose`.
 
     Attributes
     ----------
     problems : list of Problem
     parsed : ParsedConfig or None
-        None if the text is no configuration.
+        None if the text cannot be parsed.
     checked : Any
-        What ``check`` returned; None if there are problems.
+        The result of ``check``; None if there are problems.
     """
 
     problems: list[Problem]
@@ -74,7 +74,7 @@ def diagnose(text: str, check: Callable[[Any], Any]) -> Diagnosis:
     ----------
     text : str
     check : callable
-        Takes an ``inference.ModelConfig``; raises `TritonError` for what a server would refuse.
+        ``check(config)`` raises `TritonError` for a configuration that a server would reject.
     """
     try:
         parsed = read_text(text)
@@ -88,12 +88,12 @@ def diagnose(text: str, check: Callable[[Any], Any]) -> Diagnosis:
 
 
 def read_text(text: str) -> ParsedConfig:
-    """Parse the text of a *config.pbtxt*; an error carries its problem with place and fix.
+    """Parse the text of a *config.pbtxt*; errors carry a `Problem` with position and fix.
 
     Raises
     ------
     ConfigSyntaxError
-        With line, column, and the words that Triton logs.
+        With line, column, and the message that Triton logs.
 
     Examples
     --------
@@ -107,23 +107,23 @@ def read_text(text: str) -> ParsedConfig:
         return parse_text(text)
     except ConfigSyntaxError as error:
         line, column = error.line, error.column
-        if any(words in error.detail for words in _ABOUT_THE_TOKEN_BEFORE):
-            *_, before = tokens_before(text, line, column)
-            line, column = before.line, before.column
+        if any(part in error.detail for part in _ABOUT_PREVIOUS_TOKEN):
+            *_, previous = tokens_before(text, line, column)
+            line, column = previous.line, previous.column
         fix = fix_for_syntax(text, error)
-        error.explain([Problem(error.message, line, column, fix, "" if fix is None else fix.hint)])
+        error.add_problems([Problem(error.message, line, column, fix, "" if fix is None else fix.hint)])
         raise
 
 
-class Explained:
-    """A context in which a refused configuration gets its problem attached to the error.
+class ProblemContext:
+    """A context manager that adds the `Problem` of a rejected configuration to the error.
 
     Parameters
     ----------
     config : inference.ModelConfig
-        As it was written.
+        As the user wrote it.
     text : str, optional
-        The text that it was read from. Without it the problem has no line.
+        The text that it was read from. Without it the problem has no position.
     """
 
     def __init__(self, config: Any, text: str | None = None) -> None:
@@ -139,18 +139,18 @@ class Explained:
         if isinstance(error, TritonError):
             text = text_format.MessageToString(self._config) if self._text is None else self._text
             problem = problem_of(error.message, text, parse_text(text), error.hint)
-            error.explain([problem if self._text is not None else dataclasses.replace(problem, line=0, column=0)])
+            error.add_problems([problem if self._text is not None else dataclasses.replace(problem, line=0, column=0)])
 
 
 def problem_of(message: str, text: str, parsed: ParsedConfig, hint: str = "") -> Problem:
-    """What a configuration was refused for, at its place in the text."""
-    line, column = place_of(message, parsed.config, parsed.positions)
+    """The `Problem` for a validation error, with its position in the text."""
+    line, column = position_of(message, parsed.config, parsed.positions)
     fix = fix_for(text, parsed.config, message)
     return Problem(message, line, column, fix, hint or (hint_for_rule(message) if fix is None else fix.hint))
 
 
-def place_of(message: str, config: Any, positions: Mapping[str, Position]) -> Position:
-    """Where in the text a complaint of the validator belongs; (0, 0) if nowhere."""
+def position_of(message: str, config: Any, positions: Mapping[str, Position]) -> Position:
+    """Line and column of the field that a validation error concerns; (0, 0) if there is none."""
     for path in _paths(message, config):
         for written, position in positions.items():
             if written == path or written.startswith((f"{path}[", f"{path}.")):
@@ -167,8 +167,8 @@ def _paths(message: str, config: Any) -> list[str]:
         for index, tensor in enumerate(getattr(config, kind))
         if tensor.name in quoted
     ]
-    known = [
-        path.format(*found.groups()) for pattern, path in _PLACES if (found := re.search(pattern, message)) is not None
+    patterns = [
+        path.format(*match.groups()) for pattern, path in _FIELD_OF_ERROR if (match := re.search(pattern, message))
     ]
-    fields = [each for each in quoted if each in config.DESCRIPTOR.fields_by_name]
-    return [*tensors, *fields, *known]
+    fields = [word for word in quoted if word in config.DESCRIPTOR.fields_by_name]
+    return [*tensors, *fields, *patterns]

@@ -1,4 +1,4 @@
-"""What changes between two configurations, and how much of the model that concerns."""
+"""How two configurations differ, and whether the change requires loading the model again."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Any
 
 from tritonnb.model_config.backend_selection import ENSEMBLE
 
-#: Fields of which some changes need no new copy of the model.
+#: Fields of which some changes can be applied to a running model.
 _SCHEDULING = {"dynamic_batching", "sequence_batching", "instance_group"}
-#: What a running sequence batcher can take over: the others decide on what the model is told.
-_OF_SEQUENCES = ("max_sequence_idle_microseconds", "direct", "oldest")
+#: Fields that a running sequence batcher can change; the others affect the control inputs of the model.
+_SEQUENCE_SCHEDULING = ("max_sequence_idle_microseconds", "direct", "oldest")
 
 
 def changed_fields(old: Any, new: Any) -> set[str]:
@@ -23,7 +23,7 @@ def changed_fields(old: Any, new: Any) -> set[str]:
 
 
 def only_scheduling_changed(old: Any, new: Any) -> bool:
-    """Whether a running model can take the new settings over in place."""
+    """Whether the change from ``old`` to ``new`` can be applied to a running model."""
     changed = changed_fields(old, new)
     if not changed <= _SCHEDULING or old.platform == ENSEMBLE:
         return False
@@ -31,12 +31,12 @@ def only_scheduling_changed(old: Any, new: Any) -> bool:
 
 
 def _without_adjustable(config: Any) -> Any:
-    """A configuration without what can be changed while it runs; whether it is of sequences stays visible."""
+    """A copy without the settings that can be changed while it runs; ``sequence_batching`` stays present."""
     result = type(config)()
     result.CopyFrom(config)
     result.ClearField("dynamic_batching")
     if result.HasField("sequence_batching"):
-        for name in _OF_SEQUENCES:
+        for name in _SEQUENCE_SCHEDULING:
             result.sequence_batching.ClearField(name)
     for group in result.instance_group:
         group.count = 0
@@ -44,30 +44,35 @@ def _without_adjustable(config: Any) -> Any:
 
 
 def effect_of(running: Any, wanted: Any) -> str:
-    """What it takes to run ``wanted`` instead: nothing, ``"in place"``, or that the model is ``"reloaded"``."""
+    """What changing the configuration does to the model: ``"unchanged"``, ``"in place"`` or ``"reloaded"``.
+
+    Parameters
+    ----------
+    running, wanted : inference.ModelConfig
+    """
     if not changed_fields(running, wanted):
         return "unchanged"
     return "in place" if only_scheduling_changed(running, wanted) else "reloaded"
 
 
-def completed(wanted: Any, asked: Any, running: Any) -> Any:
-    """A configuration with what a backend adds, as far as that is known without loading the model.
+def completed(wanted: Any, requested: Any, running: Any) -> Any:
+    """Predict what a backend would complete a configuration to, without loading the model.
 
     Parameters
     ----------
     wanted : inference.ModelConfig
         As written, normalised.
-    asked : inference.ModelConfig
-        As written, normalised, when the running model was loaded.
+    requested : inference.ModelConfig
+        The configuration that the running model was loaded with, as written, normalised.
     running : inference.ModelConfig
-        What ``asked`` became: completed by the backend.
+        ``requested`` as the backend completed it.
 
     Returns
     -------
     inference.ModelConfig
-        What runs, except in the fields in which ``wanted`` asks for something else.
+        ``running``, with the fields of ``wanted`` that differ from ``requested``.
     """
-    return replaced(running, wanted, changed_fields(asked, wanted))
+    return replaced(running, wanted, changed_fields(requested, wanted))
 
 
 def with_scheduling_of(config: Any, other: Any) -> Any:
@@ -76,7 +81,7 @@ def with_scheduling_of(config: Any, other: Any) -> Any:
 
 
 def replaced(config: Any, other: Any, names: set[str]) -> Any:
-    """A copy of ``config`` with some top-level fields as they are in ``other``."""
+    """A copy of ``config`` with some top-level fields taken from ``other``."""
     result, part = type(config)(), type(config)()
     result.CopyFrom(config)
     part.CopyFrom(other)

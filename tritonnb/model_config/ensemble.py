@@ -1,8 +1,8 @@
-"""The rules for ``ensemble_scheduling``: of an ensemble alone, and against the models of its steps.
+"""The rules for ``ensemble_scheduling``: for the configuration itself, and together with the models of its steps.
 
-Alone, an ensemble's tensors must form a graph in which every step can run, every output is written,
-and nothing is made in vain. Together with its steps, batch sizes, types and shapes must fit, and what
-a step reads must not stem from different decoupled models.
+In the configuration, the tensors must form a graph in which every step can run, every output is written, and every
+tensor is used. Together with the models, batch sizes, datatypes and shapes must match, and the inputs of a step must
+not originate from different decoupled models.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from tritonnb.model_config.backend_selection import ENSEMBLE
 
 @dataclass(frozen=True, slots=True)
 class StepModel:
-    """What an ensemble must know of the model of a step.
+    """The state of the model of an ensemble step.
 
     Attributes
     ----------
     config : inference.ModelConfig or None
-        As completed; None if no version is loaded.
+        Completed by the backend; None if no version is loaded.
     versions : tuple of int
-        Those that are loaded.
+        Loaded versions.
     failure : str
-        Why there is none: Triton's text of the failed load.
+        Triton's message for the failed load if no version is loaded.
     is_valid : bool
-        False for an ensemble that does not go together with its own steps.
+        False for an ensemble that does not match the models of its own steps.
     """
 
     config: Any | None
@@ -39,17 +39,17 @@ class StepModel:
     is_valid: bool = True
 
 
-#: The model of a name, None where there is none or more than one of it.
+#: Finds a model by name; None if there is none, or more than one.
 Lookup = Callable[[str], StepModel | None]
 
 
 def check_ensemble_scheduling(config: Any) -> None:
-    """Check the configuration of an ensemble, and that only an ensemble has one.
+    """Check ``ensemble_scheduling``, and that exactly ensembles have it.
 
     Raises
     ------
     InvalidArgumentError
-        The first rule that is broken.
+        For the first rule that is violated.
     """
     name = config.name
     if config.platform != ENSEMBLE:
@@ -88,8 +88,8 @@ def _check_steps(name: str, steps: Any) -> None:
 
 def _check_graph(config: Any) -> None:
     name, steps = config.name, config.ensemble_scheduling.step
-    inputs = [each.name for each in config.input]
-    outputs = [each.name for each in config.output]
+    inputs = [tensor.name for tensor in config.input]
+    outputs = [tensor.name for tensor in config.output]
     read = {tensor for step in steps for tensor in step.input_map.values()}
     writer = {tensor: step for step in steps for tensor in step.output_map.values()}
     known = read | writer.keys()
@@ -108,7 +108,7 @@ def _check_graph(config: Any) -> None:
 
 
 def _in_order(inputs: Iterable[str], steps: Any) -> Iterator[Any]:
-    """The steps that ever run, each after those it reads from."""
+    """The steps that can run, in an order in which each follows those whose outputs it reads."""
     ready = set(inputs)
     waiting = list(steps)
     while runnable := [step for step in waiting if ready.issuperset(step.input_map.values())]:
@@ -119,34 +119,34 @@ def _in_order(inputs: Iterable[str], steps: Any) -> Iterator[Any]:
 
 
 def _not_written(name: str, tensor: str, writer: dict[str, Any], ready: set[str]) -> str:
-    """The complaint about an output, with the tensor farthest back on which it waits."""
-    culprit, seen = tensor, {tensor}
-    while culprit in writer:
-        needed = sorted(writer[culprit].input_map.values())
-        lacking = [each for each in needed if each not in ready and each not in seen]
-        if not lacking:
+    """The message for an output that is not written; names the first tensor missing for it."""
+    missing, seen = tensor, {tensor}
+    while missing in writer:
+        needed = sorted(writer[missing].input_map.values())
+        sources = [source for source in needed if source not in ready and source not in seen]
+        if not sources:
             break
-        culprit = lacking[0]
-        seen.add(culprit)
+        missing = sources[0]
+        seen.add(missing)
     message = f"output '{tensor}' for ensemble '{name}' is not written"
-    if culprit == tensor:
+    if missing == tensor:
         return message
-    return f"{message}: at least one of its depending tensors, '{culprit}', is not connected"
+    return f"{message}: at least one of its depending tensors, '{missing}', is not connected"
 
 
 def check_no_cycle(name: str, steps_of: Callable[[str], Iterable[str]]) -> None:
-    """Check that an ensemble does not, through other ensembles, contain itself.
+    """Check that an ensemble does not contain itself through other ensembles.
 
     Parameters
     ----------
     name : str
     steps_of : callable
-        The models of an ensemble's steps by its name; nothing for other models.
+        ``steps_of(name)`` returns the models of an ensemble's steps; nothing for other models.
 
     Raises
     ------
     InvalidArgumentError
-        If an ensemble comes back to itself.
+        If it does.
     """
     reached, ahead = {name}, [name]
     while ahead:
@@ -154,12 +154,12 @@ def check_no_cycle(name: str, steps_of: Callable[[str], Iterable[str]]) -> None:
         steps = sorted(set(steps_of(model)))
         if name in steps:
             raise InvalidArgumentError(f"circular dependency between ensembles: {name} -> ... -> {model} -> {name}")
-        ahead += [each for each in steps if each not in reached]
+        ahead += [step for step in steps if step not in reached]
         reached.update(steps)
 
 
-def parts_beside_circles(name: str, steps_of: Callable[[str], Iterable[str]]) -> list[str]:
-    """The models below an ensemble, those of its steps' steps too, that neither are in a circle nor lead into one.
+def models_outside_cycles(name: str, steps_of: Callable[[str], Iterable[str]]) -> list[str]:
+    """The direct and indirect step models of an ensemble that neither are part of a cycle nor lead to one.
 
     Parameters
     ----------
@@ -172,54 +172,54 @@ def parts_beside_circles(name: str, steps_of: Callable[[str], Iterable[str]]) ->
         reached: set[str] = set()
         ahead = [model]
         while ahead:
-            found = set(steps_of(ahead.pop())) - reached
-            reached |= found
-            ahead += found
+            new = set(steps_of(ahead.pop())) - reached
+            reached |= new
+            ahead += new
         return reached
 
-    reaches = {each: below(each) for each in below(name)}
-    circles = {each for each, models in reaches.items() if each in models}
-    return sorted(each for each, models in reaches.items() if not circles & {each, *models})
+    models_below = {model: below(model) for model in below(name)}
+    cyclic = {model for model, models in models_below.items() if model in models}
+    return sorted(model for model, models in models_below.items() if not cyclic & {model, *models})
 
 
 def check_ensemble(config: Any, lookup: Lookup) -> bool:
-    """Check an ensemble against the models of its steps.
+    """Check an ensemble together with the models of its steps.
 
     Parameters
     ----------
     config : inference.ModelConfig
-        Of the ensemble; it has passed `check_ensemble_scheduling`.
+        The ensemble's; it has passed `check_ensemble_scheduling`.
     lookup : callable
-        Gives a `StepModel` by name, or None.
+        ``lookup(name)`` returns a `StepModel` or None.
 
     Returns
     -------
     bool
-        Whether the ensemble is decoupled, which its steps decide and not what it declares.
+        Whether the ensemble is decoupled. Its steps determine this, not its own configuration.
 
     Raises
     ------
     InvalidArgumentError
-        The first rule that is broken.
+        For the first rule that is violated.
     """
     models = _step_models(config, lookup)
-    tensors = {each.name: _Tensor.of(config, each, reshaped=True) for each in (*config.output, *config.input)}
+    tensors = {tensor.name: _Tensor.of(config, tensor, reshaped=True) for tensor in (*config.output, *config.input)}
     for step in config.ensemble_scheduling.step:
         _check_step(config, step, models[step.model_name], tensors)
     return _is_decoupled(config, models, tensors)
 
 
 def _step_models(config: Any, lookup: Lookup) -> dict[str, Any]:
-    """The configurations of the steps' models, which all must be loaded in the right version."""
+    """The configurations of the steps' models, all of which must be loaded in the required version."""
     steps = config.ensemble_scheduling.step
-    found = {step.model_name: lookup(step.model_name) for step in steps}
-    missing = next((name for name, model in found.items() if model is None), None)
+    models = {step.model_name: lookup(step.model_name) for step in steps}
+    missing = next((name for name, model in models.items() if model is None), None)
     if missing is not None:
         raise InvalidArgumentError(
             f"ensemble {config.name} contains models that are not available or ambiguous: {missing}"
         )
-    for step in sorted(steps, key=lambda each: str(each.model_name)):
-        model = found[step.model_name]
+    for step in sorted(steps, key=lambda step: str(step.model_name)):
+        model = models[step.model_name]
         assert model is not None
         depends = f"ensemble '{config.name}' depends on '{step.model_name}'"
         if not model.is_valid:
@@ -233,12 +233,12 @@ def _step_models(config: Any, lookup: Lookup) -> dict[str, Any]:
             )
         if step.model_version != -1 and step.model_version not in model.versions:
             raise InvalidArgumentError(f"{depends} whose required version {step.model_version} is not loaded.")
-    return {name: model.config for name, model in found.items() if model is not None}
+    return {name: model.config for name, model in models.items() if model is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class _Tensor:
-    """Type and shape of an ensemble tensor, as the model that was looked at first has it."""
+    """Datatype and shape of an ensemble tensor, as the first model that uses it declares them."""
 
     model: str
     data_type: int
@@ -258,47 +258,48 @@ def _check_step(config: Any, step: Any, model: Any, tensors: dict[str, _Tensor])
             f"ensemble {name} allows maximum batch size {config.max_batch_size}, but it contains model "
             f"{step_name} which only allows maximum batch size to be {model.max_batch_size}"
         )
-    inputs = {each.name for each in model.input}
+    inputs = {model_input.name for model_input in model.input}
     for mapped, tensor in step.input_map.items():
         if mapped not in inputs:
             raise InvalidArgumentError(
                 f"in ensemble {name}, ensemble tensor {tensor} is mapping to non-existing input {mapped} in "
                 f"model {step_name}"
             )
-    for each in model.input:
-        if each.name in step.input_map:
-            _check_consistent(name, step.input_map[each.name], _Tensor.of(model, each), tensors)
-        elif not each.optional:
+    for model_input in model.input:
+        if model_input.name in step.input_map:
+            _check_consistent(name, step.input_map[model_input.name], _Tensor.of(model, model_input), tensors)
+        elif not model_input.optional:
             raise InvalidArgumentError(
-                f"in ensemble {name}, input {each.name} in model {step_name} is not mapped to any ensemble tensors"
+                f"in ensemble {name}, input {model_input.name} in model {step_name} is not mapped to any "
+                f"ensemble tensors"
             )
-    outputs = {each.name for each in model.output}
+    outputs = {model_output.name for model_output in model.output}
     for mapped, tensor in step.output_map.items():
         if mapped not in outputs:
             raise InvalidArgumentError(
                 f"in ensemble {name}, ensemble tensor {tensor} is mapped from non-existing output {mapped} in "
                 f"model {step_name}"
             )
-    for each in model.output:
-        if each.name in step.output_map:
-            _check_consistent(name, step.output_map[each.name], _Tensor.of(model, each), tensors)
+    for model_output in model.output:
+        if model_output.name in step.output_map:
+            _check_consistent(name, step.output_map[model_output.name], _Tensor.of(model, model_output), tensors)
 
 
-def _check_consistent(ensemble: str, name: str, found: _Tensor, tensors: dict[str, _Tensor]) -> None:
-    known = tensors.setdefault(name, found)
-    if known.data_type != found.data_type:
-        what, mine, theirs = "data type", _type_name(known), _type_name(found)
-    elif not (_fit(known.dims, found.dims) or _fit(known.shape, found.shape)):
-        what, mine, theirs = "shape", shape_text(known.shape), shape_text(found.shape)
+def _check_consistent(ensemble: str, name: str, tensor: _Tensor, tensors: dict[str, _Tensor]) -> None:
+    known = tensors.setdefault(name, tensor)
+    if known.data_type != tensor.data_type:
+        what, mine, theirs = "data type", _type_name(known), _type_name(tensor)
+    elif not (_are_compatible(known.dims, tensor.dims) or _are_compatible(known.shape, tensor.shape)):
+        what, mine, theirs = "shape", shape_text(known.shape), shape_text(tensor.shape)
     else:
         return
     raise InvalidArgumentError(
         f"in ensemble {ensemble}, ensemble tensor {name}: inconsistent {what}: {mine} is inferred from model "
-        f"{known.model} while {theirs} is inferred from model {found.model}"
+        f"{known.model} while {theirs} is inferred from model {tensor.model}"
     )
 
 
-def _fit(mine: tuple[int, ...], theirs: tuple[int, ...]) -> bool:
+def _are_compatible(mine: tuple[int, ...], theirs: tuple[int, ...]) -> bool:
     return len(mine) == len(theirs) and all(
         -1 in (one, other) or one == other for one, other in zip(mine, theirs, strict=True)
     )
@@ -309,18 +310,18 @@ def _type_name(tensor: _Tensor) -> str:
 
 
 def _is_decoupled(config: Any, models: dict[str, Any], tensors: dict[str, _Tensor]) -> bool:
-    """Follow the data: each run of a decoupled step starts a stream of its own, and streams must not meet."""
-    stream_of = {each.name: 0 for each in config.input}
+    """Follow the data: every decoupled step starts a stream of its own, and no step may read from two streams."""
+    stream_of = {tensor.name: 0 for tensor in config.input}
     streams = 0
 
     def common_stream(names: Iterable[str], model: str) -> int:
-        found = {stream_of[each] for each in names if each in stream_of}
-        if len(found) > 1:
+        origins = {stream_of[name] for name in names if name in stream_of}
+        if len(origins) > 1:
             raise InvalidArgumentError(
                 f"in ensemble {config.name}, step of model '{model}' receives inputs originated from different "
                 "decoupled models"
             )
-        return found.pop() if found else 0
+        return origins.pop() if origins else 0
 
     for step in _in_order(list(stream_of), config.ensemble_scheduling.step):
         written = sorted(step.output_map.values())
@@ -329,5 +330,5 @@ def _is_decoupled(config: Any, models: dict[str, Any], tensors: dict[str, _Tenso
             streams += 1
             stream = streams
         stream_of.update(dict.fromkeys(written, stream))
-    common_stream((each.name for each in config.output), config.name)
+    common_stream((output.name for output in config.output), config.name)
     return streams > 0

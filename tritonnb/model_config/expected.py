@@ -1,4 +1,4 @@
-"""Fields of the configuration in the words of error texts: what a field expects, what was given, what was meant."""
+"""Parts of error messages about configuration fields: the expected type, the actual value, and a suggestion."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SCALARS = {
 
 
 def expected_value(field: Any) -> str:
-    """What a field (its descriptor), or one element of it, expects.
+    """Describe the type of a field, or of one element of it, from its descriptor.
 
     Examples
     --------
@@ -46,7 +46,7 @@ def expected_value(field: Any) -> str:
 
 
 def hint_for(field: Any, value: Any) -> str:
-    """What a value that does not fit a field was perhaps meant to be, as the end of an error's text."""
+    """A hint for a value of the wrong type, as the end of a message; empty if there is none."""
     if field.message_type is not None:
         return "give {} for its defaults" if value is True else ""
     if field.enum_type is not None and isinstance(value, str):
@@ -56,7 +56,7 @@ def hint_for(field: Any, value: Any) -> str:
 
 
 def similar_constant(word: str, constants: Iterable[str]) -> str:
-    """The constant that a word abbreviates (``FP32``: ``TYPE_FP32``) or misspells; empty if there is none.
+    """The enum constant that a word abbreviates (``FP32``: ``TYPE_FP32``) or misspells; empty if there is none.
 
     Examples
     --------
@@ -69,7 +69,7 @@ def similar_constant(word: str, constants: Iterable[str]) -> str:
 
 
 def shown_value(value: Any) -> str:
-    """A JSON value as Python code has it, shortened."""
+    """The ``repr`` of a JSON value as Python objects, shortened."""
     return _SHORT.repr(_plain(value))
 
 

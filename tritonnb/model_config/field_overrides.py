@@ -1,7 +1,7 @@
-"""A configuration with some fields set, named as users name them.
+"""Setting fields of a configuration by their names alone.
 
-``max_queue_delay_microseconds`` is enough to say which field is meant: a name is looked for where it
-can stand, from the outside in, and only in the scheduling choice that the configuration has made.
+``max_queue_delay_microseconds`` identifies a field without its path: the name is searched for in the configuration,
+then in the messages below it, among the scheduling settings only in those that the configuration has.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _CHOICES = ("dynamic_batching", "sequence_batching")
 _STRATEGIES = ("direct", "oldest")
 
 
-def edited(config: pb.ModelConfig, fields: Mapping[str, Any]) -> pb.ModelConfig:
-    """A copy of a configuration with fields changed, as one would write it.
+def with_overrides(config: pb.ModelConfig, fields: Mapping[str, Any]) -> pb.ModelConfig:
+    """A copy of a configuration with some fields changed, without the defaults that normalising adds.
 
     Parameters
     ----------
@@ -30,29 +30,27 @@ def edited(config: pb.ModelConfig, fields: Mapping[str, Any]) -> pb.ModelConfig:
     fields : mapping of str to Any
         Fields of the configuration itself, of its ``dynamic_batching`` or ``sequence_batching``, of the
         latter's strategy, of the default queue policy, or (``count``, ``kind``) of every instance
-        group. Values are numbers, texts, lists, or dicts of fields.
+        group. Values are numbers, strings, lists, or dicts of fields.
 
     Raises
     ------
     InvalidArgumentError
-        If no such field can stand in this configuration, or the value does not fit.
+        If the configuration has no such field, or the value has the wrong type.
 
     Examples
     --------
-    >>> text = edited(pb.ModelConfig(dynamic_batching={}), {"max_queue_delay_microseconds": 5})
+    >>> text = with_overrides(pb.ModelConfig(dynamic_batching={}), {"max_queue_delay_microseconds": 5})
     >>> text.dynamic_batching.max_queue_delay_microseconds
     5
     """
-    # A default that follows from another field, such as preferred sizes from max_batch_size, follows its edit.
+    # Defaults derived from an edited field, such as preferred sizes from max_batch_size, must be derived again.
     changed = without_defaults(config)
     for name, value in fields.items():
-        places = [each for each in _places(changed) if name in each[0].DESCRIPTOR.fields_by_name]
+        places = [(part, depth) for part, depth in _places(changed) if name in part.DESCRIPTOR.fields_by_name]
         if not places:
-            known = {each for place, _ in _places(changed) for each in place.DESCRIPTOR.fields_by_name}
-            of = f" of model '{config.name}'" if config.name else ""
-            raise InvalidArgumentError(
-                f"the configuration{of} has no field '{name}' to edit{did_you_mean(name, known)}"
-            )
+            known = {field for part, _ in _places(changed) for field in part.DESCRIPTOR.fields_by_name}
+            model = f"model '{config.name}': " if config.name else ""
+            raise InvalidArgumentError(f"{model}the configuration has no field '{name}'{did_you_mean(name, known)}")
         innermost = places[0][1]
         for message, depth in places:
             if depth == innermost:
@@ -62,7 +60,7 @@ def edited(config: pb.ModelConfig, fields: Mapping[str, Any]) -> pb.ModelConfig:
 
 
 def _places(config: pb.ModelConfig) -> Iterator[tuple[Message, int]]:
-    """Where a field may stand, each with a depth that instance groups share."""
+    """The messages that may have a field, with their depth; all instance groups have the same depth."""
     yield config, 0
     for choice in _CHOICES:
         if not config.HasField(choice):

@@ -1,4 +1,4 @@
-"""The fields of a configuration: which there are."""
+"""The messages and fields of the configuration schema."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 
 
 def fields_of(message: str) -> list[str]:
-    """Names of the fields of a message of the model configuration, such as ``inference.ModelConfig``."""
+    """Field names of a message of the schema, such as ``inference.ModelConfig``; empty for an unknown one."""
     known = MESSAGES.get(message)
     return list(known.fields_by_name) if known is not None else []
 
 
 def is_map(field: Any) -> bool:
-    """Whether a field (its descriptor) is a map: to protobuf a repeated message of keys and values."""
+    """Whether a field, by its descriptor, is a map, which in protobuf is a repeated message of keys and values."""
     return bool(field.message_type and field.message_type.GetOptions().map_entry)
 
 
 def _messages(within: Descriptor) -> Iterator[Descriptor]:
     yield within
-    for each in within.nested_types:
-        yield from _messages(each)
+    for nested in within.nested_types:
+        yield from _messages(nested)
 
 
-#: Every message of the model configuration, by its full name.
+#: All messages of the schema by full name.
 MESSAGES = {
     message.full_name: message for top in pb.DESCRIPTOR.message_types_by_name.values() for message in _messages(top)
 }

@@ -1,11 +1,11 @@
-"""A configuration given as JSON: the ``config`` parameter of the load API, dicts and keyword arguments.
+"""A configuration as JSON: the ``config`` parameter of the load API, dicts and keyword arguments.
 
-Protobuf's JSON mapping as the C++ library of Triton applies it: names in snake_case or camelCase,
-integers also as strings, enum names in any case, a single value for a list of one, ``null`` for
-nothing. Python's own mapping is stricter and words its complaints differently.
+This is protobuf's JSON mapping as the C++ library in Triton implements it: names in snake_case or camelCase, integers
+also as strings, enum names in any case, a single value for a list with one element, ``null`` for an unset field.
+Python's implementation is stricter and has other error messages.
 
-The load API complains in the words of the C++ library; Python code gets the path of the field, what was
-expected there and what was given.
+The load API reports the messages of the C++ library. Python code gets the path of the field, what was expected, and the
+actual value.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from google.protobuf.message import Message
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.problems import Problem
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.core.suggestions import hint_of_similar
+from tritonnb.core.suggestions import similar_name_hint
 from tritonnb.model_config.expected import expected_value, hint_for, shown_value
 from tritonnb.model_config.fields import is_map
 from tritonnb.model_config.json_text import JsonObject, JsonSyntaxError, json_value, read_json
@@ -34,7 +34,7 @@ _RANGES = {
 }
 _BOOLEANS = dict.fromkeys(("true", "t", "yes", "y", "1"), True) | dict.fromkeys(("false", "f", "no", "n", "0"), False)
 _FLOATS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
-#: What every complaint begins with.
+#: The beginning of every message.
 COMPLAINT = "Invalid config override: "
 _INTEGER = re.compile(r"([+-]?)0*([0-9]{1,20})")  # longer ones are beyond 64 bits
 _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -48,7 +48,7 @@ def parse_json(text: str) -> pb.ModelConfig:
     Raises
     ------
     InvalidArgumentError
-        ``Invalid config override: …``, in the words of protobuf's C++ library, with a hint.
+        ``Invalid config override: …``, with the message of protobuf's C++ library and a hint.
     """
     try:
         value = read_json(text)
@@ -67,21 +67,21 @@ def parse_json(text: str) -> pb.ModelConfig:
 
 
 def set_fields(message: Message, fields: Mapping[str, Any], path: str = "") -> None:
-    """Set fields of a message, as JSON would have them; other fields stay.
+    """Set fields of a message from Python values with the rules of JSON; other fields are unchanged.
 
     Parameters
     ----------
     message : Message
         `inference.ModelConfig` or a part of it.
     fields : mapping of str to Any
-        Numbers, strings, lists and dicts, also those of NumPy.
+        Numbers, strings, lists and dicts, also NumPy scalars and arrays.
     path : str, optional
-        Where the message is in the configuration, for error texts.
+        Path of the message in the configuration, for error messages.
 
     Raises
     ------
     InvalidArgumentError
-        If there is no such field, or a value does not fit: the path of the field, what was expected, what was given.
+        If there is no such field, or a value has the wrong type.
 
     Examples
     --------
@@ -94,14 +94,14 @@ def set_fields(message: Message, fields: Mapping[str, Any], path: str = "") -> N
     try:
         value = json_value(fields)
     except ValueError as error:
-        raise InvalidArgumentError(f"a configuration expected strings, numbers, lists and dicts, {error}") from None
+        raise InvalidArgumentError(f"configuration expected strings, numbers, lists and dicts, {error}") from None
     writer.message(message, value, path)
     if writer.complaint:
         raise InvalidArgumentError(writer.problem.message, problems=[writer.problem])
 
 
-class _Unfit(Exception):
-    """A value does not go with the type of its field."""
+class _WrongTypeError(Exception):
+    """A value does not have the type of its field."""
 
     def __init__(self, type_name: str) -> None:
         super().__init__(type_name)
@@ -109,14 +109,14 @@ class _Unfit(Exception):
 
 
 class _Writer:
-    """Writes JSON into a message; of several complaints the last one stays, as in C++.
+    """Writes JSON into a message; as in C++, the last error is the one reported.
 
     Attributes
     ----------
     complaint : str
-        In the words of the C++ library; empty if there is none.
+        The message of the C++ library; empty if there is no error.
     problem : Problem
-        The same for Python code.
+        The error as Python code gets it.
     """
 
     def __init__(self) -> None:
@@ -124,39 +124,39 @@ class _Writer:
         self.problem = Problem("")
 
     def message(self, message: Any, value: JsonObject, path: str) -> None:
-        fields = {name: each for each in message.DESCRIPTOR.fields for name in (each.json_name, each.name)}
-        taken: dict[str, str] = {}  # oneofs of which a member was given, whatever its value
+        fields = {name: field for field in message.DESCRIPTOR.fields for name in (field.json_name, field.name)}
+        members_set: dict[str, str] = {}  # oneof: its member that was set, even if to null
         for name, member in value.members:
             field = fields.get(name)
             if not name:
                 self._nameless(message, member, path)
             elif field is None:
-                known = [each.name for each in message.DESCRIPTOR.fields]
+                known = [descriptor.name for descriptor in message.DESCRIPTOR.fields]
                 self._complain(
                     f"{_at(path)}{name}: Cannot find field.",
                     f"the configuration has no field '{_below(path, name)}'",
-                    hint_of_similar(name, known),
+                    similar_name_hint(name, known),
                 )
-            elif member is not None and self._fits(field, name, member, path, taken):
+            elif member is not None and self._fits(field, name, member, path, members_set):
                 if field.containing_oneof is not None:
-                    taken[field.containing_oneof.name] = name
+                    members_set[field.containing_oneof.name] = name
                 self._field(message, field, member, _below(path, field.name))
 
     def _nameless(self, message: Any, member: Any, path: str) -> None:
         if not path:
             self._complain(": Proto fields must have a name.", "the configuration has no field ''")
         elif member is not None and not isinstance(member, (JsonObject, list)):
-            self._refuse(member, f"type.googleapis.com/{message.DESCRIPTOR.full_name}", path, "a dict of fields")
+            self._reject(member, f"type.googleapis.com/{message.DESCRIPTOR.full_name}", path, "a dict of fields")
 
-    def _fits(self, field: Any, name: str, member: Any, path: str, taken: dict[str, str]) -> bool:
-        """Whether a value of this shape may be set, and no other member of its oneof was."""
+    def _fits(self, field: Any, name: str, member: Any, path: str, members_set: dict[str, str]) -> bool:
+        """Check the kind of a value, and that no other member of the oneof is set; False after an error."""
         where = f"({path})" if path else ""
         oneof = field.containing_oneof
-        mistake = _mistake(_below(path, name), expected_value(field), member)
-        if oneof is not None and oneof.name in taken:
+        mistake = _type_error(_below(path, name), expected_value(field), member)
+        if oneof is not None and oneof.name in members_set:
             self._complain(
                 f"{where}: invalid value oneof field '{oneof.name}' is already set. Cannot set '{name}' for type oneof",
-                f"field '{_below(path, name)}' cannot be set together with '{_below(path, taken[oneof.name])}'",
+                f"field '{_below(path, name)}' cannot be set together with '{_below(path, members_set[oneof.name])}'",
             )
         elif isinstance(member, list) and is_map(field):
             self._complain(
@@ -165,7 +165,7 @@ class _Writer:
         elif isinstance(member, list) and not field.is_repeated:
             self._complain(f"{_at(path)}{name}: Proto field is not repeating, cannot start list.", mistake)
         elif isinstance(member, JsonObject) and field.message_type is None:
-            self._refuse_object(field, path, mistake)
+            self._reject_object(field, path, mistake)
         else:
             return True
         return False
@@ -175,9 +175,9 @@ class _Writer:
             self._map(getattr(message, field.name), field, member, path)
         elif field.is_repeated:
             elements = _flat(member) if isinstance(member, list) else [member]
-            for index, each in enumerate(elements):
+            for index, element in enumerate(elements):
                 here = f"{path}[{index}]" if isinstance(member, list) else path
-                self._element(getattr(message, field.name), field, each, here)
+                self._element(getattr(message, field.name), field, element, here)
         elif field.message_type is not None:
             child = getattr(message, field.name)
             child.SetInParent()
@@ -193,8 +193,8 @@ class _Writer:
         if field.message_type is not None:
             self._child(container.add(), field, value, path)
         elif isinstance(value, JsonObject):
-            mistake = _mistake(path, expected_value(field), value)
-            self._refuse_object(field, path.rpartition("[")[0], mistake)
+            mistake = _type_error(path, expected_value(field), value)
+            self._reject_object(field, path.rpartition("[")[0], mistake)
         elif (scalar := self._scalar(field, value, path)) is not None:
             container.append(scalar)
 
@@ -203,13 +203,13 @@ class _Writer:
             self.message(child, value, path)
         else:
             type_name = f"type.googleapis.com/{field.message_type.full_name}"
-            self._refuse(value, type_name, path, expected_value(field), hint_for(field, value))
+            self._reject(value, type_name, path, expected_value(field), hint_for(field, value))
 
     def _map(self, container: Any, field: Any, member: Any, path: str) -> None:
         entry = field.message_type
         key_field, value_field = entry.fields_by_name["key"], entry.fields_by_name["value"]
         if not isinstance(member, JsonObject):
-            self._refuse(member, f"type.googleapis.com/{entry.full_name}", path, expected_value(field))
+            self._reject(member, f"type.googleapis.com/{entry.full_name}", path, expected_value(field))
             return
         seen: set[str] = set()
         for name, value in member.members:
@@ -225,14 +225,14 @@ class _Writer:
             if key is None:
                 continue
             if isinstance(value, list):
-                mistake = _mistake(f"{path}[{name!r}]", expected_value(value_field), value)
-                self._refuse_list_in_map(name, value, f"{here}.value", mistake)
+                mistake = _type_error(f"{path}[{name!r}]", expected_value(value_field), value)
+                self._reject_list_in_map(name, value, f"{here}.value", mistake)
             elif value_field.message_type is not None:
                 container[key].SetInParent()
                 if value is not None:
                     self._child(container[key], value_field, value, f"{here}.value")
             elif isinstance(value, JsonObject):
-                mistake = _mistake(f"{path}[{name!r}]", expected_value(value_field), value)
+                mistake = _type_error(f"{path}[{name!r}]", expected_value(value_field), value)
                 self._complain("JSON transcoder produced invalid protobuf output.", mistake)
             else:
                 scalar = (
@@ -241,24 +241,24 @@ class _Writer:
                 if scalar is not None:
                     container[key] = scalar
 
-    def _refuse_list_in_map(self, name: str, value: list[Any], path: str, mistake: str) -> None:
+    def _reject_list_in_map(self, name: str, value: list[Any], path: str, mistake: str) -> None:
         complaint = f"({path}): invalid value Cannot have repeated items ('{name}') within a map. for type Map"
         self._complain(f"({path}) : Proto fields must have a name." if value else complaint, mistake)
 
     def _scalar(self, field: Any, value: Any, path: str) -> Any:
         try:
             return _scalar(field, value)
-        except _Unfit as unfit:
-            self._refuse(value, unfit.type_name, path, expected_value(field), hint_for(field, value))
+        except _WrongTypeError as error:
+            self._reject(value, error.type_name, path, expected_value(field), hint_for(field, value))
             return None
 
-    def _refuse_object(self, field: Any, path: str, mistake: str) -> None:
+    def _reject_object(self, field: Any, path: str, mistake: str) -> None:
         where = f"({path})" if path else ""
         self._complain(f"{where}: invalid value Starting an object on a scalar field for type {field.name}", mistake)
 
-    def _refuse(self, value: Any, type_name: str, path: str, expected: str, hint: str = "") -> None:
+    def _reject(self, value: Any, type_name: str, path: str, expected: str, hint: str = "") -> None:
         complaint = f"({path}): invalid value {_shown(value)} for type {type_name}"
-        self._complain(complaint, _mistake(path, expected, value), hint)
+        self._complain(complaint, _type_error(path, expected, value), hint)
 
     def _complain(self, complaint: str, mistake: str, hint: str = "") -> None:
         self.complaint, self.problem = complaint, Problem(mistake, hint=hint)
@@ -270,14 +270,14 @@ def _scalar(field: Any, value: Any) -> Any:
     if field.type == FieldDescriptor.TYPE_ENUM:
         return _enum(value, field.enum_type)
     if field.type == FieldDescriptor.TYPE_BOOL:
-        found = _BOOLEANS.get(value.lower()) if isinstance(value, str) else value
-        if isinstance(found, bool):
-            return found
-        raise _Unfit("TYPE_BOOL")
+        boolean = _BOOLEANS.get(value.lower()) if isinstance(value, str) else value
+        if isinstance(boolean, bool):
+            return boolean
+        raise _WrongTypeError("TYPE_BOOL")
     if field.type == FieldDescriptor.TYPE_STRING:
         if isinstance(value, str):
             return value
-        raise _Unfit("TYPE_STRING")
+        raise _WrongTypeError("TYPE_STRING")
     return _float(value, "TYPE_FLOAT" if field.type == FieldDescriptor.TYPE_FLOAT else "TYPE_DOUBLE")
 
 
@@ -288,13 +288,13 @@ def _integer(value: Any, type_name: str, smallest: int, end: int) -> int:
         value = int(value)
     if isinstance(value, int) and not isinstance(value, bool) and smallest <= value < end:
         return value
-    raise _Unfit(type_name)
+    raise _WrongTypeError(type_name)
 
 
 def _quoted_integer(text: str) -> int | str:
-    """What an integer in quotation marks means; the text itself, which fits nowhere, if it is none."""
-    found = _INTEGER.fullmatch(text)
-    return text if found is None else int("".join(found.groups()))
+    """The integer that a string holds; the string itself, which is then rejected, if it holds none."""
+    match = _INTEGER.fullmatch(text)
+    return text if match is None else int("".join(match.groups()))
 
 
 def _float(value: Any, type_name: str) -> float:
@@ -307,7 +307,7 @@ def _float(value: Any, type_name: str) -> float:
     largest = _LARGEST_FLOAT if type_name == "TYPE_FLOAT" else sys.float_info.max
     if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= largest:
         return float(value)
-    raise _Unfit(type_name)
+    raise _WrongTypeError(type_name)
 
 
 def _enum(value: Any, enum: Any) -> int:
@@ -319,15 +319,15 @@ def _enum(value: Any, enum: Any) -> int:
         number = _quoted_integer(value)
         if number in enum.values_by_number:
             return int(number)
-        raise _Unfit(type_name)
+        raise _WrongTypeError(type_name)
     return _integer(value, type_name, -(2**31), 2**31)
 
 
 def _flat(elements: list[Any]) -> list[Any]:
-    return [leaf for each in elements for leaf in (_flat(each) if isinstance(each, list) else [each])]
+    return [leaf for element in elements for leaf in (_flat(element) if isinstance(element, list) else [element])]
 
 
-def _mistake(path: str, expected: str, value: Any) -> str:
+def _type_error(path: str, expected: str, value: Any) -> str:
     return f"field '{path}' expected {expected}, got {shown_value(value)}"
 
 

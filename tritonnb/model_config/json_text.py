@@ -1,7 +1,7 @@
-"""JSON as protobuf's C++ parser reads it, with its complaints.
+"""A JSON parser that accepts what protobuf's C++ parser accepts, with its error messages.
 
-It is more lenient than the standard (single quotes, names without quotes, a comma after the last
-member), and what it has to say goes to Triton's log.
+It is more lenient than the standard (single quotes, names without quotes, a comma after the last member). Triton logs
+its error messages. The parser of HTTP request bodies, which imitates RapidJSON, is in `tritonnb.endpoints.http`.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ _MAX_DEPTH = 100
 
 
 class JsonSyntaxError(ValueError):
-    """What is wrong, and where: the surrounding text, and a caret below it."""
+    """The message, the surrounding text, and a caret below the position."""
 
 
 @dataclass(frozen=True, slots=True)
 class JsonObject:
-    """The members of an object in order, those of the same name included."""
+    """The members of an object in order, including members with the same name."""
 
     members: list[tuple[str, Any]]
 
 
 def read_json(text: str) -> Any:
-    """The value that a text holds: `JsonObject`, list, str, int, float, bool, or None.
+    """Parse JSON into `JsonObject`, list, str, int, float, bool, or None.
 
     Raises
     ------
     JsonSyntaxError
-        If it is no JSON.
+        If the text is not valid JSON.
     """
     reader = _Reader(text)
     value = reader.value("Expected a value.")
@@ -57,12 +57,12 @@ def read_json(text: str) -> Any:
 
 
 def json_value(value: Any, path: str = "") -> Any:
-    """A value of Python as `read_json` would give it: dicts, iterables, messages, numbers and arrays of NumPy.
+    """Convert a Python value to what `read_json` returns: dicts, iterables, messages, NumPy scalars and arrays.
 
     Raises
     ------
     ValueError
-        If JSON has no such value; the text says where it is.
+        If the value has no JSON equivalent; the message contains its path.
     """
     if value is None or isinstance(value, str | int | float | JsonObject):
         return value
@@ -82,10 +82,10 @@ class _Reader:
         self._text = text
         self._at = 0
         self._depth = 0
-        self._shown_from = 0  # the C++ parser forgets what it had read when it had to start anew
+        self._shown_from = 0  # the C++ parser shows no text from before the point where it resumed
 
     def peek(self) -> str:
-        """The next character that is not blank; empty at the end."""
+        """The next non-blank character; empty at the end."""
         blank = _BLANK.match(self._text, self._at)
         assert blank is not None
         self._at = blank.end()
@@ -182,7 +182,7 @@ class _Reader:
         return "".join(parts)
 
     def _character(self) -> str:
-        """A character written by its code, or by two surrogates."""
+        """A character from its escape sequence, or from two surrogates."""
         code = self._code(self._at)
         if 0xD800 <= code < 0xDC00:
             if len(self._text) - self._at < 12:
@@ -207,9 +207,9 @@ class _Reader:
         return int(digits[1], 16)
 
     def _number(self) -> int | float:
-        found = _NUMBER.match(self._text, self._at)
-        assert found is not None
-        digits = found.group()
+        match = _NUMBER.match(self._text, self._at)
+        assert match is not None
+        digits = match.group()
         if _NOT_DECIMAL.match(self._text, self._at):
             raise self.error("Octal/hex numbers are not valid JSON values.")
         try:
@@ -218,9 +218,9 @@ class _Reader:
             raise self.error("Unable to parse number.") from None
         if isinstance(number, float) and math.isinf(number):
             raise self.error("Number exceeds the range of double.")
-        if found.end() == len(self._text):
+        if match.end() == len(self._text):
             self._shown_from = self._at
-        self._at = found.end()
+        self._at = match.end()
         if isinstance(number, int) and not -(2**63) <= number < 2**64:
             return float(number)
         return number

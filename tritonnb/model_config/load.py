@@ -1,7 +1,7 @@
 """From a model's directory to its configuration.
 
-`load_config` is what happens before any version is created (Triton's *poll*); `finish_config` what
-happens for each version once the backend has completed the configuration.
+`load_config` runs before any version is created (Triton's *poll*), `finalize_config` for each version after the backend
+has completed the configuration.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 from tritonnb.core.errors import InternalError, InvalidArgumentError, Status, TritonError
 from tritonnb.core.problems import Problem
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.model_config.backend_selection import fill_in_identity
-from tritonnb.model_config.diagnose import Explained, read_text
+from tritonnb.model_config.backend_selection import fill_in_backend
+from tritonnb.model_config.diagnose import ProblemContext, read_text
 from tritonnb.model_config.json_config import parse_json
 from tritonnb.model_config.model_files import check_labels
 from tritonnb.model_config.normalize import normalize, normalize_instance_groups
@@ -25,23 +25,23 @@ from tritonnb.model_config.tensors import check_tensors
 from tritonnb.model_config.unsupported import check_batch_strategy
 from tritonnb.model_config.validate import validate
 
-__all__ = ["ConfigError", "LoadedConfig", "config_path", "finish_config", "load_config", "with_instances"]
+__all__ = ["ConfigError", "LoadedConfig", "config_path", "finalize_config", "load_config", "with_instance_groups"]
 
 _METRIC_TAG = re.compile(r"([A-Za-z0-9][A-Za-z0-9_]*)?")
 
 
 class ConfigError(TritonError):
-    """A model's directory or configuration is at fault.
+    """A model's directory or configuration is invalid.
 
-    ``str()`` gives the cause; over the wire Triton says no more than `client_message`.
+    ``str()`` includes the cause; clients only get `client_message`, as from Triton.
 
     Attributes
     ----------
     cause : str
-        What Triton writes to its log after ``Poll failed for model directory 'NAME': ``.
+        What Triton logs after ``Poll failed for model directory 'NAME': ``.
     client_message : str
     log_lines : list of str
-        What Triton writes to its log, in order.
+        The lines that Triton logs, in order.
     """
 
     default_status = Status.INTERNAL
@@ -66,13 +66,13 @@ class ConfigError(TritonError):
 
     @classmethod
     def not_polled(cls, name: str, ambiguous: bool = False, *, hint: str = "") -> ConfigError:
-        """The model is in no repository, or in more than one."""
+        """The error for a model that is not in any repository, or in more than one."""
         cause = "not unique across all model repositories" if ambiguous else "model not found in any model repository."
         return cls(name, cause, [f"failed to poll model '{name}': {cause}"], hint=hint)
 
     @classmethod
     def syntax(cls, name: str, path: Path, error: ConfigSyntaxError) -> ConfigError:
-        """*config.pbtxt* cannot be parsed."""
+        """The error for a *config.pbtxt* that cannot be parsed."""
         parsing = f"Error parsing text-format inference.ModelConfig: {error.message}"
         polling = f"Poll failed for model directory '{name}': failed to read text proto from {path}"
         return cls(name, f"{path}:{error.message}", [parsing, polling], problems=error.problems)
@@ -80,14 +80,14 @@ class ConfigError(TritonError):
 
 @dataclass(frozen=True, slots=True)
 class LoadedConfig:
-    """A configuration that has passed the first stage.
+    """A configuration as `load_config` returns it.
 
     Attributes
     ----------
     config : inference.ModelConfig
-        Filled in and normalised.
+        Completed and normalised.
     is_given : bool
-        False if there is neither a file nor an override.
+        True if there is a file or an override.
     text : str or None
         The file's text; None if the configuration comes from an override.
     """
@@ -105,7 +105,7 @@ def load_config(
     custom_name: str | None = None,
     auto_complete: bool = True,
 ) -> LoadedConfig:
-    """Read, fill in, normalise and validate a model's configuration.
+    """Read, complete, normalise and validate a model's configuration.
 
     Parameters
     ----------
@@ -114,22 +114,22 @@ def load_config(
     name : str
         The model's name, that of its directory.
     override : str, optional
-        Configuration as JSON, instead of the file.
+        Configuration as JSON that replaces the file.
     custom_name : str, optional
-        ``--model-config-name``: take *configs/<custom_name>.pbtxt* where it exists.
+        ``--model-config-name``: read *configs/<custom_name>.pbtxt* if it exists.
     auto_complete : bool, optional
-        False where a file is required and tensors must be complete.
+        If False, the file is required and tensors must be complete.
 
     Raises
     ------
     ConfigError
-        What a configuration is refused for, with its place in the file.
+        If the configuration is rejected; see ``problems`` for the position in the file.
     """
     try:
         text = None if override is not None else _file_text(config_path(directory, custom_name), auto_complete)
         written = parse_json(override) if override is not None else read_text(text or "").config
-        with Explained(written, text):
-            config = _filled_in(written, directory, name)
+        with ProblemContext(written, text):
+            config = _complete(written, directory, name)
             if not auto_complete:
                 check_tensors(config)
     except ConfigSyntaxError as error:
@@ -139,12 +139,12 @@ def load_config(
     return LoadedConfig(config, override is not None or text is not None, text)
 
 
-def _filled_in(written: pb.ModelConfig, directory: Path, name: str) -> pb.ModelConfig:
-    """What was written with identity and defaults, valid."""
+def _complete(written: pb.ModelConfig, directory: Path, name: str) -> pb.ModelConfig:
+    """A valid copy of the configuration as written, with backend fields and defaults."""
     config = pb.ModelConfig()
     config.CopyFrom(written)
     _check_agents(config)
-    fill_in_identity(config, directory, name)
+    fill_in_backend(config, directory, name)
     normalize(config)
     validate(config)
     if config.name != name:
@@ -155,27 +155,29 @@ def _filled_in(written: pb.ModelConfig, directory: Path, name: str) -> pb.ModelC
 
 
 def config_path(directory: Path, custom_name: str | None = None) -> Path:
-    """The file that holds a model's configuration, whether it exists or not."""
+    """The path of a model's configuration file, which need not exist."""
     custom = directory / "configs" / f"{custom_name}.pbtxt"
     return custom if custom_name and custom.is_file() else directory / "config.pbtxt"
 
 
-def with_instances(config: Any, *, gpus: Sequence[int], default_instance_count: Callable[[str], int]) -> pb.ModelConfig:
-    """A configuration with its instance groups resolved, as the backend is asked to complete it.
+def with_instance_groups(
+    config: Any, *, gpus: Sequence[int], default_instance_count: Callable[[str], int]
+) -> pb.ModelConfig:
+    """A copy of a configuration with its instance groups resolved, as backends get it for completion.
 
     Parameters
     ----------
     config : inference.ModelConfig
         Not changed.
     gpus : sequence of int
-        The CUDA devices there are.
+        Available CUDA devices.
     default_instance_count : callable
-        Instances of a group that gives no count, by kind.
+        ``default_instance_count(kind)`` is used for groups without a count.
 
     Raises
     ------
     TritonError
-        The first rule that is broken.
+        For the first rule that is violated.
     """
     result = pb.ModelConfig()
     result.CopyFrom(config)
@@ -183,7 +185,7 @@ def with_instances(config: Any, *, gpus: Sequence[int], default_instance_count: 
     return result
 
 
-def finish_config(config: Any, directory: Path) -> pb.ModelConfig:
+def finalize_config(config: Any, directory: Path) -> pb.ModelConfig:
     """Normalise and validate a configuration that the backend has completed.
 
     Parameters
@@ -191,26 +193,26 @@ def finish_config(config: Any, directory: Path) -> pb.ModelConfig:
     config : inference.ModelConfig
         Not changed.
     directory : pathlib.Path
-        The model's directory: label files are looked up in it.
+        The model's directory, which contains the label files.
 
     Raises
     ------
     TritonError
-        The first rule that is broken.
+        For the first rule that is violated.
     """
-    finished = pb.ModelConfig()
-    finished.CopyFrom(config)
-    normalize(finished)
-    validate(finished)
-    check_tensors(finished)
-    check_labels(finished, directory)
-    _check_metric_tags(finished)
-    check_batch_strategy(finished, directory)
-    return finished
+    result = pb.ModelConfig()
+    result.CopyFrom(config)
+    normalize(result)
+    validate(result)
+    check_tensors(result)
+    check_labels(result, directory)
+    _check_metric_tags(result)
+    check_batch_strategy(result, directory)
+    return result
 
 
 def _file_text(path: Path, auto_complete: bool) -> str | None:
-    """The text of a configuration's file; None where there is none and none is needed."""
+    """The text of the configuration file; None if it does not exist and is not required."""
     try:
         return path.read_bytes().decode("utf-8", "surrogateescape")
     except FileNotFoundError:
@@ -222,10 +224,12 @@ def _file_text(path: Path, auto_complete: bool) -> str | None:
 
 
 def _check_metric_tags(config: Any) -> None:
-    """The real server does not survive a tag that, with ``_`` before it, is no Prometheus label."""
+    """Reject a tag that is not a valid Prometheus label after the prefix ``_``; Triton crashes on it."""
     for tag in config.metric_tags:
         if not _METRIC_TAG.fullmatch(tag):
-            raise InvalidArgumentError(f"metric tag '{tag}' of model '{config.name}' is no legal metric label")
+            raise InvalidArgumentError(
+                f"model '{config.name}': metric tag expected letters, digits and underscores, got '{tag}'"
+            )
 
 
 def _check_agents(config: Any) -> None:

@@ -1,4 +1,4 @@
-"""The files beside *config.pbtxt*: labels, initial states, and warm-up data.
+"""The files next to *config.pbtxt*: labels, initial states, and warm-up data.
 
 Checked when a version of the model is created; paths are relative to the model's directory.
 """
@@ -40,7 +40,7 @@ def check_data_files(config: Any, directory: Path) -> None:
     Raises
     ------
     InvalidArgumentError, InternalError
-        If a sample or a state does not fit, or its file cannot be read.
+        If a sample or a state is invalid, or its file cannot be read.
     """
     for sample in config.model_warmup:
         if sample.batch_size:
@@ -54,7 +54,7 @@ def check_initial_states(config: Any, directory: Path) -> None:
     Raises
     ------
     InvalidArgumentError, InternalError
-        If a shape or the size of the data does not fit.
+        If a shape or the size of the data is wrong.
     """
     seen: set[str] = set()
     for state in config.sequence_batching.state:
@@ -84,14 +84,15 @@ def _check_initial_state(state: Any, initial: Any, seen: set[str], directory: Pa
             "Number of dimensions in 'initial_state' doesn't match the size of 'state' dimensions for state "
             f"input '{name}'. {len(initial.dims)} != {len(state.dims)}"
         )
-    for mine, theirs in zip(initial.dims, state.dims, strict=True):
-        if mine == -1:
+    for dim, state_dim in zip(initial.dims, state.dims, strict=True):
+        if dim == -1:
             raise InvalidArgumentError(
                 f"'initial_state' field for state input name '{name}' contains variable dimensions."
             )
-        if theirs not in (-1, mine):
+        if state_dim not in (-1, dim):
             raise InvalidArgumentError(
-                f"'initial_state' dim for input name '{name}' doesn't match 'state' dim description. {mine} != {theirs}"
+                f"'initial_state' dim for input name '{name}' doesn't match 'state' dim description. "
+                f"{dim} != {state_dim}"
             )
     choice = initial.WhichOneof("state_data")
     if choice is None:
@@ -102,11 +103,11 @@ def _check_initial_state(state: Any, initial: Any, seen: set[str], directory: Pa
 
 def _check_data_file(initial: Any, directory: Path) -> None:
     content = _read(directory, f"initial_state/{initial.data_file}")
-    wanted = _byte_size(initial)
-    if len(content) < wanted:
-        # The blank before "only" is missing in the original, too.
+    expected = _byte_size(initial)
+    if len(content) < expected:
+        # Triton's message lacks the space before "only", too.
         raise InvalidArgumentError(
-            f"initial_state setting expects {wanted} bytes, but the data provided from "
+            f"initial_state setting expects {expected} bytes, but the data provided from "
             f"{initial.data_file}only has {len(content)} bytes."
         )
 
@@ -117,7 +118,7 @@ def check_warmup_sample(sample: Any, directory: Path) -> None:
     Raises
     ------
     InvalidArgumentError, InternalError
-        If a sample does not fit the inputs.
+        If a shape is not fixed, or data is missing or too short.
     """
     for name in sorted(sample.inputs):
         if min(sample.inputs[name].dims, default=0) < 0:
@@ -128,25 +129,25 @@ def check_warmup_sample(sample: Any, directory: Path) -> None:
         _check_warmup_input(name, sample.inputs[name], directory)
 
 
-def _check_warmup_input(name: str, given: Any, directory: Path) -> None:
-    choice = given.WhichOneof("input_data_type")
+def _check_warmup_input(name: str, data: Any, directory: Path) -> None:
+    choice = data.WhichOneof("input_data_type")
     if choice is None:
         raise InvalidArgumentError(
             f"[request id: <id_unknown>] warmup setting expects input '{name}' to have input_data_type set"
         )
     if choice != "input_data_file":
         return
-    content = _read(directory, f"warmup/{given.input_data_file}")
-    wanted = _byte_size(given)
-    if len(content) < wanted:
+    content = _read(directory, f"warmup/{data.input_data_file}")
+    expected = _byte_size(data)
+    if len(content) < expected:
         raise InvalidArgumentError(
-            f"[request id: <id_unknown>] warmup setting expects {wanted} bytes, but the data provided from "
-            f"{given.input_data_file}only has {len(content)} bytes"
+            f"[request id: <id_unknown>] warmup setting expects {expected} bytes, but the data provided from "
+            f"{data.input_data_file}only has {len(content)} bytes"
         )
 
 
 def _byte_size(data: Any) -> int:
-    """Bytes of a tensor of fixed shape as Triton counts them; none in particular for strings."""
+    """Bytes of a tensor of fixed shape, as Triton computes them; 0 for strings."""
     datatype = BY_NUMBER.get(data.data_type)
     if datatype is BYTES or not data.dims:
         return 0

@@ -1,4 +1,4 @@
-"""The defaults that Triton writes into a configuration before it looks at it."""
+"""The defaults that Triton writes into a configuration."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tritonnb.model_config.backend_selection import ENSEMBLE
 
 Kind = pb.ModelInstanceGroup.Kind
 DEFAULT_SEQUENCE_IDLE_US = 1_000_000
-#: Fields that `normalize` fills in.
-_WRITTEN_ANYWAY = (
+#: Fields that `normalize` sets.
+_NORMALIZED = (
     ("version_policy",),
     ("optimization",),
     ("dynamic_batching", "preferred_batch_size"),
     ("sequence_batching", "max_sequence_idle_microseconds"),
 )
-#: What a backend asks for where the configuration names no instance group.
+#: The kind that a backend prefers if the configuration has no instance group.
 _PREFERRED_KIND = {"python": Kind.KIND_CPU}
 
 
@@ -45,11 +45,11 @@ def normalize(config: Any) -> None:
 
 
 def without_defaults(config: Any) -> pb.ModelConfig:
-    """A normalised configuration as one would write it: without what `normalize` writes anyway."""
+    """A copy of a normalised configuration without the values that `normalize` would set again."""
     result = pb.ModelConfig()
     result.CopyFrom(config)
-    for *parents, name in _WRITTEN_ANYWAY:
-        if all(result.HasField(each) for each in parents):
+    for *parents, name in _NORMALIZED:
+        if all(result.HasField(parent) for parent in parents):
             trial = pb.ModelConfig()
             trial.CopyFrom(result)
             functools.reduce(getattr, parents, trial).ClearField(name)
@@ -68,14 +68,14 @@ def normalize_instance_groups(config: Any, gpus: Sequence[int], default_count: C
     ----------
     config : inference.ModelConfig
     gpus : sequence of int
-        The CUDA devices there are.
+        Available CUDA devices.
     default_count : callable
-        Instances of a group that gives no count, by kind.
+        ``default_count(kind)`` is used for groups without a count.
 
     Raises
     ------
     InvalidArgumentError, InternalError
-        If a group asks for what there is not.
+        If a group is invalid, or requires devices that are not available.
     """
     if config.platform == ENSEMBLE:
         return
@@ -85,10 +85,10 @@ def normalize_instance_groups(config: Any, gpus: Sequence[int], default_count: C
         if not group.name:
             group.name = f"{config.name}_{index}"
         if group.kind not in Kind.values():
-            # Triton's text: the number, being unknown, is taken for the default.
+            # Triton's message names the default for an unknown number.
             raise InternalError(f"instance group {group.name} of model {config.name} has unexpected kind KIND_AUTO")
         if group.kind == Kind.KIND_AUTO:
-            available = bool(gpus) and all(each in gpus for each in group.gpus)
+            available = bool(gpus) and all(gpu in gpus for gpu in group.gpus)
             group.kind = Kind.KIND_GPU if available else Kind.KIND_CPU
         if group.count < 1:
             group.count = default_count(Kind.Name(group.kind))
@@ -98,22 +98,23 @@ def normalize_instance_groups(config: Any, gpus: Sequence[int], default_count: C
 
 
 def _check_group(config: Any, group: Any, gpus: Sequence[int]) -> None:
-    what = f"instance group {group.name} of model {config.name}"
+    subject = f"instance group {group.name} of model {config.name}"
     if group.kind in (Kind.KIND_CPU, Kind.KIND_MODEL) and group.gpus:
-        raise InvalidArgumentError(f"{what} has kind {Kind.Name(group.kind)} but specifies one or more GPUs")
+        raise InvalidArgumentError(f"{subject} has kind {Kind.Name(group.kind)} but specifies one or more GPUs")
     if group.kind == Kind.KIND_GPU:
         if not group.gpus:
-            lacking = "specifies no GPUs" if gpus else "no GPUs are available"
-            raise InvalidArgumentError(f"{what} has kind KIND_GPU but {lacking}")
+            reason = "specifies no GPUs" if gpus else "no GPUs are available"
+            raise InvalidArgumentError(f"{subject} has kind KIND_GPU but {reason}")
         for gpu in group.gpus:
             if gpu not in gpus:
                 raise InvalidArgumentError(
-                    f"{what} specifies invalid or unsupported gpu id {gpu}. GPUs with at least the minimum "
+                    f"{subject} specifies invalid or unsupported gpu id {gpu}. GPUs with at least the minimum "
                     "required CUDA compute compatibility of 6.000000 are: " + ", ".join(map(str, gpus))
                 )
     if group.profile and config.platform != "tensorrt_plan":
         raise InvalidArgumentError(
-            f"{what} and platform {config.platform}specifies profile field which is only supported for TensorRT models"
+            f"{subject} and platform {config.platform}specifies profile field which is only supported for "
+            "TensorRT models"
         )
 
 

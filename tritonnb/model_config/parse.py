@@ -1,8 +1,8 @@
-"""*config.pbtxt* to ``inference.ModelConfig``, with the position of every field.
+"""Parsing *config.pbtxt* into ``inference.ModelConfig``, with the position of every field.
 
-A parser of the protobuf text format over the descriptors of NVIDIA's generated schema: it accepts,
-refuses, and complains like protobuf's C++ parser, which Triton uses, and it remembers where each
-field stands and what it covers, which an editor needs.
+A parser for the protobuf text format, driven by the descriptors of NVIDIA's generated schema. It accepts and rejects
+what protobuf's C++ parser does, which Triton uses, with the same messages, and it records the position and extent of
+each field for the editor.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from tritonnb.model_config.tokens import ConfigSyntaxError, Kind, Token, Tokeniz
 __all__ = ["ConfigSyntaxError", "ParsedConfig", "Statement", "Value", "parse_text"]
 
 Position = tuple[int, int]
-_MAX_DIGITS = 1000  # far more than any integer has, and fewer than Python refuses to convert
+_MAX_DIGITS = 1000  # more than any 64-bit integer has, and below Python's conversion limit
 
 
 @dataclass(slots=True)
 class Value:
-    """A value as it was written: a scalar, or a message with what it says.
+    """A value in the text: a scalar, or a message with its statements.
 
-    ``start`` and ``end`` are offsets in bytes; those of a message include its braces. ``key`` is that of
-    an entry of a map.
+    ``start`` and ``end`` are offsets in bytes; those of a message include its braces. ``key`` is the
+    key of a map entry.
     """
 
     start: int
@@ -40,10 +40,10 @@ class Value:
 
 @dataclass(slots=True)
 class Statement:
-    """``name: value``, ``name { ... }`` or ``name: [ ... ]`` as it was written.
+    """``name: value``, ``name { ... }`` or ``name: [ ... ]`` in the text.
 
-    ``end`` is behind the separator, if there is one; ``in_list`` says that the values stand in brackets, of
-    which the closing one ends at ``list_end``.
+    ``start`` and ``end`` are offsets in bytes; ``end`` is after the separator, if there is one. ``in_list`` is true if
+    the values are in brackets; then ``list_end`` is after the closing one.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class ParsedConfig:
-    """A configuration as it was written.
+    """A parsed configuration.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class ParsedConfig:
     positions : dict of str to (int, int)
         Line and column, from 1, of each field's name: ``"input[0].data_type"``.
     written : Value
-        The whole text as a tree of statements.
+        The text as a tree of statements.
     """
 
     config: pb.ModelConfig
@@ -78,7 +78,7 @@ def parse_text(text: str | bytes) -> ParsedConfig:
     Raises
     ------
     ConfigSyntaxError
-        With line, column, and the words that Triton logs.
+        With line, column, and the message that Triton logs.
     """
     raw = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
     parser = _Parser(raw)
@@ -89,7 +89,7 @@ class _Parser:
     def __init__(self, text: bytes) -> None:
         self._tokenizer = Tokenizer(text)
         self._token: Token = self._tokenizer.next()
-        self._end = 0  # of the last token that was taken
+        self._end = 0  # of the last consumed token
         self.positions: dict[str, Position] = {}
         self.written = Value(0, len(text))
 
@@ -132,7 +132,7 @@ class _Parser:
         statement.end = self._end
 
     def _extension_error(self, message: Any) -> ConfigSyntaxError:
-        """``[full.name]``: the schema has no extensions, so it is refused, as C++ words it."""
+        """The error for an extension, ``[full.name]``: the schema has none."""
         name = self._identifier()
         while self._try("."):
             name += f".{self._identifier()}"
@@ -185,21 +185,21 @@ class _Parser:
         self._expect(end)
 
     def _map_entry(self, container: Any, entry: Any, path: str, into: Value) -> None:
-        """``{ key: K value: V }``; both may be left out, and the last one of a key wins."""
+        """``{ key: K value: V }``; both are optional, and the last entry with a key wins."""
         key_field, value_field = entry.fields_by_name["key"], entry.fields_by_name["value"]
         of_messages = value_field.type == FieldDescriptor.TYPE_MESSAGE
         key: Any = key_field.default_value
         value: Any = value_field.message_type._concrete_class() if of_messages else value_field.default_value
-        given: set[str] = set()
+        seen: set[str] = set()
         end = self._open()
         while not self._looking_at("}", ">"):
             statement = Statement(self._token.text, self._token.start)
             name = self._identifier()
             if name not in entry.fields_by_name:
                 raise self._error(f'Message type "{entry.full_name}" has no field named "{name}".')
-            if name in given:
+            if name in seen:
                 raise self._error(f'Non-repeated field "{name}" is specified multiple times.')
-            given.add(name)
+            seen.add(name)
             if name == "value" and of_messages:
                 self._try(":")
                 written = Value(self._token.start)

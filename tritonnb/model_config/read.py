@@ -1,4 +1,4 @@
-"""`read_config`: a configuration in any of the forms in which Python code has it."""
+"""`read_config` reads a configuration in any of the forms that Python code may have."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from google.protobuf.message import Message
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.model_config.diagnose import Explained, read_text
+from tritonnb.model_config.diagnose import ProblemContext, read_text
 from tritonnb.model_config.json_config import set_fields
 from tritonnb.model_config.json_text import JsonObject, JsonSyntaxError, read_json
 from tritonnb.model_config.normalize import without_defaults
 
-#: A message, *config.pbtxt* as text, JSON as text, the path of a file with one of them, or a dict as JSON has it.
+#: A message, the text of a *config.pbtxt*, JSON, the path of a file with either, or a dict like the JSON.
 AnyConfig: TypeAlias = Message | str | bytes | os.PathLike[str] | Mapping[str, Any]
 
 _FORMS = "a ModelConfig, the text of a config.pbtxt, JSON, a dict, or the path of a file"
-#: What clients wrap a configuration in: the gRPC response of the config endpoint.
+#: The field of the gRPC response of the config endpoint that contains the configuration.
 _WRAPPER = "config"
 
 
@@ -33,13 +33,13 @@ def read_config(
     Parameters
     ----------
     config : ModelConfig, str, path or dict
-        A message; text, either that of a *config.pbtxt* or JSON; the path of a file (``.pbtxt`` or ``.json``); a dict.
-        JSON and dicts are those of Triton's config endpoint: over HTTP, or over gRPC with ``as_json=True``, where
-        64-bit integers are strings.
+        A message, the text of a *config.pbtxt*, JSON, the path of a file (``.pbtxt`` or ``.json``), or a dict. JSON and
+        dicts have the form of Triton's config endpoint: over HTTP, or over gRPC with ``as_json=True``, where 64-bit
+        integers are strings.
     name : str, optional
-        The name of a configuration that has none.
+        Used if the configuration has no name.
     check : callable, optional
-        Raises `TritonError` for a configuration that is refused; the error gets place and fix.
+        ``check(config)`` raises `TritonError` to reject the configuration; position and fix are added to the error.
 
     Returns
     -------
@@ -49,7 +49,7 @@ def read_config(
     Raises
     ------
     InvalidArgumentError
-        If it is none of these, cannot be read, or is refused; see `TritonError.problems`.
+        If it has another form, cannot be read, or is rejected; see `TritonError.problems`.
 
     Examples
     --------
@@ -62,7 +62,7 @@ def read_config(
 
 
 def config_text(config: AnyConfig, *, check: Callable[[pb.ModelConfig], object] | None = None) -> str:
-    """A configuration in any of its forms as the text of a *config.pbtxt*; such a text stays as it is.
+    """Convert a configuration in any form to the text of a *config.pbtxt*; such a text is returned unchanged.
 
     Raises
     ------
@@ -83,7 +83,7 @@ def config_text(config: AnyConfig, *, check: Callable[[pb.ModelConfig], object] 
 
 
 def config_json(config: AnyConfig) -> str:
-    """A configuration in any of its forms as JSON, as the load API takes it; JSON stays as it is.
+    """Convert a configuration in any form to JSON for the load API; JSON is returned unchanged.
 
     Raises
     ------
@@ -98,17 +98,17 @@ def config_json(config: AnyConfig) -> str:
 def _read(
     config: AnyConfig, name: str, check: Callable[[pb.ModelConfig], object] | None
 ) -> tuple[pb.ModelConfig, str | None]:
-    """A configuration, and its text where it was that of a *config.pbtxt*."""
+    """The configuration, and its text if it was the text of a *config.pbtxt*."""
     text: str | None = _text_of(config) if isinstance(config, str | bytes | os.PathLike) else None
     if text is not None and text.lstrip().startswith("{"):
         config, text = _parsed_json(text), None
     if text is not None:
         read = read_text(text).config
     else:
-        read = _of_message(config) if isinstance(config, Message) else _of_fields(config)
+        read = _from_message(config) if isinstance(config, Message) else _from_fields(config)
     read.name = read.name or name
     if check is not None:
-        with Explained(read, text):
+        with ProblemContext(read, text):
             check(read)
     return read, text
 
@@ -122,7 +122,7 @@ def _text_of(config: str | bytes | os.PathLike[str]) -> str:
     try:
         return path.read_text("utf-8")
     except OSError as error:
-        raise InvalidArgumentError(f"the configuration '{path}' cannot be read: {error.strerror}") from None
+        raise InvalidArgumentError(f"cannot read the configuration '{path}': {error.strerror}") from None
 
 
 def _is_wrapped(text: str) -> bool:
@@ -141,21 +141,21 @@ def _parsed_json(text: str) -> Any:
     return value
 
 
-def _of_message(config: Message) -> pb.ModelConfig:
-    """A copy; also of a message of another package's schema, and of what the config endpoint answers over gRPC."""
+def _from_message(config: Message) -> pb.ModelConfig:
+    """A copy of a message, which may be from another copy of the schema or the gRPC response of the config endpoint."""
     if config.DESCRIPTOR.name == "ModelConfigResponse":
         config = getattr(config, _WRAPPER)
     if config.DESCRIPTOR.full_name != pb.ModelConfig.DESCRIPTOR.full_name:
-        raise InvalidArgumentError(f"a configuration expected {_FORMS}, got a {config.DESCRIPTOR.full_name}")
+        raise InvalidArgumentError(f"configuration expected {_FORMS}, got a {config.DESCRIPTOR.full_name}")
     return pb.ModelConfig.FromString(config.SerializeToString())
 
 
-def _of_fields(config: Any) -> pb.ModelConfig:
+def _from_fields(config: Any) -> pb.ModelConfig:
     fields = dict(config.members) if isinstance(config, JsonObject) else config
     if not isinstance(fields, Mapping):
-        raise InvalidArgumentError(f"a configuration expected {_FORMS}, got {config!r}")
+        raise InvalidArgumentError(f"configuration expected {_FORMS}, got {config!r}")
     if [*fields] == [_WRAPPER]:
-        return _of_fields(fields[_WRAPPER])
+        return _from_fields(fields[_WRAPPER])
     read = pb.ModelConfig()
     set_fields(read, fields)
     return read

@@ -1,4 +1,4 @@
-"""A model's tensors in the form in which requests are checked against them."""
+"""The tensors of a model, in the form that request validation and backends use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from tritonnb.core.datatypes import BY_NUMBER, DataType
 
-#: Stands for a data_type number that the schema does not know.
+#: Represents a data_type number that is not in the schema.
 INVALID = DataType("<invalid>", "TYPE_INVALID", 0, np.dtype(object), 0)
 
 
@@ -22,9 +22,9 @@ class TensorSpec:
     name : str
     datatype : DataType
     dims : tuple of int
-        Without the batch dimension; -1 is a variable one.
+        Shape without the batch dimension; -1 for variable dimensions.
     reshape : tuple of int or None
-        What the backend sees instead of ``dims``.
+        The shape that the backend gets instead of ``dims``.
     optional, ragged, shape_tensor : bool
         ``optional``, ``allow_ragged_batch`` and ``is_shape_tensor`` of an input.
     """
@@ -52,7 +52,7 @@ class ModelSpec:
     name : str
     max_batch_size : int
     inputs, outputs : dict of str to TensorSpec
-        In the order of the configuration; of two tensors of one name the first.
+        In the order of the configuration; of several tensors with one name, the first.
     """
 
     name: str
@@ -62,13 +62,13 @@ class ModelSpec:
 
     @classmethod
     def from_config(cls, config: Any) -> ModelSpec:
-        """The tensors of an ``inference.ModelConfig``."""
+        """Create it from an ``inference.ModelConfig``."""
         inputs: dict[str, TensorSpec] = {}
-        for each in config.input:
-            inputs.setdefault(each.name, _spec(each, each.optional, each.allow_ragged_batch))
+        for tensor in config.input:
+            inputs.setdefault(tensor.name, _spec(tensor, tensor.optional, tensor.allow_ragged_batch))
         outputs: dict[str, TensorSpec] = {}
-        for each in config.output:
-            outputs.setdefault(each.name, _spec(each))
+        for tensor in config.output:
+            outputs.setdefault(tensor.name, _spec(tensor))
         return cls(config.name, config.max_batch_size, inputs, outputs)
 
 
@@ -85,7 +85,16 @@ def _spec(tensor: Any, optional: bool = False, ragged: bool = False) -> TensorSp
 
 
 def resolve_reshape(dims: tuple[int, ...], configured: tuple[int, ...], reshape: tuple[int, ...]) -> tuple[int, ...]:
-    """A ``reshape`` with the actual sizes of the variable dimensions, in order.
+    """Replace the variable dimensions of a ``reshape`` by actual sizes, in order.
+
+    Parameters
+    ----------
+    dims : tuple of int
+        Actual shape, without the batch dimension.
+    configured : tuple of int
+        ``dims`` of the configuration; -1 for variable dimensions.
+    reshape : tuple of int
+        ``reshape`` of the configuration, with as many variable dimensions.
 
     As in Triton, only the variable dimensions of ``dims`` are looked at.
 

@@ -1,4 +1,4 @@
-"""Suggested fixes: what somebody who made this mistake most likely meant."""
+"""Suggested fixes for errors in a configuration."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tritonnb.model_config.fields import MESSAGES, fields_of
 from tritonnb.model_config.text_edit import edit_text
 from tritonnb.model_config.tokens import ConfigSyntaxError, Kind, Token, all_tokens, tokens_before
 
-#: What the load API puts before the cause; of several versions the first one counts.
-_WRAPPING = re.compile(r"^(?:load failed for model '[^']*': )?version \d+ is at UNAVAILABLE state: [A-Z][a-z ]*: ")
+#: The prefix of load API errors before the cause, for the first of several versions.
+_LOAD_PREFIX = re.compile(r"^(?:load failed for model '[^']*': )?version \d+ is at UNAVAILABLE state: [A-Z][a-z ]*: ")
 _ARROW = " → "
 _OPENING = {"{": "}", "<": ">", "[": "]"}
 
@@ -27,13 +27,13 @@ _OPENING = {"{": "}", "<": ">", "[": "]"}
 
 
 def fix_for_syntax(text: str, error: ConfigSyntaxError) -> Fix | None:
-    """A fix for what the parser complains about, if there is one to suggest."""
+    """A fix for a parser error; None if there is none."""
     tokens = list(tokens_before(text, error.line, error.column, including=True))
     return _fix_for_name(text, tokens, error.detail) or (_fix_for_token(text, tokens, error.detail) if tokens else None)
 
 
 def _fix_for_name(text: str, tokens: list[Token], detail: str) -> Fix | None:
-    """A fix where a name is wrong, or where a field is given twice."""
+    """A fix for a wrong name, or for a field that is set twice."""
     if match := re.match(r'Message type "([^"]+)" has no field named "([^"]+)"', detail):
         return _renamed(text, tokens, match[2], similar_name(match[2], fields_of(match[1])))
     if match := re.match(r'Unknown enumeration value of "([^"]+)" for field "([^"]+)"', detail):
@@ -46,7 +46,7 @@ def _fix_for_name(text: str, tokens: list[Token], detail: str) -> Fix | None:
 
 
 def _fix_for_token(text: str, tokens: list[Token], detail: str) -> Fix | None:
-    """A fix where the last of these tokens is wrong, or where one is missing before it."""
+    """A fix for a wrong last token, or for a missing token before it."""
     token, before = tokens[-1], tokens[-2] if len(tokens) > 1 else None
     if detail.startswith("Expected integer, got") and token.kind is Kind.STRING and token.text[1:-1].isdigit():
         return _replaced(text, token, token.text[1:-1])
@@ -82,7 +82,7 @@ def _inserted(text: str, after: Token, addition: str) -> Fix:
 
 
 def _removed(text: str, name: Token, what: str) -> Fix:
-    """Without the field whose name is this token; its line goes with it if nothing else is there."""
+    """Remove the field with this name, and its line if nothing else is on it."""
     raw, start, end = text.encode("utf-8", "surrogateescape"), name.start, _end_of_field(text, name)
     line_start = raw.rfind(b"\n", 0, start) + 1
     line_end = raw.find(b"\n", end) + 1 or len(raw)
@@ -92,7 +92,7 @@ def _removed(text: str, name: Token, what: str) -> Fix:
 
 
 def _end_of_field(text: str, name: Token) -> int:
-    """Where a field ends: behind its value, and behind the separator if there is one."""
+    """The end of a field: after its value, or after the separator if there is one."""
     tokens = [token for token in all_tokens(text) if token.start > name.start]
     closing: list[str] = []
     end = name.end
@@ -110,14 +110,14 @@ def _end_of_field(text: str, name: Token) -> int:
 
 
 def _fix(text: str, start: int, end: int, replacement: str, label: str, hint: str = "") -> Fix:
-    """The bytes from ``start`` to ``end`` replaced."""
+    """Replace the bytes from ``start`` to ``end``."""
     raw = text.encode("utf-8", "surrogateescape")
     changed = raw[:start] + replacement.encode() + raw[end:]
     return Fix(label, changed.decode("utf-8", "surrogateescape"), hint or _hint_of(label))
 
 
 def _hint_of(label: str) -> str:
-    """What a fix does, as the end of an error's text."""
+    """The hint for a fix: its label as the end of an error message."""
     _, arrow, meant = label.partition(_ARROW)
     quoted = meant if meant.startswith('"') else f"'{meant}'"
     return f"did you mean {quoted}?" if arrow else label
@@ -125,9 +125,9 @@ def _hint_of(label: str) -> str:
 
 def _enum_values(field: str) -> set[str]:
     enums: list[EnumDescriptor] = [
-        each.fields_by_name[field].enum_type
-        for each in MESSAGES.values()
-        if field in each.fields_by_name and each.fields_by_name[field].enum_type is not None
+        message.fields_by_name[field].enum_type
+        for message in MESSAGES.values()
+        if field in message.fields_by_name and message.fields_by_name[field].enum_type is not None
     ]
     return {value.name for enum in enums for value in enum.values}
 
@@ -136,22 +136,22 @@ def _enum_values(field: str) -> set[str]:
 
 
 def fix_for(text: str, config: Any, message: str) -> Fix | None:
-    """A fix for what the validator or a backend complains about, if there is one to suggest."""
-    cause = _WRAPPING.sub("", message)
-    for pattern, mend in _MENDERS:
+    """A fix for an error of the validator or a backend; None if there is none."""
+    cause = _LOAD_PREFIX.sub("", message)
+    for pattern, fix in _FIXES:
         if match := re.search(pattern, cause):
-            mended = pb.ModelConfig()
-            mended.CopyFrom(config)
-            label = mend(mended, match)
-            if mended != config:
-                return Fix(label, edit_text(text, mended), _hint_of(label))
+            fixed = pb.ModelConfig()
+            fixed.CopyFrom(config)
+            label = fix(fixed, match)
+            if fixed != config:
+                return Fix(label, edit_text(text, fixed), _hint_of(label))
     return None
 
 
 def _drop_large(config: Any, match: re.Match[str]) -> str:
     batching = config.dynamic_batching if match[1] == "dynamic" else config.sequence_batching.oldest
     sizes = batching.preferred_batch_size
-    sizes[:] = [each for each in sizes if 0 < each <= config.max_batch_size]
+    sizes[:] = [size for size in sizes if 0 < size <= config.max_batch_size]
     return f"keep preferred sizes from 1 to {config.max_batch_size}"
 
 
@@ -163,7 +163,7 @@ def _default_level(config: Any, match: re.Match[str]) -> str:
 
 def _drop_levels(config: Any, match: re.Match[str]) -> str:
     policies = config.dynamic_batching.priority_queue_policy
-    for level in [each for each in policies if not 1 <= each <= int(match[1])]:
+    for level in [number for number in policies if not 1 <= number <= int(match[1])]:
         del policies[level]
     return f"keep the policies of levels 1 to {match[1]}"
 
@@ -221,11 +221,11 @@ def _any_dims(config: Any, match: re.Match[str]) -> str:
 
 
 def _tensors(config: Any, match: re.Match[str]) -> list[Any]:
-    """The input or output that a complaint names."""
+    """The input or output that an error names."""
     return [tensor for tensor in getattr(config, match[1]) if tensor.name == match[2]]
 
 
-_MENDERS: tuple[tuple[str, Callable[[Any, re.Match[str]], str]], ...] = (
+_FIXES: tuple[tuple[str, Callable[[Any, re.Match[str]], str]], ...] = (
     (r"^(dynamic|sequence) batching preferred (?:batch )?size must", _drop_large),
     (r"^default priority level must", _default_level),
     (r"^priority queue policy must have priority level in range \[1, (\d+)\]", _drop_levels),
@@ -240,7 +240,7 @@ _MENDERS: tuple[tuple[str, Callable[[Any, re.Match[str]], str]], ...] = (
     (r"^instance group .* (?:specifies one or more GPUs|specifies no GPUs|no GPUs are available|gpu id)", _no_gpus),
 )
 
-#: Where no text can be suggested: what is missing.
+#: Hints for errors without a suggested text.
 _HINTS: tuple[tuple[str, str], ...] = (
     (
         r"^model (?:input|output) '[^']*' must specify 'data_type'",
@@ -248,13 +248,13 @@ _HINTS: tuple[tuple[str, str], ...] = (
     ),
     (
         r"^Invalid model name: Could not determine backend",
-        'add backend, such as backend: "python", or put the model\'s file, such as model.py, into the folder of its '
-        "version",
+        'add backend, such as backend: "python", or put the model\'s file, such as model.py, into its '
+        "version directory",
     ),
 )
 
 
 def hint_for_rule(message: str) -> str:
-    """The remedy for what the validator complains about, where it is no change of the text that could be suggested."""
-    cause = _WRAPPING.sub("", message)
+    """The hint for a validation error without a suggested change of the text; empty if there is none."""
+    cause = _LOAD_PREFIX.sub("", message)
     return next((hint for pattern, hint in _HINTS if re.search(pattern, cause)), "")

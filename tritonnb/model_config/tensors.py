@@ -6,6 +6,7 @@ Checked when a version of the model is created, after the backend has completed 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from tritonnb.core.errors import InternalError, InvalidArgumentError
@@ -21,7 +22,7 @@ def check_tensors(config: Any) -> None:
     Raises
     ------
     InvalidArgumentError
-        The first rule that is broken.
+        For the first rule that is violated.
     """
     for tensor in config.input:
         _check_tensor(tensor, "model input", config)
@@ -36,43 +37,43 @@ def check_tensors(config: Any) -> None:
 
 
 def _check_tensor(tensor: Any, what: str, config: Any) -> None:
-    def refuse(complaint: str) -> InvalidArgumentError:
+    def error(complaint: str) -> InvalidArgumentError:
         return InvalidArgumentError(f"{what} {complaint} for {config.name}")
 
     if not tensor.name:
-        raise refuse("must specify 'name'")
+        raise error("must specify 'name'")
     name = f"'{tensor.name}'"
     if tensor.data_type == pb.TYPE_INVALID:
-        raise refuse(f"{name} must specify 'data_type'")
+        raise error(f"{name} must specify 'data_type'")
     if not tensor.dims:
-        raise refuse(f"{name} must specify 'dims'")
+        raise error(f"{name} must specify 'dims'")
     reshaped = tensor.HasField("reshape")
     if reshaped and not tensor.reshape.shape and not config.max_batch_size:
-        raise refuse(f"{name} cannot have empty reshape for non-batching model as scalar tensors are not supported")
+        raise error(f"{name} cannot have empty reshape for non-batching model as scalar tensors are not supported")
     for dims, words in ((tensor.dims, "dimension"), (tensor.reshape.shape, "reshape dimensions")):
         if any(dim < 1 and dim != -1 for dim in dims):
-            raise refuse(f"{name} {words} must be integer >= 1, or -1 to indicate a variable-size dimension")
+            raise error(f"{name} {words} must be integer >= 1, or -1 to indicate a variable-size dimension")
     if reshaped:
-        _check_reshape(list(tensor.dims), list(tensor.reshape.shape), name, refuse)
+        _check_reshape(list(tensor.dims), list(tensor.reshape.shape), name, error)
 
 
-def _check_reshape(dims: list[int], shape: list[int], name: str, refuse: Any) -> None:
-    different = refuse(f"{name} has different size for dims and reshape")
+def _check_reshape(dims: list[int], shape: list[int], name: str, error: Callable[[str], InvalidArgumentError]) -> None:
+    different = error(f"{name} has different size for dims and reshape")
     if -1 not in dims and -1 not in shape:
         if math.prod(dims) != math.prod(shape):
             raise different
         return
     if dims.count(-1) != shape.count(-1):
-        # A shape without variable dimensions has a size, one with them has none.
+        # Only a shape without variable dimensions has a definite size.
         if -1 not in dims or -1 not in shape:
             raise different
-        raise refuse(f"{name} has different number of variable-size dimensions for dims and reshape")
+        raise error(f"{name} has different number of variable-size dimensions for dims and reshape")
     if _products(dims) != _products(shape):
         raise different
 
 
 def _products(dims: list[int]) -> list[int]:
-    """The products of the stretches between variable dimensions."""
+    """The products of the dimensions between variable ones."""
     products = [1]
     for dim in dims:
         if dim == -1:
@@ -92,34 +93,34 @@ def _check_tensorrt_only(tensor: Any, config: Any) -> None:
 
 
 def _check_batch_inputs(config: Any) -> None:
-    for each in config.batch_input:
-        kind = _batch_kind(each, pb.BatchInput.Kind, "input", config)
-        if config.backend == "python" and each.data_type == pb.TYPE_INVALID:
-            # Triton's Python backend reads the list before core does, and words it its own way.
+    for batch_input in config.batch_input:
+        kind = _batch_kind(batch_input, pb.BatchInput.Kind, "input", config)
+        if config.backend == "python" and batch_input.data_type == pb.TYPE_INVALID:
+            # Triton's Python backend reads the list before core does, and has its own message.
             raise InvalidArgumentError("unexpected batch input data type 'TYPE_INVALID'")
-        _check_one_source(each, f"input kind '{kind}'", config)
-        if each.data_type not in (pb.TYPE_INT32, pb.TYPE_FP32):
+        _check_one_source(batch_input, f"input kind '{kind}'", config)
+        if batch_input.data_type not in (pb.TYPE_INT32, pb.TYPE_FP32):
             raise InvalidArgumentError(f"batch input data type must be TYPE_INT32 or TYPE_FP32 for {config.name}")
-        _check_known_source(each, config)
+        _check_known_source(batch_input, config)
 
 
 def _check_batch_outputs(config: Any) -> None:
-    outputs = {each.name for each in config.output}
-    for each in config.batch_output:
-        kind = _batch_kind(each, pb.BatchOutput.Kind, "output", config)
-        _check_one_source(each, f"output kind '{kind}'", config)
-        _check_known_source(each, config)
-        taken: set[str] = set()
-        for target in each.target_name:
+    outputs = {output.name for output in config.output}
+    for batch_output in config.batch_output:
+        kind = _batch_kind(batch_output, pb.BatchOutput.Kind, "output", config)
+        _check_one_source(batch_output, f"output kind '{kind}'", config)
+        _check_known_source(batch_output, config)
+        seen: set[str] = set()
+        for target in batch_output.target_name:
             if target not in outputs:
                 raise InvalidArgumentError(f"unknown target output name '{target}' for {config.name}")
-            if target in taken:
+            if target in seen:
                 raise InvalidArgumentError(
                     f"target output name '{target}' can only be specified once for {config.name}"
                 )
-            taken.add(target)
-        if not each.target_name:
-            # The real server does not survive this one.
+            seen.add(target)
+        if not batch_output.target_name:
+            # Triton crashes on this one.
             raise InvalidArgumentError(f"batch output must specify 'target_name' for {config.name}")
 
 
@@ -140,5 +141,5 @@ def _check_one_source(batch_io: Any, what: str, config: Any) -> None:
 
 def _check_known_source(batch_io: Any, config: Any) -> None:
     (source,) = batch_io.source_input
-    if source not in [each.name for each in config.input]:
+    if source not in [tensor.name for tensor in config.input]:
         raise InvalidArgumentError(f"unknown source input name '{source}' for {config.name}")

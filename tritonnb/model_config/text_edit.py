@@ -1,8 +1,8 @@
-"""Changing the text of a *config.pbtxt* where its meaning changes, and nowhere else.
+"""Minimal edits of the text of a *config.pbtxt*.
 
-The text is compared with the wanted configuration field by field, at the places where the parser found
-them. Comments, order, layout, and everything that says the right thing already stay as they are; what is
-new goes to the end of its message. A comment inside something that is removed stays too.
+The text is compared with the new configuration field by field, at the positions that the parser recorded. Comments,
+order, layout and unchanged values are kept; new fields are added at the end of their message. A comment inside a
+removed part is kept, too.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _QUOTED = {ord("\\"): "\\\\", ord('"'): '\\"', ord("\n"): "\\n", ord("\r"): "\\r
 
 
 def edit_text(text: str, config: Any) -> str:
-    """The text, changed as little as possible so that it says ``config``.
+    """Change a text as little as possible so that it parses as ``config``.
 
     Parameters
     ----------
     text : str
-        A *config.pbtxt* that parses.
+        The text of a *config.pbtxt* without syntax errors.
     config : inference.ModelConfig
 
     Raises
     ------
     ConfigSyntaxError
-        If ``text`` does not parse.
+        If ``text`` has a syntax error.
 
     Examples
     --------
@@ -54,7 +54,7 @@ def edit_text(text: str, config: Any) -> str:
 
 
 class _Edits:
-    """Replacements of stretches of a text, none of which overlap."""
+    """Replacements in a text that do not overlap."""
 
     def __init__(self, text: bytes) -> None:
         self._text = text
@@ -62,10 +62,10 @@ class _Edits:
         self._edits: list[tuple[int, int, bytes]] = []
 
     def applied(self) -> bytes:
-        """The text with all of them made."""
+        """The text after all replacements."""
         pieces, at = [], 0
-        # What is inserted where a removal begins comes first.
-        for start, end, replacement in sorted(self._edits, key=lambda each: each[:2]):
+        # An insertion precedes a removal at the same position.
+        for start, end, replacement in sorted(self._edits, key=lambda edit: edit[:2]):
             pieces += [self._text[at:start], replacement]
             at = end
         return b"".join([*pieces, self._text[at:]])
@@ -73,10 +73,10 @@ class _Edits:
     # --- what differs -----------------------------------------------------------------------------
 
     def message(self, written: Value, old: Any, new: Any) -> None:
-        """Make a message that says ``old`` say ``new``."""
+        """Change the text of a message from ``old`` to ``new``."""
         for field in old.DESCRIPTOR.fields:
             name = field.name
-            statements = [each for each in written.statements if each.name == name]
+            statements = [statement for statement in written.statements if statement.name == name]
             if is_map(field):
                 self._map(written, statements, field, getattr(old, name), getattr(new, name))
             elif field.is_repeated:
@@ -86,7 +86,7 @@ class _Edits:
 
     def _single(self, written: Value, statements: list[Statement], field: Any, old: Any, new: Any) -> None:
         name = field.name
-        was_set, is_set = (not field.has_presence or each.HasField(name) for each in (old, new))
+        was_set, is_set = (not field.has_presence or message.HasField(name) for message in (old, new))
         if was_set and is_set and getattr(old, name) == getattr(new, name):
             return
         if was_set and not is_set:
@@ -106,7 +106,7 @@ class _Edits:
         surplus = max(0, len(old) - len(new))
         first = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
         kept = [i for i in range(len(old)) if not first <= i < first + surplus]
-        values = [each for statement in statements for each in statement.values]
+        values = [value for statement in statements for value in statement.values]
         for index, wanted in zip(kept, new, strict=False):
             if old[index] == wanted:
                 continue
@@ -114,51 +114,51 @@ class _Edits:
                 self.message(values[index], old[index], wanted)
             else:
                 self._put(values[index].start, values[index].end, _literal(field, wanted))
-        doomed = values[first : first + surplus]
-        self._remove_values(statements, doomed)
-        self._append(written, statements, doomed, field, [_literal(field, each) for each in new[len(old) :]])
+        removed = values[first : first + surplus]
+        self._remove_values(statements, removed)
+        self._append(written, statements, removed, field, [_literal(field, element) for element in new[len(old) :]])
 
     def _map(self, written: Value, statements: list[Statement], field: Any, old: Any, new: Any) -> None:
-        entries = [each for statement in statements for each in statement.values]
-        key_field, value_field = (field.message_type.fields_by_name[each] for each in ("key", "value"))
-        last = {each.key: each for each in entries}
+        entries = [entry for statement in statements for entry in statement.values]
+        key_field, value_field = (field.message_type.fields_by_name[part] for part in ("key", "value"))
+        last = {entry.key: entry for entry in entries}
         for key in sorted(set(old) & set(new)):
             if old[key] != new[key]:
                 self._entry(last[key], value_field, old[key], new[key])
-        doomed = [each for each in entries if each.key not in new]
-        self._remove_values(statements, doomed)
+        removed = [entry for entry in entries if entry.key not in new]
+        self._remove_values(statements, removed)
         added = [
             f"{{ {_statement(key_field, key)} {_statement(value_field, new[key])} }}"
             for key in sorted(set(new) - set(old))
         ]
-        self._append(written, statements, doomed, field, added)
+        self._append(written, statements, removed, field, added)
 
     def _entry(self, entry: Value, field: Any, old: Any, new: Any) -> None:
-        given = [each.values[0] for each in entry.statements if each.name == "value"]
-        if not given:
+        values = [statement.values[0] for statement in entry.statements if statement.name == "value"]
+        if not values:
             self._insert(entry, _statement(field, new))
         elif field.message_type:
-            self.message(given[0], old, new)
+            self.message(values[0], old, new)
         else:
-            self._put(given[0].start, given[0].end, _literal(field, new))
+            self._put(values[0].start, values[0].end, _literal(field, new))
 
     # --- removing ---------------------------------------------------------------------------------
 
-    def _remove_values(self, statements: list[Statement], doomed: list[Value]) -> None:
+    def _remove_values(self, statements: list[Statement], removed: list[Value]) -> None:
         for statement in statements:
             values = statement.values
-            gone = [any(each is value for each in doomed) for value in values]
+            gone = [any(value is other for other in removed) for value in values]
             if values and all(gone):
                 self._remove_statement(statement)
                 continue
             for i, value in enumerate(values):
-                if gone[i] and any(not each for each in gone[:i]):  # with the comma before it
+                if gone[i] and any(not is_gone for is_gone in gone[:i]):  # with the preceding comma
                     self._put(values[i - 1].end, value.end, "")
                 elif gone[i]:
                     self._put(value.start, values[i + 1].start, "")
 
     def _remove_statement(self, statement: Statement) -> None:
-        """Take a statement out, with its lines where it has them for itself."""
+        """Remove a statement, with its lines if nothing else is on them."""
         text, start, end = self._text, statement.start, statement.end
         while end < len(text) and text[end] in _BLANKS:
             end += 1
@@ -171,28 +171,28 @@ class _Edits:
     # --- adding -----------------------------------------------------------------------------------
 
     def _append(
-        self, written: Value, statements: list[Statement], doomed: list[Value], field: Any, literals: list[str]
+        self, written: Value, statements: list[Statement], removed: list[Value], field: Any, literals: list[str]
     ) -> None:
         if not literals:
             return
         last = statements[-1] if statements else None
         if last is None or not last.in_list:
-            for each in literals if last else [_in_list(literals)]:
-                self._insert(written, f"{_introduction(field)}{each}")
+            for literal in literals if last else [_in_list(literals)]:
+                self._insert(written, f"{_introduction(field)}{literal}")
             return
-        kept = [each for each in last.values if not any(each is gone for gone in doomed)]
+        kept = [value for value in last.values if not any(value is other for other in removed)]
         if kept:
             line = self._line_start(kept[-1].start)
             indent = self._text[line : kept[-1].start]
             comma = ", " if indent.strip() else f",\n{indent.decode()}"
-            self._put(kept[-1].end, kept[-1].end, "".join(f"{comma}{each}" for each in literals))
-        elif last.values:  # the whole list goes
+            self._put(kept[-1].end, kept[-1].end, "".join(f"{comma}{literal}" for literal in literals))
+        elif last.values:  # the whole list is removed
             self._insert(written, f"{_introduction(field)}{_in_list(literals)}")
         else:
             self._put(last.list_end - 1, last.list_end - 1, ", ".join(literals))
 
     def _insert(self, written: Value, statement: str) -> None:
-        """Put a statement at the end of a message."""
+        """Insert a statement at the end of a message."""
         text = self._text
         if written.start == 0 and written.end == len(text):  # the whole text, which has no braces
             last = text[-1:] in (b"", b"\n")
@@ -214,7 +214,7 @@ class _Edits:
     # --- the text ---------------------------------------------------------------------------------
 
     def _put(self, start: int, end: int, replacement: str) -> None:
-        kept = b"".join(b" " + each + b"\n" for each in self._comments_in(start, end))
+        kept = b"".join(b" " + comment + b"\n" for comment in self._comments_in(start, end))
         self._edits.append((start, end, replacement.encode("utf-8", "surrogateescape") + kept))
 
     def _comments_in(self, start: int, end: int) -> list[bytes]:
@@ -225,14 +225,14 @@ class _Edits:
 
 
 def _comments(text: bytes) -> list[tuple[int, int]]:
-    """Where the comments are: behind a ``#`` between two tokens."""
-    found: list[tuple[int, int]] = []
+    """Start and end of each comment: a ``#`` between two tokens, up to the end of the line."""
+    spans: list[tuple[int, int]] = []
     tokenizer, at = Tokenizer(text), 0
     while True:
         token = tokenizer.next()
-        found += [each.span() for each in _COMMENT.finditer(text, at, token.start)]
+        spans += [match.span() for match in _COMMENT.finditer(text, at, token.start)]
         if token.kind is Kind.END:
-            return found
+            return spans
         at = token.end
 
 

@@ -1,6 +1,6 @@
-"""A configuration as Triton shows it: every default written out, in the order of the schema.
+"""A configuration as Triton's JSON: every default written out, in the order of the schema.
 
-Answers ``GET /v2/models/NAME/config`` and is what Python models get in ``initialize``.
+This is the response to ``GET /v2/models/NAME/config``, and what Python models get in ``initialize``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from tritonnb.model_config.fields import is_map
 
 _INT64 = (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)
-#: 64-bit integers that Triton leaves as protobuf's JSON mapping writes them: as strings.
+#: 64-bit integers that Triton writes as strings, like protobuf's JSON mapping.
 _STRINGS = {
     "inference.ModelSequenceBatching.InitialState.dims",
     "inference.ModelInstanceGroup.SecondaryDevice.device_id",
@@ -32,10 +32,10 @@ def config_to_json(config: Any) -> str:
 def config_to_dict(config: Any) -> dict[str, Any]:
     """The configuration as a dict.
 
-    Scalars, lists and maps are always there, messages and members of a oneof only when set.
+    Scalars, lists and maps are always present, messages and members of a oneof only if they are set.
     """
-    # Triton writes what is set of a oneof of scalars behind the other fields.
-    fields = sorted(config.DESCRIPTOR.fields, key=lambda each: bool(each.containing_oneof and not each.message_type))
+    # Triton writes scalar members of a oneof after the other fields.
+    fields = sorted(config.DESCRIPTOR.fields, key=lambda field: bool(field.containing_oneof and not field.message_type))
     return {
         field.name: _value(getattr(config, field.name), field)
         for field in fields
@@ -49,7 +49,7 @@ def _value(value: Any, field: Any) -> Any:
     if is_map(field):
         of = field.message_type.fields_by_name["value"]
         return {str(key): _single(value[key], of) for key in sorted(value)}
-    return [_single(each, field) for each in value]
+    return [_single(element, field) for element in value]
 
 
 def _single(value: Any, field: Any) -> Any:
@@ -70,9 +70,9 @@ def _float(value: float, single: bool) -> Any:
         return "NaN"
     if math.isinf(value):
         return "Infinity" if value > 0 else "-Infinity"
-    # As C++ prints it: few digits if they read back as the same number, else as many as it takes.
+    # As C++ prints it: few digits if they parse as the same number, else as many as needed.
     few, enough, rounded = (6, 9, np.float32) if single else (15, 17, np.float64)
     text = f"{value:.{few}g}"
     if rounded(text) != value:
         text = f"{value:.{enough}g}"
-    return float(text) if any(each in text for each in ".e") else int(text)
+    return float(text) if any(character in text for character in ".e") else int(text)

@@ -1,7 +1,7 @@
-"""Tokens of the protobuf text format, with the positions and complaints of protobuf's C++ tokenizer.
+"""A tokenizer for the protobuf text format with the positions and error messages of protobuf's C++ tokenizer.
 
-Triton logs what that tokenizer and parser say, and people look for those words; Python's own text
-parser words and counts differently, and does not tell where a field stood.
+Triton logs the messages of that tokenizer and parser, and users search for them; Python's text parser has other
+messages and positions, and does not report where a field is.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ESCAPE = re.compile(
     rb"\\(?:([abfnrtv\\?'\"])|([0-7]{1,3})|x([0-9a-fA-F]{1,2})"
     rb"|u([dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U(00[01][0-9a-fA-F]{5}))"
 )
-#: What begins an escape that cannot be read: how far it can be, and the complaint.
+#: The beginnings of invalid escapes, each with its error message.
 _BAD_ESCAPES = (
     (re.compile(rb"\\x"), "Expected hex digits for escape sequence."),
     (re.compile(rb"\\u[0-9a-fA-F]{0,3}"), "Expected four hex digits for \\u escape sequence."),
@@ -40,7 +40,7 @@ _BAD_ESCAPES = (
 
 
 class Kind(Enum):
-    """What a token is."""
+    """The kinds of tokens."""
 
     IDENTIFIER = "identifier"
     INTEGER = "integer"
@@ -63,14 +63,14 @@ class Token:
 
 
 class ConfigSyntaxError(InvalidArgumentError):
-    """*config.pbtxt* is not text format of ``inference.ModelConfig``.
+    """A *config.pbtxt* is not valid text format of ``inference.ModelConfig``.
 
     Attributes
     ----------
     line, column : int
         From 1.
     detail : str
-        The parser's complaint, as Triton logs it.
+        The parser's message, as Triton logs it.
     """
 
     def __init__(self, line: int, column: int, detail: str) -> None:
@@ -81,7 +81,7 @@ class ConfigSyntaxError(InvalidArgumentError):
 
 
 class Tokenizer:
-    """Cuts a text into tokens, one at a time."""
+    """Splits a text into tokens, one at a time."""
 
     def __init__(self, text: bytes) -> None:
         self._text = text
@@ -90,12 +90,12 @@ class Tokenizer:
         self._column = 1
 
     def next(self) -> Token:
-        """The next token; an END token when there is none.
+        """The next token; an END token at the end.
 
         Raises
         ------
         ConfigSyntaxError
-            If what comes is none.
+            If the next characters are not a token.
         """
         self._skip_blanks()
         text, at = self._text, self._at
@@ -104,12 +104,12 @@ class Tokenizer:
         byte = text[at : at + 1]
         if byte in b"\"'":
             return self._token(Kind.STRING, self._string_end())
-        if found := _IDENTIFIER.match(text, at):
-            return self._token(Kind.IDENTIFIER, found.end())
+        if match := _IDENTIFIER.match(text, at):
+            return self._token(Kind.IDENTIFIER, match.end())
         if byte.isdigit():
             return self._number()
         if byte == b"." and text[at + 1 : at + 2].isdigit():
-            # Any other token that ends in such a byte has complained already, or is a string.
+            # Other tokens that end in such a byte have raised an error already, or are strings.
             if at and (text[at - 1 : at].isalnum() or text[at - 1] == 0x5F):
                 raise self._error("Need space between identifier and decimal point.")
             return self._number()
@@ -122,19 +122,19 @@ class Tokenizer:
     def _number(self) -> Token:
         text, at = self._text, self._at
         is_float = False
-        if found := _HEX.match(text, at):
-            self._check(bool(found[1]), found.end(), '"0x" must be followed by hex digits.')
-        elif found := _OCTAL.match(text, at):
-            octal = not text[found.end() : found.end() + 1].isdigit()
-            self._check(octal, found.end(), "Numbers starting with leading zero must be in octal.")
+        if match := _HEX.match(text, at):
+            self._check(bool(match[1]), match.end(), '"0x" must be followed by hex digits.')
+        elif match := _OCTAL.match(text, at):
+            octal = not text[match.end() : match.end() + 1].isdigit()
+            self._check(octal, match.end(), "Numbers starting with leading zero must be in octal.")
         else:
-            found = _DECIMAL.match(text, at)
-            assert found is not None
-            _, exponent, exponent_digits, _ = found.groups()
-            is_float = any(part is not None for part in found.groups())
+            match = _DECIMAL.match(text, at)
+            assert match is not None
+            _, exponent, exponent_digits, _ = match.groups()
+            is_float = any(part is not None for part in match.groups())
             if exponent is not None:
-                self._check(bool(exponent_digits), found.end(2), '"e" must be followed by exponent.')
-        end = found.end()
+                self._check(bool(exponent_digits), match.end(2), '"e" must be followed by exponent.')
+        end = match.end()
         self._check(not _IDENTIFIER.match(text, end), end, "Need space between number and identifier.")
         if text[end : end + 1] == b".":
             self._check(not is_float, end, "Already saw decimal point or exponent; can't have another one.")
@@ -168,10 +168,10 @@ class Tokenizer:
         escape = _ESCAPE.match(self._text, position)
         if escape is not None:
             return escape.end()
-        found, complaint = next(
-            (found, each) for bad, each in _BAD_ESCAPES if (found := bad.match(self._text, position))
+        match, complaint = next(
+            (match, message) for pattern, message in _BAD_ESCAPES if (match := pattern.match(self._text, position))
         )
-        self._advance(found.end())
+        self._advance(match.end())
         raise self._error(complaint)
 
     def _token(self, kind: Kind, end: int) -> Token:

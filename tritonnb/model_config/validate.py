@@ -1,7 +1,7 @@
-"""The rules a configuration must obey before any version of the model is created.
+"""The rules that are checked before any version of the model is created.
 
-Texts and their order are Triton's (``ValidateModelConfig``). Tensors are checked later, in
-`tensors`, since a backend may still complete them.
+Messages and their order are Triton's (``ValidateModelConfig``). Tensors are checked later, in `tensors`, since a
+backend may still complete them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.model_config.backend_selection import ENSEMBLE, check_identity
+from tritonnb.model_config.backend_selection import ENSEMBLE, check_backend
 from tritonnb.model_config.ensemble import check_ensemble_scheduling
 
 Control = pb.ModelSequenceBatching.Control
@@ -26,9 +26,9 @@ def validate(config: Any) -> None:
     Raises
     ------
     InvalidArgumentError
-        The first rule that is broken.
+        For the first rule that is violated.
     """
-    check_identity(config)
+    check_backend(config)
     check_scheduling(config)
     if config.platform == ENSEMBLE or config.HasField("ensemble_scheduling"):
         check_ensemble_scheduling(config)
@@ -41,12 +41,12 @@ def validate(config: Any) -> None:
 
 
 def check_scheduling(config: Any) -> None:
-    """Check what schedulers are made of; nothing else need be there.
+    """Check only what schedulers use; the configuration may lack everything else.
 
     Raises
     ------
     InvalidArgumentError
-        The first rule that is broken.
+        For the first rule that is violated.
     """
     if config.max_batch_size < 0:
         raise InvalidArgumentError(f"'max_batch_size' must be non-negative value for {config.name}")
@@ -57,7 +57,7 @@ def check_scheduling(config: Any) -> None:
 
 
 def _check_metrics(config: Any) -> None:
-    """The rules for ``model_metrics``, those of releases that have it."""
+    """The rules for ``model_metrics`` in releases that have it."""
     for control in config.model_metrics.metric_control:
         if not control.HasField("metric_identifier"):
             raise InvalidArgumentError("metric control must specify 'metric_identifier'")
@@ -121,10 +121,10 @@ def _check_sequence_batching(config: Any) -> None:
 
 
 def _controls(config: Any, kind: str) -> Iterator[Any]:
-    """The controls of a kind, checked for names and for being the only one."""
+    """The controls of a kind; checks their names, and that there is only one."""
     name = config.name
     seen: set[str] = set()
-    found = False
+    is_specified = False
     for tensor in config.sequence_batching.control_input:
         if not tensor.name:
             raise InvalidArgumentError(f"sequence batching control tensor must have a name for {name}")
@@ -136,28 +136,28 @@ def _controls(config: Any, kind: str) -> Iterator[Any]:
         for control in tensor.control:
             if control.kind != Control.Kind.Value(kind):
                 continue
-            if found:
+            if is_specified:
                 raise InvalidArgumentError(f"sequence batching specifies multiple {kind} tensors for {name}")
-            found = True
+            is_specified = True
             yield control
 
 
 def _check_flag_control(config: Any, kind: str) -> None:
     alternatives = "'int32_false_true', 'fp32_false_true' {} 'bool_false_true'"
     for control in _controls(config, kind):
-        given = [each for each in _VALUES if getattr(control, each)]
-        if not given:
+        specified = [field for field in _VALUES if getattr(control, field)]
+        if not specified:
             raise InvalidArgumentError(
                 f"sequence batching must specify either {alternatives.format('or')} for {kind} for {config.name}"
             )
-        if len(given) > 1:
+        if len(specified) > 1:
             raise InvalidArgumentError(
                 f"sequence batching specifies more than one from {alternatives.format('and')} for {kind} "
                 f"for {config.name}"
             )
-        if len(getattr(control, given[0])) != 2:
+        if len(getattr(control, specified[0])) != 2:
             raise InvalidArgumentError(
-                f"sequence batching control '{given[0]}' must have exactly 2 entries for {kind} for {config.name}"
+                f"sequence batching control '{specified[0]}' must have exactly 2 entries for {kind} for {config.name}"
             )
 
 
@@ -165,12 +165,12 @@ def _check_correlation_control(config: Any) -> None:
     kind = "CONTROL_SEQUENCE_CORRID"
     control = None
     for control in _controls(config, kind):
-        if any(getattr(control, each) for each in _VALUES):
+        if any(getattr(control, field) for field in _VALUES):
             raise InvalidArgumentError(
                 "sequence batching must not specify either 'int32_false_true', 'fp32_false_true' or "
                 f"'bool_false_true' for {kind} for {config.name}"
             )
-    if control is not None and control.data_type not in [pb.DataType.Value(each) for each in _CORRID_TYPES]:
+    if control is not None and control.data_type not in [pb.DataType.Value(name) for name in _CORRID_TYPES]:
         raise InvalidArgumentError(
             f"unexpected data type for control {kind} for {config.name}. Allowed data types are "
             "TYPE_UINT64, TYPE_INT64, TYPE_UINT32, TYPE_INT32 and TYPE_STRING"

@@ -1,4 +1,4 @@
-"""Version directories and the version policy that chooses among them."""
+"""Version directories, and the version policy that selects from them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 logger = logging.getLogger(__name__)
 
 _VERSION = re.compile(r"0|[1-9][0-9]*")
-#: Directories of a model that are never versions.
+#: Subdirectories of a model that are not versions.
 _OTHER = {"warmup", "initial_state", "configs"}
 
 
 def version_directories(directory: Path) -> list[int]:
-    """The versions that a model directory holds, ascending; other directories are warned about."""
+    """The versions in a model directory, ascending; logs a warning for other directories."""
     versions: list[int] = []
     for entry in sorted(directory.iterdir()):
         if not entry.is_dir() or entry.name in _OTHER:
@@ -29,19 +29,19 @@ def version_directories(directory: Path) -> list[int]:
 
 
 def expected_versions(config: Any, directory: Path) -> str:
-    """Which folder is missing where ``version_policy`` selects none of those that are there: the hint of an error."""
+    """The hint for a model without a version that ``version_policy`` selects: which directory is missing."""
     policy = config.version_policy
     if policy.WhichOneof("policy_choice") == "latest" and policy.latest.num_versions == 0:
         return "version_policy selects 0 versions: set num_versions to 1 or more"
-    wanted = policy.specific.versions[0] if policy.specific.versions else 1
+    version = policy.specific.versions[0] if policy.specific.versions else 1
     names = sorted(entry.name for entry in directory.iterdir() if entry.is_dir() and entry.name not in _OTHER)
     file = config.default_model_filename
     content = f" with the file '{file}'" if file else ""
-    return f"expected the folder '{directory / str(wanted)}'{content}, got the folders {names}"
+    return f"expected the directory '{directory / str(version)}'{content}, got the directories {names}"
 
 
 def select_versions(config: Any, present: Sequence[int]) -> list[int]:
-    """The versions that ``version_policy`` serves, ascending.
+    """The versions that ``version_policy`` selects, ascending.
 
     Examples
     --------

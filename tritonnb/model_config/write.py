@@ -1,4 +1,4 @@
-"""Writing a model's files so that a reader, or a crash, finds the old text or the new one."""
+"""Writing a model's files atomically."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace a file's text, whole or not at all; its permissions, and the way its lines end, stay.
+    """Replace the text of a file atomically; its permissions and line endings are kept.
 
     Raises
     ------
     OSError
-        If it cannot be written; the old file is untouched.
+        If it cannot be written; the old file is unchanged.
     """
-    if _ends_lines_as_windows_does(path):
+    if _has_windows_line_endings(path):
         text = text.replace("\r\n", "\n").replace("\n", "\r\n")
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -30,7 +30,7 @@ def write_text(path: Path, text: str) -> None:
         raise
 
 
-def _ends_lines_as_windows_does(path: Path) -> bool:
+def _has_windows_line_endings(path: Path) -> bool:
     try:
         return b"\r\n" in path.read_bytes()
     except OSError:

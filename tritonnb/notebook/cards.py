@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tritonnb.core.errors import TritonError
 from tritonnb.figures.palette import BLUE, ORANGE, SKY
-from tritonnb.scheduling.reasons import counted
+from tritonnb.scheduling.reasons import pluralize
 
 if TYPE_CHECKING:
     from tritonnb.core.protobuf import model_config_pb2 as pb
@@ -132,7 +132,7 @@ def describe_scheduling(config: pb.ModelConfig) -> str:
         choice = config.sequence_batching.WhichOneof("strategy_choice") or "direct"
         parts.append(f"sequence batcher, {choice}{_delay(getattr(config.sequence_batching, choice))}")
     instances = sum(max(1, group.count) for group in config.instance_group)
-    parts.append(counted(instances, "instance"))
+    parts.append(pluralize(instances, "instance"))
     return ", ".join(parts)
 
 

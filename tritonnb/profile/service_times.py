@@ -22,7 +22,7 @@ import numpy as np
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.model_config.field_overrides import edited
+from tritonnb.model_config.field_overrides import with_overrides
 from tritonnb.profile.examples import Inputs, Shapes
 from tritonnb.profile.find_model import config_of, find_model
 from tritonnb.profile.load import load
@@ -140,7 +140,7 @@ def measure_for(
     )
     if limit <= max(1, running.max_batch_size) or isinstance(model, RemoteModel):
         return measuring(limit=min(limit, max(1, running.max_batch_size)))
-    apply_config(model, edited(running, {"max_batch_size": limit}))
+    apply_config(model, with_overrides(running, {"max_batch_size": limit}))
     try:
         return measuring(limit=limit)
     finally:

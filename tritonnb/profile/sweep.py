@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.model_config.diagnose import Explained
-from tritonnb.model_config.field_overrides import edited
+from tritonnb.model_config.diagnose import ProblemContext
+from tritonnb.model_config.field_overrides import with_overrides
 from tritonnb.model_config.validate import validate
 from tritonnb.profile import trial
 from tritonnb.profile.constraint import Constraint
@@ -217,10 +217,10 @@ def _grid(model: ModelHandle | RemoteModel, fields: dict[str, Any]) -> list[tupl
         if not isinstance(values, (list, tuple, range)) or not values:
             raise InvalidArgumentError(f"{name} expected a list of values to try, got {values!r}")
     combined = [dict(zip(fields, values, strict=True)) for values in product(*fields.values())]
-    running = edited(served, {})
-    grid = [({}, running), *((edits, edited(running, edits)) for edits in combined)]
+    running = with_overrides(served, {})
+    grid = [({}, running), *((edits, with_overrides(running, edits)) for edits in combined)]
     for _, config in grid:
-        with Explained(config):
+        with ProblemContext(config):
             validate(config)
     return grid
 

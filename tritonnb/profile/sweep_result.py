@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.model_config.field_overrides import edited
+from tritonnb.model_config.field_overrides import with_overrides
 from tritonnb.profile import trial
 from tritonnb.profile.constraint import Constraint
 from tritonnb.profile.export import export
@@ -103,7 +103,7 @@ class SweepResult:
             If the model is not one of this process.
         """
         model = self._model_of_this_process("apply")
-        return trial.apply_config(model, edited(model.served.config, self.best.edits))
+        return trial.apply_config(model, with_overrides(model.served.config, self.best.edits))
 
     def export(self, repository: str | os.PathLike[str]) -> Path:
         """Write the model with the best configuration to a model repository for Triton.

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from itertools import count, islice, takewhile
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.scheduling.reasons import counted
-from tritonnb.simulation.arrivals import PROCESSES, Arrival, ClosedLoop, arrivals_of, require_positive, times_us
+from tritonnb.scheduling.reasons import pluralize
+from tritonnb.simulation.arrivals import PROCESSES, Arrival, ClosedLoop, arrival_times_us, as_arrivals, require_positive
 
 #: Default number of requests per sequence.
 SEQUENCE_LENGTH = 10
@@ -84,7 +84,7 @@ class ClosedLoopWorkload:
     ends_sequences: bool = True
 
     def __str__(self) -> str:
-        return f"closed loop, {counted(self.clients, 'client')}"
+        return f"closed loop, {pluralize(self.clients, 'client')}"
 
     @property
     def ends(self) -> bool:
@@ -152,7 +152,9 @@ def workload(
     process = arrivals or "constant"
     if process not in PROCESSES:
         raise InvalidArgumentError(f"arrivals expected one of {', '.join(PROCESSES)}, or a list, got '{process}'")
-    times = takewhile(lambda time_us: time_us < limits[1] * 1e6, times_us(process, rate, burst=burst, seed=seed))
+    times = takewhile(
+        lambda time_us: time_us < limits[1] * 1e6, arrival_times_us(process, rate, burst=burst, seed=seed)
+    )
     sent: Iterator[Arrival] = (Arrival(time_us, rows or 1) for time_us in islice(times, requests))
     if sequence_length:
         sent = _in_sequences(sent, sequence_length, sequences)
@@ -163,7 +165,7 @@ def workload(
 def _open_loop_of(
     arrivals: Iterable[Arrival | tuple[float, int]], requests: float, duration: float, stateful: bool
 ) -> OpenLoop:
-    ordered = sorted(arrivals_of(arrivals), key=lambda arrival: arrival.time_us)
+    ordered = sorted(as_arrivals(arrivals), key=lambda arrival: arrival.time_us)
     kept = [arrival for arrival in ordered if arrival.time_us < duration * 1e6]
     if requests < len(kept):
         kept = kept[: int(requests)]

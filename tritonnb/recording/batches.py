@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tritonnb.core.events import BatchExecuted, BatchSent, Event, RequestArrived
 from tritonnb.core.messages import SEQUENCE_END, SEQUENCE_START
 from tritonnb.scheduling.decisions import Reason
-from tritonnb.scheduling.reasons import counted, explain
+from tritonnb.scheduling.reasons import explain, pluralize
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Batch:
         return self.exec_end_ns - self.exec_start_ns
 
     def __repr__(self) -> str:
-        requests, rows = counted(len(self.requests), "request"), counted(self.size, "row")
+        requests, rows = pluralize(len(self.requests), "request"), pluralize(self.size, "row")
         return f"<Batch {self.number}: {requests}, {rows} on {self.instance}; {self.compute_ns / 1e6:.2f} ms>"
 
 

@@ -19,7 +19,7 @@ from tritonnb.recording.offered import offered_load
 from tritonnb.recording.sequences import IDLE
 from tritonnb.scheduling import reasons
 from tritonnb.scheduling.from_config import sequence_batcher_settings
-from tritonnb.scheduling.reasons import counted
+from tritonnb.scheduling.reasons import pluralize
 
 if TYPE_CHECKING:
     from tritonnb.recording.recording import Recording
@@ -172,7 +172,7 @@ def _idle_timeout(rec: Recording, config: pb.ModelConfig) -> Findings:
             yield (
                 f"Sequence {occupancy.sequence} lost slot {occupancy.slot} of {occupancy.instance} to the idle "
                 f"timeout: its next request arrived after {gap_ms:.1f} ms, and max_sequence_idle_microseconds is "
-                f"{limit_ms:g} ms, so {counted(len(after), 'request was', 'requests were')} refused because the START "
+                f"{limit_ms:g} ms, so {pluralize(len(after), 'request was', 'requests were')} refused because the START "
                 f"flag is missing.",
                 evidence,
             )
@@ -188,8 +188,8 @@ def _cost_in_proportion(rec: Recording, config: pb.ModelConfig) -> Findings:
     if min(row.values()) > (1 - _MIN_SAVING) * row[small]:
         evidence = {"row_ms": row, "batches": counts}
         yield (
-            f"Batching does not pay: a row takes {row[small]:.2f} ms in batches of {counted(small, 'row')} and "
-            f"{row[large]:.2f} ms in batches of {counted(large, 'row')}, because the execution time grows with the "
+            f"Batching does not pay: a row takes {row[small]:.2f} ms in batches of {pluralize(small, 'row')} and "
+            f"{row[large]:.2f} ms in batches of {pluralize(large, 'row')}, because the execution time grows with the "
             f"batch size. Requests wait for each other without a benefit.",
             evidence,
         )
@@ -219,7 +219,7 @@ def _beyond_capacity(rec: Recording, config: pb.ModelConfig) -> Findings:
             "row_capacity": capacity,
             "busy": busy,
         }
-        capacity_text = f"{counted(instances, 'instance')} x max_batch_size {capacity // instances}"
+        capacity_text = f"{pluralize(instances, 'instance')} x max_batch_size {capacity // instances}"
         if offered.exceeds_service:
             yield (
                 f"Overloaded: {arriving:.0f} rows/s arrive and {rate:.0f} rows/s are served; the instances were "

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tritonnb.recording.batches import Batch
 from tritonnb.recording.waits import Wait, queue_depth, waits_of
-from tritonnb.scheduling.reasons import counted
+from tritonnb.scheduling.reasons import pluralize
 from tritonnb.telemetry.perfetto import slice_event
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def _batch(batch: Batch, process: int, lane: int, begin_ns: int) -> Iterator[Tra
     }
     stamps = (batch.exec_start_ns, batch.compute_start_ns, batch.compute_end_ns, batch.exec_end_ns)
     start, computes, computed, end = (time_ns - begin_ns for time_ns in stamps)
-    yield slice_event(counted(batch.size, "row"), start, end, process, lane, details)
+    yield slice_event(pluralize(batch.size, "row"), start, end, process, lane, details)
     yield slice_event("compute input", start, computes, process, lane, {})
     yield slice_event("compute infer", computes, computed, process, lane, {})
     yield slice_event("compute output", computed, end, process, lane, {})

@@ -16,7 +16,7 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import Event, RequestArrived, RequestCancelled, RequestRefused
 from tritonnb.core.messages import SEQUENCE_END, SEQUENCE_START
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.model_config.field_overrides import edited
+from tritonnb.model_config.field_overrides import with_overrides
 from tritonnb.recording import files
 from tritonnb.recording.batches import Batch, RequestRecord, batches_of
 from tritonnb.recording.comparison import Comparison
@@ -25,7 +25,7 @@ from tritonnb.recording.ensemble_requests import EnsembleRequest, ensemble_reque
 from tritonnb.recording.instances import instances_of, natural_sort_key
 from tritonnb.recording.sequences import SlotOccupancy, slot_count, slot_occupancy_of
 from tritonnb.recording.summary import summary, verdict
-from tritonnb.scheduling.reasons import counted
+from tritonnb.scheduling.reasons import pluralize
 from tritonnb.simulation.arrivals import Arrival
 from tritonnb.simulation.run import run
 from tritonnb.simulation.service import Service, table
@@ -293,7 +293,7 @@ class Recording:
             Recording(
                 run(candidate, self.arrivals(), service or self.service(), seed), {name: candidate}, simulated=True
             )
-            for candidate in (config, edited(config, edits))
+            for candidate in (config, with_overrides(config, edits))
         ]
         return Comparison(runs[0], runs[1], edits, self)
 
@@ -404,7 +404,7 @@ class Recording:
         """
         times = [batch.compute_ns / 1e6 for batch in self.batches if batch.size == size]
         if not times:
-            raise InvalidArgumentError(f"no batch of {counted(size, 'row')} ran")
+            raise InvalidArgumentError(f"no batch of {pluralize(size, 'row')} ran")
         return statistics.median(times)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.scheduling.reasons import counted
+from tritonnb.scheduling.reasons import pluralize
 from tritonnb.telemetry.quantiles import quantile
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def verdict(recording: Recording) -> str:
         return f"Nothing was executed{cause}."
     figures = summary(recording)
     sentence = (
-        f"{counted(figures['requests'], 'request')} ran in {counted(figures['batches'], 'batch', 'batches')}: "
+        f"{pluralize(figures['requests'], 'request')} ran in {pluralize(figures['batches'], 'batch', 'batches')}: "
         f"mean batch size {figures['mean_batch_size']:.1f} rows; {figures['rows_batched']:.0%} of the rows "
         f"shared a batch; longest time in the queue {_wait_text(recording, figures['longest_queue_ms'])}"
     )

@@ -1,16 +1,20 @@
-"""One pass of the dynamic batcher: scan the queue, then decide what becomes of the pending batch.
+"""One pass of the dynamic batcher: `scan_queue` extends the pending batch, `decide` applies the rules to it.
 
-This is Triton's ``DynamicBatchScheduler::GetDynamicBatch`` (core r24.10, *dynamic_batch_scheduler.cc*). It changes
-nothing but the pending batch of the queue; `tritonnb.scheduling.dynamic_batcher` acts on the result. The order of the
-rules is that of `decide`:
+This is Triton's ``DynamicBatchScheduler::GetDynamicBatch`` (core r24.10, *dynamic_batch_scheduler.cc*). A pass modifies
+only the pending batch of the queue; `tritonnb.scheduling.dynamic_batcher` acts on the decision. The first rule that
+applies decides:
 
-1. A preferred size is reached or about to be exceeded, and the delay has not run out: send that prefix.
-2. Nothing can join the current payload: begin the next one, or, if other inputs are in the way, wait until an
-   instance has taken it.
-3. The batch cannot grow: send it.
-4. The delay has run out, or there is none: send it; it may grow in line.
-5. The current payload waits in line and does not have a preferred size: add to it what has come.
-6. Otherwise wait for the delay.
+=  ==================================================================  ===========================================
+1  a preferred size is reached, or the next request would exceed all,  send the requests up to there
+   and the queue delay is not exceeded
+2  no request can join the current payload                             start the next payload; if the inputs
+                                                                       differ, wait until an instance takes this one
+3  the batch has the largest preferred size                            send it
+4  the next request cannot join the batch                              send it
+5  the queue delay is exceeded, or is 0                                send it; the payload can still grow
+6  the current payload does not have a preferred size                  add the batch to it
+7  otherwise                                                           wait until the queue delay is exceeded
+=  ==================================================================  ===========================================
 """
 
 from __future__ import annotations
@@ -20,26 +24,26 @@ from tritonnb.scheduling.payload import Payload
 from tritonnb.scheduling.policy import DynamicBatcherSettings
 from tritonnb.scheduling.queue import PriorityQueue
 
-#: What a pass can lead to: requests are sent, the next payload begins, or the batcher waits: for the delay, or,
-#: blocked by other inputs, for an instance.
+#: The actions of a pass: move requests to the current payload; start the next payload; wait for the queue delay; wait
+#: for an instance to take the current payload, because the next request has other inputs.
 SEND, NEXT_PAYLOAD, WAIT, BLOCKED = "send", "next_payload", "wait", "blocked"
 
 
 class Scan:
-    """What a scan of the queue found.
+    """The result of scanning the queue.
 
     Attributes
     ----------
     best_count : int
-        How many of the pending requests make the best batch; 0 if no number of them stands out.
+        Number of pending requests up to the last preferred size, or up to where all would be exceeded; else 0.
     best_rule : str
-        Why that batch is the best: a preferred size is reached, or the next request would go beyond it.
+        Which of the two: `reasons.PREFERRED_SIZE`, `reasons.OVERSHOOTS_PREFERRED` or `reasons.DOES_NOT_FIT`.
     blocked_by : str
-        The rule that keeps the next request out of the batch; empty if the queue ended first.
+        Why the next request cannot join the batch; empty if the scan reached the end of the queue.
     next_rows : int
-        Rows of the first request that would go beyond every preferred size; 0 if there is none.
+        Rows of the first request that would exceed every preferred size; 0 if there is none.
     overshoots : bool
-        Such a request was met before any preferred size was reached.
+        There is such a request, and no preferred size was reached before it.
     """
 
     __slots__ = ("best_count", "best_rule", "blocked_by", "next_rows", "overshoots")
@@ -53,17 +57,17 @@ class Scan:
 
 
 def scan_queue(queue: PriorityQueue, payload: Payload | None, settings: DynamicBatcherSettings, now: int) -> Scan:
-    """Add waiting requests to the pending batch, in order, until one cannot join.
+    """Add queued requests to the pending batch, in order, until one cannot join.
 
     Parameters
     ----------
     queue : PriorityQueue
-        Its pending batch grows; a scan goes on where the last one ended.
+        Its pending batch grows; the scan continues where the previous one ended.
     payload : Payload or None
-        What the pending batch would be added to; None for an empty payload.
+        The current payload, which the pending batch would join; None if it is empty.
     settings : DynamicBatcherSettings
     now : int
-        ns.
+        Time in ns.
     """
     scan = Scan()
     preferred = settings.preferred_batch_sizes
@@ -80,7 +84,8 @@ def scan_queue(queue: PriorityQueue, payload: Payload | None, settings: DynamicB
                     scan.overshoots = True
                     scan.best_count = len(queue.pending)
                     scan.best_rule = reasons.DOES_NOT_FIT if too_large else reasons.OVERSHOOTS_PREFERRED
-                # No larger preferred size can be reached. Go on only where ages or other inputs could still matter.
+                # No larger preferred size can be reached. Continue only if the age or the inputs of later requests
+                # matter.
                 young = settings.queue.supports_prefetching and now - queue.pending_oldest_ns < delay
                 if scan.best_count and (not delay or (young and candidate.batch_key is None)):
                     break
@@ -98,22 +103,22 @@ def scan_queue(queue: PriorityQueue, payload: Payload | None, settings: DynamicB
 
 
 class Pass:
-    """What a pass decides.
+    """The decision of a pass.
 
     Attributes
     ----------
     action : str
         `SEND`, `NEXT_PAYLOAD`, `WAIT` or `BLOCKED`.
     count : int
-        Pending requests that are sent.
+        Number of pending requests to send.
     rule : str
-        Why they are sent.
+        Why they are sent: a rule of `tritonnb.scheduling.reasons`.
     full : bool
-        Nothing more is added to the payload.
+        The payload is complete; later requests start the next one.
     waited_ns : int
-        How long the oldest pending request has waited.
+        How long the oldest pending request has been queued, in ns.
     rows_to_wake : int
-        Rows in the queue from which on an arrival makes the next pass; -1 to leave that number as it is.
+        An arrival triggers the next pass if at least this many rows are queued; -1 to keep the current number.
     scan : Scan
     """
 
@@ -130,10 +135,10 @@ class Pass:
 
 
 def decide(queue: PriorityQueue, payload: Payload | None, settings: DynamicBatcherSettings, now: int) -> Pass:
-    """Scan the queue and decide what to do; parameters as for `scan_queue`."""
+    """Scan the queue and decide; parameters as for `scan_queue`."""
     scan = scan_queue(queue, payload, settings, now)
-    in_line = payload.rows if payload else 0
-    rows = in_line + queue.pending_rows
+    payload_rows = payload.rows if payload else 0
+    rows = payload_rows + queue.pending_rows
     waited, delay = now - queue.pending_oldest_ns, settings.max_queue_delay_ns
     exceeded = 0 < delay <= waited
     result = Pass(scan, len(queue.pending), waited)
@@ -148,8 +153,8 @@ def decide(queue: PriorityQueue, payload: Payload | None, settings: DynamicBatch
     elif exceeded or not delay:
         result.rule, result.full = reasons.DELAY_EXCEEDED if exceeded else reasons.NO_DELAY, False
     else:
-        result.rows_to_wake = min(size for size in settings.preferred_batch_sizes if size > rows) - in_line
-        if in_line and in_line not in settings.preferred_batch_sizes:
+        result.rows_to_wake = min(size for size in settings.preferred_batch_sizes if size > rows) - payload_rows
+        if payload_rows and payload_rows not in settings.preferred_batch_sizes:
             result.rule, result.full = reasons.GROWN, False
         else:
             result.action = WAIT

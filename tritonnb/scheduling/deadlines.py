@@ -1,4 +1,4 @@
-"""When each of many things is due: to set, to forget and to find the next are all cheap."""
+"""Deadlines of many items: setting, removing and finding the next one are cheap."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ Item = TypeVar("Item")
 
 
 class Deadlines(Generic[Item]):
-    """Items, compared by identity or hash, each with the time at which it is due.
+    """Items with their deadlines.
 
-    The heap may hold items that have been forgotten, or put off, since. They are corrected when they
-    come up, and swept out when they are many, so that it does not grow with the traffic.
+    The heap may contain outdated entries of items whose deadline was removed or postponed. They are corrected when they
+    reach the top, and removed when they are many, so that the heap does not grow with the traffic.
     """
 
     def __init__(self) -> None:
@@ -28,20 +28,20 @@ class Deadlines(Generic[Item]):
         return iter(self._due)
 
     def set(self, item: Item, due: int) -> None:
-        """An item is due at a time; a time it had before does not count any more."""
-        before = self._due.get(item)
+        """Set or replace the deadline of an item."""
+        previous = self._due.get(item)
         self._due[item] = due
-        if before is None or due < before:
+        if previous is None or due < previous:
             self._push(item, due)
             if len(self._heap) > 2 * len(self._due) + 64:
                 self._sweep()
 
     def forget(self, item: Item) -> None:
-        """An item is not due any more; it need not be known."""
+        """Remove the deadline of an item, if it has one."""
         self._due.pop(item, None)
 
     def next(self) -> int | None:
-        """The nearest due time, or None."""
+        """The earliest deadline, or None."""
         while self._heap:
             due, _, item = self._heap[0]
             actual = self._due.get(item)
@@ -53,7 +53,7 @@ class Deadlines(Generic[Item]):
         return None
 
     def pop_due(self, now: int) -> Iterator[Item]:
-        """Forget and give the items that are due, in order of their times."""
+        """Remove the items whose deadline has passed and yield them in order."""
         while (due := self.next()) is not None and due <= now:
             item = heapq.heappop(self._heap)[2]
             del self._due[item]

@@ -1,50 +1,43 @@
-"""The events of what a scheduler is told and decides: a request arrived, was refused, a batch was sent.
-
-Whoever drives a scheduler, in real or in virtual time, tells of it in these words.
-"""
+"""The events that drivers of schedulers, in real or virtual time, emit for requests and decisions."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from tritonnb.core.errors import TritonError
-from tritonnb.core.events import BatchSent, Packed, RequestArrived, RequestRefused
-from tritonnb.scheduling.decisions import Execute
+from tritonnb.core.events import BatchSent, Packed, RequestRefused, pack_request_arrived
+from tritonnb.scheduling.decisions import Execute, Schedulable
 
 
-def arrived(request: Any, model: str, version: int, now: int) -> Packed:
-    """A request is offered to the scheduler: a packed `RequestArrived`.
-
-    There is one for each request and no statistic counts it, so it is packed at once.
-    """
+def request_arrived(request: Schedulable, model: str, version: int, now: int) -> Packed:
+    """A packed `RequestArrived` for a request that is offered to the scheduler at ``now`` (ns)."""
     key = request.batch_key
-    return (
-        RequestArrived.__name__,
-        now,
-        model,
-        version,
-        request.serial,
-        request.batch_size,
-        request.priority,
-        request.timeout_us,
-        request.id,
-        request.correlation_id,
-        request.flags,
-        0 if key is None else hash(key),
+    return pack_request_arrived(
+        time_ns=now,
+        model=model,
+        version=version,
+        serial=request.serial,
+        size=request.batch_size,
+        priority=request.priority,
+        timeout_us=request.timeout_us,
+        id=request.id,
+        correlation_id=request.correlation_id,
+        flags=request.flags,
+        shape_key=0 if key is None else hash(key),
     )
 
 
-def refused(request: Any, model: str, version: int, error: TritonError, counted_as: str, now: int) -> RequestRefused:
-    """A request will not run; ``counted_as`` is its failure reason in the statistics, empty for none."""
+def request_refused(
+    request: Schedulable, model: str, version: int, error: TritonError, counted_as: str, now: int
+) -> RequestRefused:
+    """The event of a refused request; ``counted_as`` is its failure reason in the statistics, empty for none."""
     return RequestRefused(
         now, model, version, request.serial, request.batch_size, request.received_ns, error.message, counted_as
     )
 
 
-def sent(
+def batch_sent(
     decision: Execute, model: str, version: int, number: int, instance: str, queue_depth: int, now: int
 ) -> BatchSent:
-    """A batch goes to an instance, as the decision has it; ``queue_depth`` requests still wait."""
+    """The event of a batch that is sent to an instance while ``queue_depth`` requests stay queued."""
     return BatchSent(
         now,
         model,
@@ -54,7 +47,7 @@ def sent(
         decision.size,
         decision.reason.rule,
         queue_depth,
-        tuple([None if each is None else each.serial for each in decision.requests]),
+        tuple([None if request is None else request.serial for request in decision.requests]),
         decision.slots,
         decision.reason.facts,
     )

@@ -1,7 +1,7 @@
-"""What a scheduler says: the decisions, and the reason that travels with each.
+"""The contract of schedulers: requests, decisions and their reasons.
 
-A scheduler is a state machine. Stimuli go in as method calls that carry the time; decisions come
-out as a list of the small objects below. It never looks at a clock and never runs a model.
+A scheduler is a state machine. Stimuli are method calls with the current time; they return lists of decisions, the
+small classes below. A scheduler never reads a clock and never runs a model.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tritonnb.scheduling.response_order import ResponseOrder
 
 
 class Schedulable(Protocol):
-    """What a scheduler needs to know of a request; `InferRequest` is one."""
+    """What a scheduler knows about a request; `InferRequest` implements it."""
 
     id: str
     batch_size: int
@@ -27,23 +27,23 @@ class Schedulable(Protocol):
     cancelled: bool
     queued_ns: int
     serial: int
+    received_ns: int
 
     @property
     def id_prefix(self) -> str:
-        """What stands before many of Triton's error texts."""
+        """The prefix of many of Triton's error messages."""
 
 
 @dataclass(slots=True)
 class Reason:
-    """Why a decision was taken.
+    """Why a decision was made.
 
     Attributes
     ----------
     rule : str
-        The rule's name, one of a closed set documented by the scheduler that fires it.
+        Name of the rule: a key of `tritonnb.scheduling.reasons.RULES`.
     facts : dict
-        The numbers that the rule looked at, by name, so that a sentence, a widget or a test can
-        be made of them. Times are in ns.
+        The values that the rule used, by name, for explanations, widgets and tests. Times are in ns.
     """
 
     rule: str
@@ -53,23 +53,23 @@ class Reason:
 @final
 @dataclass(slots=True)
 class Execute:
-    """Run these requests, in this order, as one batch on this instance.
+    """Execute these requests, in this order, as one batch on this instance.
 
     Attributes
     ----------
     instance : int
-        Index of the model instance, idle until now.
+        Index of the model instance, which was idle.
     requests : sequence of Schedulable
-        None stands for a null request (padding of the direct strategy).
+        None is a null request (padding of the direct strategy).
     size : int
         Rows, null rows included.
     reason : Reason
     slots : tuple of int or None
-        The batch slot of each request of a sequence batch; None elsewhere.
+        The batch slot of each request of a sequence batch; None for other batches.
     """
 
     instance: int
-    requests: Sequence[Any]
+    requests: Sequence[Any]  # Schedulable or None; Any, as each driver has its own type of requests
     size: int
     reason: Reason
     slots: tuple[int, ...] | None = None
@@ -77,12 +77,12 @@ class Execute:
 
 @dataclass(slots=True)
 class Refuse:
-    """Answer this request with an error; it will not run.
+    """Respond to this request with an error; it is not executed.
 
     ``counted_as`` is the failure reason of the statistics (``REJECTED`` or ``CANCELED``).
     """
 
-    request: Any
+    request: Any  # as in `Execute`
     error: TritonError
     counted_as: str
     reason: Reason
@@ -91,7 +91,7 @@ class Refuse:
 @final
 @dataclass(slots=True)
 class Stage:
-    """A batch waits for this instance, idle until now; it grows until the rate limiter lets it run: see `begin`."""
+    """A batch is ready for this instance, which was idle; it can grow until the rate limiter starts it: see `begin`."""
 
     instance: int
 
@@ -102,70 +102,69 @@ CANNOT_RESCHEDULE = (
     "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not configured to "
     "handle such a flag."
 )
-# What a stopping scheduler answers, after the request's id.
+# The error of a stopping scheduler, after the request ID prefix.
 STOPPING = "Server is stopping, scheduler for model has stopped accepting new inference requests"
 
 
 class Scheduler(Protocol):
-    """The contract between a scheduler and whoever drives it, in real or in virtual time.
+    """The contract between a scheduler and its driver, in real or virtual time.
 
-    Every method returns the decisions that follow, in order. After each call the driver reads
-    `next_wake_ns` and calls `wake` at that time. A late call is correct, an early one harmless; but a
-    driver that finds itself late calls `wake` before it reports anything else, so that what is
-    decided depends on when requests came and executions ended, and not on how late a timer was.
-    All times are ns of one monotonic clock.
+    Every stimulus returns the resulting decisions, in order. After each call the driver reads `next_wake_ns` and calls
+    `wake` at that time. A late call is correct, an early call harmless; but a driver that is late calls `wake` before
+    it reports anything else, so that decisions depend only on when requests arrived and executions ended, not on the
+    accuracy of timers. All times are ns of one monotonic clock.
     """
 
     next_wake_ns: int | None
-    #: Whether anything depends on `released`; where nothing does, it need not be called.
+    #: Whether the driver must call `released`.
     needs_release_events: bool
 
-    def enqueue(self, request: Any, now: int) -> Sequence[Decision]:
-        """A request arrived. Raises a `TritonError` when it is not admitted."""
+    def enqueue(self, request: Schedulable, now: int) -> Sequence[Decision]:
+        """A request arrived. Raises a `TritonError` if it is not accepted."""
 
     def instance_idle(self, instance: int, now: int) -> Sequence[Decision]:
-        """An instance has nothing to do: it was just created, or its execution is over."""
+        """An instance has become idle: it was created, or its execution ended."""
 
     def begin(self, instance: int, now: int) -> Sequence[Decision]:
-        """A batch that was staged may run now: one of the decisions is its `Execute`."""
+        """A staged batch may be executed now: one of the decisions is its `Execute`."""
 
-    def released(self, request: Any, now: int) -> Sequence[Decision]:
-        """The backend has given its final response to a request (after `Execute`)."""
+    def released(self, request: Schedulable, now: int) -> Sequence[Decision]:
+        """The backend has sent the final response to a request (after `Execute`)."""
 
-    def reschedule(self, request: Any, now: int) -> Sequence[Decision]:
-        """The backend releases a request to be executed again, instead of answering it (iterative sequences).
+    def reschedule(self, request: Schedulable, now: int) -> Sequence[Decision]:
+        """The backend released a request to be executed again, without a response (iterative sequences).
 
-        Raises `InvalidArgumentError` where the model is not configured for it.
+        Raises `InvalidArgumentError` if the model is not configured for it.
         """
 
-    def cancel(self, request: Any, now: int) -> Sequence[Decision]:
-        """``request.cancelled`` has become true; it may be queued, running, or long gone."""
+    def cancel(self, request: Schedulable, now: int) -> Sequence[Decision]:
+        """``request.cancelled`` has become true; the request may be queued, running, or finished."""
 
     def wake(self, now: int) -> Sequence[Decision]:
-        """The time `next_wake_ns` has come."""
+        """The time is `next_wake_ns` or later."""
 
     def stop(self) -> None:
-        """The server is stopping: no new work is admitted, queued work completes."""
+        """The server is stopping: reject new requests, complete queued ones."""
 
-    def set_instances(self, members: Collection[int], now: int) -> Sequence[Decision]:
-        """The model's instances are now these; others get no new work, but for sequences that they own.
+    def set_instances(self, instances: Collection[int], now: int) -> Sequence[Decision]:
+        """Replace the set of instances. A removed one gets no new work, except for the sequences in its slots.
 
-        An added one is to be reported as idle. A number must not be used for a new instance before the
-        old one has ended its last execution and `uses` denies it.
+        The driver reports added instances as idle. The number of a removed instance must not be used again before its
+        last execution has ended and `uses` returns False for it.
         """
 
     def uses(self, instance: int) -> bool:
-        """Whether an instance may still be given work, such as a removed one that sequences own slots of."""
+        """Whether an instance may still get work, such as a removed one with sequences in its slots."""
 
     def queue_depth(self) -> int:
-        """Requests admitted and not yet in an `Execute` decision."""
+        """Number of accepted requests that are not yet in an `Execute` decision."""
 
     def response_order(self, instance: int) -> ResponseOrder | None:
-        """What the responses of a batch that starts on an instance now must pass through; None for nothing.
+        """The `ResponseOrder` for the responses of a batch that starts on an instance now; None to send them directly.
 
-        The scheduler tells the `ResponseOrder` of each request it places; the driver passes every
-        response of the batch through `ResponseOrder.answer` and delivers what that returns.
+        The scheduler adds each request to it; the driver passes every response of the batch to
+        `ResponseOrder.add_response` and sends what that returns.
         """
 
     def validate(self) -> None:
-        """Assert the scheduler's invariants: for tests."""
+        """Assert the scheduler's invariants, for tests."""

@@ -1,17 +1,16 @@
 """The scheduler of a model without a batcher: each request is executed alone, in order of arrival.
 
-It knows no limit, timeout or priority. As in Triton, an accepted request is on its way to an instance
-already: cancelling it is for the backend to notice.
+It has no limits, timeouts or priorities. As in Triton, an accepted request counts as already on its way to an instance:
+only the backend can react to its cancellation.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Sequence
-from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
-from tritonnb.scheduling.decisions import CANNOT_RESCHEDULE, STOPPING, Decision, Execute, Reason
+from tritonnb.scheduling.decisions import CANNOT_RESCHEDULE, STOPPING, Decision, Execute, Reason, Schedulable
 from tritonnb.scheduling.instances import Instances
 from tritonnb.scheduling.reasons import ONE_REQUEST
 from tritonnb.scheduling.response_order import ResponseOrder
@@ -23,13 +22,13 @@ class DefaultScheduler:
     Parameters
     ----------
     instance_count : int
-        Instances 0 to instance_count - 1 are used, each once it says that it is idle.
+        Instances 0 to instance_count - 1 are used, each after it is reported as idle.
 
     Attributes
     ----------
     instances : Instances
     stopping : bool
-        No more requests are admitted.
+        New requests are rejected.
     """
 
     next_wake_ns: int | None = None
@@ -38,9 +37,9 @@ class DefaultScheduler:
     def __init__(self, instance_count: int) -> None:
         self.instances = Instances(instance_count)
         self.stopping = False
-        self._waiting: deque[Any] = deque()
+        self._waiting: deque[Schedulable] = deque()
 
-    def enqueue(self, request: Any, now: int) -> Sequence[Decision]:
+    def enqueue(self, request: Schedulable, now: int) -> Sequence[Decision]:
         """A request arrived.
 
         Raises
@@ -55,20 +54,20 @@ class DefaultScheduler:
         return self._advance(now)
 
     def instance_idle(self, instance: int, now: int) -> Sequence[Decision]:
-        """An instance has nothing to do."""
+        """An instance has become idle."""
         self.instances.release(instance, now)
         return self._advance(now)
 
     def begin(self, instance: int, now: int) -> Sequence[Decision]:
-        """Nothing is staged here: a batch of one does not grow."""
+        """Do nothing: batches of one request cannot grow and are not staged."""
         return ()
 
-    def released(self, request: Any, now: int) -> Sequence[Decision]:
-        """A request has had its final response: nothing depends on it here."""
+    def released(self, request: Schedulable, now: int) -> Sequence[Decision]:
+        """Do nothing: no decision depends on it."""
         return ()
 
-    def reschedule(self, request: Any, now: int) -> Sequence[Decision]:
-        """Requests are executed once.
+    def reschedule(self, request: Schedulable, now: int) -> Sequence[Decision]:
+        """Reject it: requests are executed once.
 
         Raises
         ------
@@ -77,45 +76,45 @@ class DefaultScheduler:
         """
         raise InvalidArgumentError(CANNOT_RESCHEDULE)
 
-    def cancel(self, request: Any, now: int) -> Sequence[Decision]:
-        """Nothing changes: the request is executed."""
+    def cancel(self, request: Schedulable, now: int) -> Sequence[Decision]:
+        """Do nothing: the request is executed."""
         return ()
 
     def wake(self, now: int) -> Sequence[Decision]:
-        """Nothing here depends on time."""
+        """Do nothing: no decision depends on time."""
         return ()
 
     def stop(self) -> None:
-        """Admit no more requests; those that wait are served."""
+        """Reject new requests; queued ones are executed."""
         self.stopping = True
 
-    def hand_over(self, now: int) -> tuple[list[Decision], list[Any]]:
-        """Give up what waits, in order, to a scheduler that takes this one's place."""
+    def export_waiting(self, now: int) -> tuple[list[Decision], list[Schedulable]]:
+        """Return the waiting requests, in order, for a scheduler that replaces this one."""
         waiting = list(self._waiting)
         self._waiting.clear()
         return [], waiting
 
-    def take_over(self, waiting: Sequence[Any], instances: Instances, now: int) -> list[Decision]:
-        """Go on with the instances and the waiting requests of the scheduler before this one."""
+    def import_waiting(self, waiting: Sequence[Schedulable], instances: Instances, now: int) -> list[Decision]:
+        """Continue with the instances and waiting requests of the scheduler that this one replaces."""
         self.instances = instances
         self._waiting.extend(waiting)
         return self._advance(now)
 
-    def set_instances(self, members: Collection[int], now: int) -> Sequence[Decision]:
-        """Go on with other instances: see `Instances.replace`."""
-        self.instances.replace(members)
+    def set_instances(self, instances: Collection[int], now: int) -> Sequence[Decision]:
+        """Replace the set of instances: see `Instances.replace`."""
+        self.instances.replace(instances)
         return self._advance(now)
 
     def queue_depth(self) -> int:
-        """Requests accepted and not yet running."""
+        """Number of accepted requests that are not running."""
         return len(self._waiting)
 
     def uses(self, instance: int) -> bool:
-        """Whether an instance may still be given work."""
-        return instance in self.instances.members
+        """Whether an instance may still get work."""
+        return instance in self.instances.active_ids
 
     def response_order(self, instance: int) -> ResponseOrder | None:
-        """None: responses leave as they come."""
+        """None: responses are sent directly."""
         return None
 
     def validate(self) -> None:

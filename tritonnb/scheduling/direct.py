@@ -1,19 +1,17 @@
-"""The direct strategy: a sequence's slot is its row in every batch of its instance.
+"""The direct strategy: the slot of a sequence is its row in every batch of its instance.
 
-Whenever the instance is free, the first request of every slot that has one goes into the batch, at most
-one of each. Rows below the highest ready slot that have nothing to run are null requests, and so are
-those whose inputs may not share the batch with the first ready slot's. An instance with
-``max_queue_delay`` and ``minimum_slot_utilization`` waits for more slots to be ready.
+When the instance is idle, the first request of every slot that has one joins the batch. Rows below the highest ready
+slot that have no request are null requests, and so are rows whose inputs cannot share a batch with those of the first
+ready slot. With ``max_queue_delay`` and ``minimum_slot_utilization`` the instance waits for more slots to become ready.
 """
 
 from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Any
 
 from tritonnb.scheduling import reasons
-from tritonnb.scheduling.decisions import Decision, Execute, Reason
+from tritonnb.scheduling.decisions import Decision, Execute, Reason, Schedulable
 from tritonnb.scheduling.response_order import ResponseOrder
 from tritonnb.scheduling.slots import Slot, SlotTable
 
@@ -27,9 +25,9 @@ class DirectSettings:
     max_batch_size : int
         Slots of each instance.
     max_queue_delay_ns : int
-        How long the oldest ready request may wait for other slots.
+        How long the oldest ready request may wait for other slots, in ns.
     minimum_slot_utilization : float
-        The part of the slots that must be ready for a batch before that; 0 for no wait at all.
+        The fraction of slots that must be ready before the delay has passed; 0 not to wait.
     """
 
     max_batch_size: int
@@ -43,71 +41,71 @@ class DirectSettings:
 
 
 class DirectStrategy:
-    """The slots of one instance and when their requests run.
+    """The slots of one instance, and when their requests are executed.
 
     Parameters
     ----------
     instance : int
     settings : DirectSettings
     table : SlotTable
-        Knows what each slot runs next.
+        Provides the next request of each slot.
 
     Attributes
     ----------
     slots : list of Slot
     next_wake_ns : int or None
-    held : bool
-        Nothing is dispatched for the time being.
+    paused : bool
+        While true, no batch is sent.
     """
 
     def __init__(self, instance: int, settings: DirectSettings, table: SlotTable) -> None:
         self.slots = [Slot(instance, index) for index in range(settings.slot_count)]
         self.next_wake_ns: int | None = None
-        self.held = False
+        self.paused = False
         self._configure(settings)
         self._instance = instance
         self._table = table
         self._idle_since: int | None = None
         self._has_run = False
-        self._top = -1  # no slot above this one has an owner
+        self._top = -1  # no slot above this one has a sequence
 
     @property
     def idle(self) -> bool:
-        """Whether the instance has nothing to do."""
+        """Whether the instance is idle."""
         return self._idle_since is not None
 
     @property
     def settled(self) -> bool:
-        """Nothing runs."""
+        """Whether no request is running."""
         return self.idle
 
     def arrived(self, slot: Slot, now: int, decisions: list[Decision]) -> None:
-        """Something changed in a slot: a request, a new owner, or its owner is closed."""
+        """A slot has a new request or a new sequence, or its sequence was closed."""
         self._top = max(self._top, slot.index)
         self._advance(now, decisions)
 
     def instance_idle(self, now: int, decisions: list[Decision]) -> None:
-        """The last execution is over."""
+        """The execution has ended."""
         self._idle_since = now
         self._advance(now, decisions)
 
     def completed(self, slot: Slot, now: int, decisions: list[Decision]) -> None:
-        """A request was released: nothing follows from it before the whole execution is over."""
+        """Do nothing: the next request follows when the whole execution has ended."""
 
-    def cancelled(self, request: Any, now: int, decisions: list[Decision]) -> None:
-        """A request in a slot was cancelled; it is dropped when it is the slot's next."""
+    def cancelled(self, request: Schedulable, now: int, decisions: list[Decision]) -> None:
+        """A request in a slot was cancelled; it is dropped when it is the next one of its slot."""
         self._advance(now, decisions)
 
     def wake(self, now: int, decisions: list[Decision]) -> None:
-        """The oldest ready request has waited long enough."""
+        """The queue delay of the oldest ready request has passed."""
         self._advance(now, decisions)
 
     def response_order(self) -> ResponseOrder | None:
-        """None: responses leave as they come."""
+        """None: responses are sent directly."""
         return None
 
     def reconfigure(self, settings: object, now: int, decisions: list[Decision]) -> None:
-        """Go on under another delay or utilization."""
+        """Apply a changed delay or utilization."""
         assert isinstance(settings, DirectSettings)
         self._configure(settings)
         self._advance(now, decisions)
@@ -120,12 +118,12 @@ class DirectStrategy:
     def validate(self) -> None:
         """Check the invariants."""
         assert all(slot.sequence is None for slot in self.slots[self._top + 1 :])
-        if self._idle_since is not None and not self.held and self.next_wake_ns is None:
+        if self._idle_since is not None and not self.paused and self.next_wake_ns is None:
             assert not any(slot.sequence.waiting for slot in self.slots if slot.sequence is not None)
 
     def _advance(self, now: int, decisions: list[Decision]) -> None:
         self.next_wake_ns = None
-        if self._idle_since is None or self.held:
+        if self._idle_since is None or self.paused:
             return
         heads = [self._table.head(slot, now, decisions) for slot in self.slots[: self._top + 1]]
         while self._top >= 0 and self.slots[self._top].sequence is None:
@@ -141,7 +139,7 @@ class DirectStrategy:
             self.next_wake_ns = now - waited + self.settings.max_queue_delay_ns
 
     def _rule(self, ready: int, waited: int) -> str:
-        """Why as many ready slots run now; empty if they wait for others."""
+        """The rule by which the ready slots are executed now; empty if they wait for others."""
         settings = self.settings
         if not settings.max_queue_delay_ns or not settings.minimum_slot_utilization:
             return reasons.NO_SLOT_WAIT
@@ -150,7 +148,13 @@ class DirectStrategy:
         return reasons.DELAY_EXCEEDED if waited >= settings.max_queue_delay_ns else ""
 
     def _execute(
-        self, heads: list[Any], ready: list[Any], rule: str, waited: int, now: int, decisions: list[Decision]
+        self,
+        heads: list[Schedulable | None],
+        ready: list[Schedulable],
+        rule: str,
+        waited: int,
+        now: int,
+        decisions: list[Decision],
     ) -> None:
         assert self._idle_since is not None
         settings = self.settings
@@ -184,5 +188,5 @@ class DirectStrategy:
 
 
 def _single(number: float) -> float:
-    """In single precision, as Triton divides and as the configured value is: 3 of 10 is 0.3 only there."""
+    """Round to single precision, as Triton does: only then is 3 of 10 slots equal to a configured 0.3."""
     return float(struct.unpack("f", struct.pack("f", number))[0])

@@ -1,12 +1,12 @@
-"""The ensemble scheduler: which steps of an ensemble can run, and when its answer is there.
+"""The ensemble scheduler: which steps of an ensemble can run, and when its response is complete.
 
-Data flows: a step runs as soon as every tensor that its inputs are mapped to exists, whatever the order of
-the steps in the configuration. Steps that no requested output depends on do not run. Each response of a
-decoupled step begins a new *iteration*, in which the steps behind it run once more. An ensemble is over
-when nothing of it runs; the first step that fails lets no further one begin.
+Scheduling follows the data: a step runs as soon as every tensor in its ``input_map`` is available, regardless of the
+order of steps in the configuration. Steps that no requested output depends on do not run. Each response of a decoupled
+step starts a new *iteration*, in which the steps that depend on it run again. A request has ended when none of its
+steps is running or waiting; after the first failure no further step starts.
 
-Implements ``ModelEnsembling`` of *model_config.proto*. Like every scheduler it is pure: tensors are opaque
-values here, and None stands for an optional one that is not there, which satisfies whoever reads it.
+Implements ``ModelEnsembling`` of *model_config.proto*. Like every scheduler it is pure: tensors are opaque values here.
+None is an optional tensor that is missing; it counts as available.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ class Step:
     Attributes
     ----------
     index : int
-        Its place in the configuration.
+        Position in the configuration.
     model_name, model_version : str, int
-        -1 is the newest version.
+        -1 for the newest version.
     inputs, outputs : dict of str to str
         ``input_map`` and ``output_map``: the ensemble's tensor for each tensor of the model.
     decoupled : bool
-        Its model may respond any number of times.
+        Its model may send any number of responses.
     reads : tuple of str
-        The ensemble's tensors among ``inputs``, each once.
+        The ensemble's tensors in ``inputs``, without duplicates.
     """
 
     index: int
@@ -52,18 +52,18 @@ class Step:
 
 
 class EnsembleGraph:
-    """The steps of an ensemble and how tensors lead from one to the next.
+    """The steps of an ensemble and the tensors that connect them.
 
     Parameters
     ----------
     name : str
     steps : sequence of Step
     inputs, outputs : sequence of str
-        The ensemble's own.
+        Inputs and outputs of the ensemble.
     optional : collection of str
         The inputs that may be missing.
     max_inflight_requests : int
-        How often a step may run at the same time, over all requests of the ensemble; 0 for any number.
+        How many requests of a step may be in flight, over all requests of the ensemble; 0 for no limit.
     """
 
     def __init__(
@@ -81,127 +81,127 @@ class EnsembleGraph:
         self.outputs = tuple(outputs)
         self.required = frozenset(inputs) - frozenset(optional)
         self.max_inflight_requests = max_inflight_requests
-        self.decoupled = any(each.decoupled for each in steps)
+        self.decoupled = any(step.decoupled for step in steps)
         self._writer = {tensor: step for step in steps for tensor in step.outputs.values()}
         self._plans: dict[tuple[str, ...], Plan] = {}
 
     def steps_for(self, outputs: Iterable[str]) -> list[Step]:
-        """The steps that some of these outputs depend on, in the order of the configuration."""
-        ahead, needed = list(outputs), set[int]()
-        while ahead:
-            step = self._writer.get(ahead.pop())
+        """The steps that these outputs depend on, in the order of the configuration."""
+        tensors, needed = list(outputs), set[int]()
+        while tensors:
+            step = self._writer.get(tensors.pop())
             if step is not None and step.index not in needed:
                 needed.add(step.index)
-                ahead += step.inputs.values()
+                tensors += step.inputs.values()
         return [step for step in self.steps if step.index in needed]
 
     def plan(self, requested: Sequence[str] | None) -> Plan:
-        """The plan for a request of these outputs, None for all; requests for the same ones share it."""
-        wanted = self.outputs if requested is None else tuple(requested)
-        found = self._plans.get(wanted)
-        if found is None:
-            once = tuple(dict.fromkeys(wanted))
-            found = Plan(self.inputs, self.steps_for(once), once)
-            if len(self._plans) < _MOST_PLANS:
-                self._plans[wanted] = found
-        return found
+        """The plan for a request with these outputs, None for all; requests with the same outputs share it."""
+        outputs = self.outputs if requested is None else tuple(requested)
+        plan = self._plans.get(outputs)
+        if plan is None:
+            unique = tuple(dict.fromkeys(outputs))
+            plan = Plan(self.inputs, self.steps_for(unique), unique)
+            if len(self._plans) < _MAX_PLANS:
+                self._plans[outputs] = plan
+        return plan
 
 
-#: Different lists of requested outputs whose plans are kept.
-_MOST_PLANS = 64
+#: Number of plans that are cached.
+_MAX_PLANS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
-    """What follows when the tensors from one place come: those of the request, or those of a step.
+class TensorArrival:
+    """What follows when the tensors of the request, or the outputs of a step, arrive.
 
     Attributes
     ----------
     tensors : tuple of (str, str, int)
-        The name at its place, the ensemble's name, and the number of readers, of each that somebody reads.
+        For each tensor that is read: its name at the source, its name in the ensemble, and its number of readers.
     steps : tuple of (Step, frozenset of str)
-        Those that read one of them, and all that they need.
-    answers : bool
-        The answer may be complete then.
+        The steps that read one of them, each with all tensors that it needs.
+    completes_response : bool
+        The response may be complete then.
     """
 
     tensors: tuple[tuple[str, str, int], ...]
     steps: tuple[tuple[Step, frozenset[str]], ...]
-    answers: bool
+    completes_response: bool
 
 
 class Plan:
-    """What has to run for some outputs of an ensemble.
+    """What has to run for the requested outputs of an ensemble.
 
     Attributes
     ----------
-    wanted : frozenset of str
-        The outputs.
+    outputs : frozenset of str
+        The requested outputs.
     order : tuple of str
-        The same, as they were asked for.
-    begin : Arrival
-        Of the request's own tensors.
-    after : dict of int to Arrival
-        Of those of a step, by its index.
+        The same in the order of the request.
+    begin : TensorArrival
+        For the tensors of the request.
+    after : dict of int to TensorArrival
+        For the outputs of each step, by its index.
     """
 
-    def __init__(self, inputs: Iterable[str], steps: Collection[Step], wanted: tuple[str, ...]) -> None:
-        self.order = wanted
-        self.wanted = frozenset(wanted)
+    def __init__(self, inputs: Iterable[str], steps: Collection[Step], outputs: tuple[str, ...]) -> None:
+        self.order = outputs
+        self.outputs = frozenset(outputs)
         self._readers: dict[str, list[Step]] = {}
         for step in steps:
             for tensor in step.reads:
                 self._readers.setdefault(tensor, []).append(step)
-        self.begin = self._arrival({each: each for each in inputs})
+        self.begin = self._arrival({name: name for name in inputs})
         self.after = {step.index: self._arrival(step.outputs) for step in steps}
 
-    def _arrival(self, names: Mapping[str, str]) -> Arrival:
+    def _arrival(self, names: Mapping[str, str]) -> TensorArrival:
         counts = [
-            (name, tensor, len(self._readers.get(tensor, ())) + (tensor in self.wanted))
+            (name, tensor, len(self._readers.get(tensor, ())) + (tensor in self.outputs))
             for name, tensor in names.items()
         ]
-        read = tuple(each for each in counts if each[2])
+        read = tuple(entry for entry in counts if entry[2])
         reached = {step.index: step for _, tensor, _ in read for step in self._readers.get(tensor, ())}
-        return Arrival(
+        return TensorArrival(
             read,
             tuple((step, frozenset(step.reads)) for step in reached.values()),
-            not self.wanted.isdisjoint(names.values()) or not self.wanted,
+            not self.outputs.isdisjoint(names.values()) or not self.outputs,
         )
 
 
 class EnsembleRun:
-    """One request on its way through an ensemble; whoever drives the scheduler may keep more in one of its own.
+    """The state of one request to an ensemble; the driver may use a subclass with further state.
 
     Attributes
     ----------
     request : Schedulable
     plan : Plan
-        `EnsembleGraph.plan` of the outputs that it asks for.
+        `EnsembleGraph.plan` for its requested outputs.
     running : int
-        Step requests that have not had their final response.
-    held : int
-        Step requests that wait until fewer of their kind run.
+        Number of step requests without a final response.
+    waiting : int
+        Number of step requests that wait because of ``max_inflight_requests``.
     responses : int
-        How many answers it gave.
+        Number of responses sent.
     error : TritonError or None
-        What the first failing step said.
+        The error of the first step that failed.
     """
 
-    __slots__ = ("_iterations", "_left", "_values", "error", "held", "plan", "request", "responses", "running")
+    __slots__ = ("_iterations", "_left", "_values", "error", "plan", "request", "responses", "running", "waiting")
 
     def __init__(self, request: Any, plan: Plan) -> None:
         self.request = request
         self.plan = plan
-        self.running = self.held = self.responses = 0
+        self.running = self.waiting = self.responses = 0
         self.error: TritonError | None = None
         self._values: dict[int, dict[str, Any]] = {}
-        self._left: dict[tuple[str, int], int] = {}  # readers to come, of tensors with several
+        self._left: dict[tuple[str, int], int] = {}  # remaining readers of tensors with several
         self._iterations: dict[int, int] = {}
 
     @property
-    def over(self) -> bool:
-        """Nothing of it runs or waits."""
-        return not self.running and not self.held
+    def has_ended(self) -> bool:
+        """Whether no step request is running or waiting."""
+        return not self.running and not self.waiting
 
     def iteration_of(self, step: Step, iteration: int) -> int:
         """The iteration that a response of a step belongs to."""
@@ -211,20 +211,20 @@ class EnsembleRun:
         self._iterations[step.index] = number + 1
         return number
 
-    def put(self, arrival: Arrival, given: Mapping[str, Any], iteration: int) -> list[Step]:
-        """Tensors have come, by their names where they come from; the steps that can run now."""
+    def put(self, arrival: TensorArrival, tensors: Mapping[str, Any], iteration: int) -> list[Step]:
+        """Add tensors, by their names at the source; returns the steps that can run now."""
         values = self._values.get(iteration)
         if values is None:
             values = self._values[iteration] = {}
         for name, tensor, readers in arrival.tensors:
-            values[tensor] = given.get(name)
+            values[tensor] = tensors.get(name)
             if readers > 1:
                 self._left[tensor, iteration] = readers
-        there = values.keys()
-        return [step for step, needs in arrival.steps if needs <= there]
+        available = values.keys()
+        return [step for step, needs in arrival.steps if needs <= available]
 
     def take(self, tensors: Iterable[str], iteration: int) -> dict[str, Any]:
-        """Tensors for one of their readers; the last reader's are forgotten."""
+        """Get tensors for one of their readers; they are dropped after the last one."""
         values, left = self._values[iteration], self._left
         taken = {}
         for name in tensors:
@@ -239,14 +239,14 @@ class EnsembleRun:
         return taken
 
     def answer(self, iteration: int) -> dict[str, Any] | None:
-        """The requested outputs of an iteration; None unless all are there."""
-        there = self._values.get(iteration, {}).keys()
-        return self.take(self.plan.order, iteration) if self.plan.wanted <= there else None
+        """The requested outputs of an iteration; None if some are missing."""
+        available = self._values.get(iteration, {}).keys()
+        return self.take(self.plan.order, iteration) if self.plan.outputs <= available else None
 
 
 @dataclass(slots=True)
 class RunStep:
-    """Send a request to the model of a step; ``inputs`` are by the model's own names."""
+    """Send a request to the model of a step; ``inputs`` have the model's names."""
 
     run: EnsembleRun
     step: Step
@@ -256,8 +256,8 @@ class RunStep:
 
 
 @dataclass(slots=True)
-class Answer:
-    """Answer the request with these outputs; some may be None."""
+class SendResponse:
+    """SendResponse the request with these outputs; some may be None."""
 
     run: EnsembleRun
     outputs: dict[str, Any]
@@ -265,18 +265,18 @@ class Answer:
 
 
 @dataclass(slots=True)
-class Finish:
-    """The request is over: with an error, or (decoupled) with the final flag alone."""
+class EndRequest:
+    """End the request with an error, or (decoupled) with only the final flag."""
 
     run: EnsembleRun
     error: TritonError | None
 
 
-EnsembleDecision = RunStep | Answer | Finish
+EnsembleDecision = RunStep | SendResponse | EndRequest
 
 
 class EnsembleScheduler:
-    """Decides for all requests of one ensemble; every method returns the decisions that follow, in order.
+    """The scheduler for all requests of one ensemble; every stimulus returns the resulting decisions, in order.
 
     Parameters
     ----------
@@ -286,7 +286,7 @@ class EnsembleScheduler:
     def __init__(self, graph: EnsembleGraph) -> None:
         self.graph = graph
         self._running = [0] * len(graph.steps)
-        self._held: list[deque[tuple[EnsembleRun, int]]] = [deque() for _ in graph.steps]
+        self._waiting: list[deque[tuple[EnsembleRun, int]]] = [deque() for _ in graph.steps]
         self._reasons = {
             (step.index, rule): Reason(rule, {"tensors": step.reads, "limit": graph.max_inflight_requests})
             for step in graph.steps
@@ -294,55 +294,55 @@ class EnsembleScheduler:
         }
 
     def begin(self, run: EnsembleRun, inputs: Mapping[str, Any]) -> list[EnsembleDecision]:
-        """A request arrived; without an input that is not optional nothing can run."""
+        """A request arrived; it ends at once if a required input is missing."""
         if not self.graph.required <= inputs.keys():
-            return self._ending(run)
+            return self._end_if_done(run)
         return self._advance(run, run.plan.begin, inputs, 0)
 
     def responded(
         self, run: EnsembleRun, step: Step, iteration: int, outputs: Mapping[str, Any] | None, final: bool
     ) -> list[EnsembleDecision]:
-        """A step gave a response; ``outputs`` is None where it gave the final flag alone."""
+        """A step sent a response; ``outputs`` is None for only the final flag."""
         released = self._release(run, step) if final else []
         if run.error is None and outputs is not None:
             arrival = run.plan.after[step.index]
             return released + self._advance(run, arrival, outputs, run.iteration_of(step, iteration))
-        return released + self._ending(run)
+        return released + self._end_if_done(run)
 
     def failed(self, run: EnsembleRun, step: Step, error: TritonError, final: bool) -> list[EnsembleDecision]:
-        """A step gave an error, or did not take the request."""
+        """A step failed, or rejected its request."""
         released = self._release(run, step) if final else []
-        self._give_up(run, TritonError(f"in ensemble '{self.graph.name}', {error.message}", error.status))
-        return released + self._ending(run)
+        self._fail(run, TritonError(f"in ensemble '{self.graph.name}', {error.message}", error.status))
+        return released + self._end_if_done(run)
 
     def cancel(self, run: EnsembleRun) -> list[EnsembleDecision]:
-        """Nobody waits for the answer any more: no further step begins."""
-        self._give_up(run, CancelledError(""))
-        return self._ending(run)
+        """The client cancelled the request: no further step starts."""
+        self._fail(run, CancelledError(""))
+        return self._end_if_done(run)
 
-    def _give_up(self, run: EnsembleRun, error: TritonError) -> None:
+    def _fail(self, run: EnsembleRun, error: TritonError) -> None:
         if run.error is None:
             run.error = error
-            run.held = 0
+            run.waiting = 0
 
     def _advance(
-        self, run: EnsembleRun, arrival: Arrival, given: Mapping[str, Any], iteration: int
+        self, run: EnsembleRun, arrival: TensorArrival, tensors: Mapping[str, Any], iteration: int
     ) -> list[EnsembleDecision]:
         decisions: list[EnsembleDecision] = []
-        for step in run.put(arrival, given, iteration):
+        for step in run.put(arrival, tensors, iteration):
             self._start(run, step, iteration, decisions)
-        outputs = run.answer(iteration) if arrival.answers else None
+        outputs = run.answer(iteration) if arrival.completes_response else None
         if outputs is None:
-            return decisions or self._ending(run)
+            return decisions or self._end_if_done(run)
         run.responses += 1
-        decisions.append(Answer(run, outputs, run.over))
+        decisions.append(SendResponse(run, outputs, run.has_ended))
         return decisions
 
     def _start(self, run: EnsembleRun, step: Step, iteration: int, decisions: list[EnsembleDecision]) -> None:
         limit = self.graph.max_inflight_requests
         if limit and self._running[step.index] >= limit:
-            self._held[step.index].append((run, iteration))
-            run.held += 1
+            self._waiting[step.index].append((run, iteration))
+            run.waiting += 1
         else:
             decisions.append(self._run(run, step, iteration, INPUTS_READY))
 
@@ -350,27 +350,27 @@ class EnsembleScheduler:
         self._running[step.index] += 1
         run.running += 1
         tensors = run.take(step.reads, iteration)
-        inputs = {name: tensors[each] for name, each in step.inputs.items()}
+        inputs = {name: tensors[tensor] for name, tensor in step.inputs.items()}
         return RunStep(run, step, iteration, inputs, self._reasons[step.index, rule])
 
     def _release(self, run: EnsembleRun, step: Step) -> list[EnsembleDecision]:
-        """A step request had its final response: another one may begin."""
+        """A step request has ended: a waiting one may start."""
         run.running -= 1
         self._running[step.index] -= 1
-        held = self._held[step.index]
-        while held:
-            waiting, iteration = held.popleft()
-            if waiting.error is None:
-                waiting.held -= 1
-                return [self._run(waiting, step, iteration, INFLIGHT_FREE)]
+        queue = self._waiting[step.index]
+        while queue:
+            next_run, iteration = queue.popleft()
+            if next_run.error is None:
+                next_run.waiting -= 1
+                return [self._run(next_run, step, iteration, INFLIGHT_FREE)]
         return []
 
-    def _ending(self, run: EnsembleRun) -> list[EnsembleDecision]:
-        if not run.over:
+    def _end_if_done(self, run: EnsembleRun) -> list[EnsembleDecision]:
+        if not run.has_ended:
             return []
         if run.error is None and not run.responses and not self.graph.decoupled:
             run.error = InvalidArgumentError(
                 f"in ensemble '{self.graph.name}', {run.request.id_prefix}unexpected deadlock, at least one output is "
                 "not set while no more ensemble steps can be made"
             )
-        return [Finish(run, run.error)]
+        return [EndRequest(run, run.error)]

@@ -1,4 +1,4 @@
-"""From a model's configuration to its scheduler."""
+"""Creating the scheduler for a model's configuration."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def make_scheduler(
     config: pb.ModelConfig,
     instance_count: int,
     environ: Mapping[str, str],
-    turn: Callable[[int], int] | None = None,
+    dispatch_key: Callable[[int], int] | None = None,
 ) -> Scheduler:
-    """The scheduler that a model's configuration asks for.
+    """Create the scheduler that a model's configuration selects.
 
     Parameters
     ----------
@@ -29,34 +29,35 @@ def make_scheduler(
         Normalised and valid.
     instance_count : int
     environ : mapping of str to str
-        ``TRITONSERVER_DELAY_SCHEDULER`` and ``TRITONSERVER_BACKLOG_DELAY_SCHEDULER`` are looked up here.
-    turn : callable, optional
-        A rate limiter says when batches run; of idle instances the one for which this is lowest is its next.
+        ``TRITONSERVER_DELAY_SCHEDULER`` and ``TRITONSERVER_BACKLOG_DELAY_SCHEDULER`` are read from it.
+    dispatch_key : callable, optional
+        Given if a rate limiter starts batches: it uses the idle instance with the lowest ``dispatch_key(instance)``
+        first.
     """
     if config.HasField("sequence_batching"):
-        return SequenceBatcher(sequence_batcher_settings(config, environ, turn is not None), instance_count)
+        return SequenceBatcher(sequence_batcher_settings(config, environ, dispatch_key is not None), instance_count)
     scheduler: DynamicBatcher | DefaultScheduler
     if config.HasField("dynamic_batching"):
-        scheduler = DynamicBatcher(dynamic_batcher_settings(config, environ, turn is not None), instance_count)
+        scheduler = DynamicBatcher(dynamic_batcher_settings(config, environ, dispatch_key is not None), instance_count)
     else:
         scheduler = DefaultScheduler(instance_count)
-    scheduler.instances.turn = turn
+    scheduler.instances.dispatch_key = dispatch_key
     return scheduler
 
 
 def reconfigure_scheduler(
     scheduler: Scheduler, config: pb.ModelConfig, now: int, rate_limited: bool = False
 ) -> tuple[Scheduler, Sequence[Decision]]:
-    """Go on under a changed configuration; no waiting request is lost.
+    """Apply a changed configuration; queued requests are kept.
 
-    ``max_batch_size`` must be the same, and ``sequence_batching`` be there if and only if it was.
+    ``max_batch_size`` must be unchanged, and ``sequence_batching`` must not be added or removed.
 
     Returns
     -------
     Scheduler
-        The one that goes on: another if a dynamic batcher comes or goes.
+        The scheduler to use: a new one if ``dynamic_batching`` was added or removed.
     sequence of Decision
-        What follows at once from the change.
+        The resulting decisions.
     """
     if isinstance(scheduler, SequenceBatcher):
         return scheduler, scheduler.reconfigure(sequence_batcher_settings(config, {}, rate_limited), now)
@@ -72,14 +73,14 @@ def reconfigure_scheduler(
     assert isinstance(scheduler, DefaultScheduler | DynamicBatcher)
     if scheduler.stopping:
         successor.stop()
-    refused, waiting = scheduler.hand_over(now)
-    return successor, refused + successor.take_over(waiting, scheduler.instances, now)
+    refused, waiting = scheduler.export_waiting(now)
+    return successor, refused + successor.import_waiting(waiting, scheduler.instances, now)
 
 
 def dynamic_batcher_settings(
     config: pb.ModelConfig, environ: Mapping[str, str], rate_limited: bool
 ) -> DynamicBatcherSettings:
-    """What ``dynamic_batching`` says."""
+    """The settings in ``dynamic_batching``."""
     batching = config.dynamic_batching
     return DynamicBatcherSettings(
         max_batch_size=max(1, config.max_batch_size),
@@ -95,7 +96,7 @@ def dynamic_batcher_settings(
             },
         ),
         enforce_equal_shape=_enforces_equal_shape(config),
-        hold_until=_count(environ, "TRITONSERVER_DELAY_SCHEDULER"),
+        min_requests_to_start=_count(environ, "TRITONSERVER_DELAY_SCHEDULER"),
         rate_limited=rate_limited,
     )
 
@@ -103,26 +104,26 @@ def dynamic_batcher_settings(
 def sequence_batcher_settings(
     config: pb.ModelConfig, environ: Mapping[str, str], rate_limited: bool = False
 ) -> SequenceBatcherSettings:
-    """What ``sequence_batching`` says; the strategy is direct unless ``oldest`` is chosen."""
+    """The settings in ``sequence_batching``; the strategy is direct unless ``oldest`` is set."""
     batching = config.sequence_batching
     max_batch_size = max(1, config.max_batch_size)
-    hold_until = _count(environ, "TRITONSERVER_DELAY_SCHEDULER")
+    min_requests_to_start = _count(environ, "TRITONSERVER_DELAY_SCHEDULER")
     strategy: DirectSettings | OldestSettings
     if batching.HasField("oldest"):
         oldest = batching.oldest
-        # Here it is the batcher of each instance that is held, as in Triton.
+        # As in Triton, the threshold applies to the batcher of each instance here.
         batcher = DynamicBatcherSettings(
             max_batch_size=max_batch_size,
             preferred_batch_sizes=_preferred(oldest.preferred_batch_size, config),
             max_queue_delay_ns=oldest.max_queue_delay_microseconds * 1000,
             preserve_ordering=oldest.preserve_ordering,
             enforce_equal_shape=_enforces_equal_shape(config),
-            hold_until=hold_until,
+            min_requests_to_start=min_requests_to_start,
             rate_limited=rate_limited,
             instance_bound=True,
         )
         strategy = OldestSettings(oldest.max_candidate_sequences or max_batch_size, batcher)
-        hold_until = 0
+        min_requests_to_start = 0
     else:
         strategy = DirectSettings(
             max_batch_size,
@@ -134,8 +135,8 @@ def sequence_batcher_settings(
         strategy=strategy,
         max_sequence_idle_ns=(batching.max_sequence_idle_microseconds or DEFAULT_SEQUENCE_IDLE_US) * 1000,
         iterative=batching.iterative_sequence,
-        hold_until=hold_until,
-        backlog_hold_until=_count(environ, "TRITONSERVER_BACKLOG_DELAY_SCHEDULER"),
+        min_requests_to_start=min_requests_to_start,
+        min_backlog_to_start=_count(environ, "TRITONSERVER_BACKLOG_DELAY_SCHEDULER"),
     )
 
 
@@ -154,7 +155,9 @@ def _queue_policy(policy: pb.ModelQueuePolicy) -> QueuePolicy:
 
 
 def _enforces_equal_shape(config: pb.ModelConfig) -> bool:
-    return any(each.is_shape_tensor or (-1 in each.dims and not each.allow_ragged_batch) for each in config.input)
+    return any(
+        tensor.is_shape_tensor or (-1 in tensor.dims and not tensor.allow_ragged_batch) for tensor in config.input
+    )
 
 
 def _count(environ: Mapping[str, str], name: str) -> int:

@@ -1,16 +1,15 @@
-"""The oldest strategy: slots are candidates, and a dynamic batcher makes batches of their oldest requests.
+"""The oldest strategy: slots are candidate sequences; a dynamic batcher batches their oldest requests.
 
-Of each slot at most one request is in the batcher or running; the next follows when the backend has
-released it. So a batch never holds two requests of one sequence, and sequences take turns.
+At most one request of each slot is in the batcher or running; the next one follows when the backend has released it. So
+a batch never contains two requests of one sequence, and sequences alternate.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
-from tritonnb.scheduling.decisions import Decision, Execute, Refuse
+from tritonnb.scheduling.decisions import Decision, Execute, Refuse, Schedulable
 from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
 from tritonnb.scheduling.policy import DynamicBatcherSettings
 from tritonnb.scheduling.response_order import ResponseOrder
@@ -24,9 +23,9 @@ class OldestSettings:
     Attributes
     ----------
     slot_count : int
-        ``max_candidate_sequences``: sequences that an instance serves at once.
+        ``max_candidate_sequences``: active sequences of an instance.
     batcher : DynamicBatcherSettings
-        Preferred sizes, delay and ordering; it has neither priorities nor a queue policy.
+        Preferred sizes, delay and ordering; without priorities or a queue policy.
     """
 
     slot_count: int
@@ -34,31 +33,31 @@ class OldestSettings:
 
 
 class OldestStrategy:
-    """The candidates of one instance and the batcher that draws from them.
+    """The candidate sequences of one instance, and their batcher.
 
     Parameters
     ----------
     instance : int
     settings : OldestSettings
     table : SlotTable
-        Knows what each slot runs next.
+        Provides the next request of each slot.
 
     Attributes
     ----------
     slots : list of Slot
     batcher : DynamicBatcher
-    held : bool
-        Nothing more is given to the batcher for the time being.
+    paused : bool
+        While true, no requests are passed to the batcher.
     """
 
     def __init__(self, instance: int, settings: OldestSettings, table: SlotTable) -> None:
         self.slots = [Slot(instance, index) for index in range(settings.slot_count)]
         self.batcher = DynamicBatcher(settings.batcher, 0)
         self.batcher.set_instances([instance], 0)
-        self.held = False
+        self.paused = False
         self._instance = instance
         self._table = table
-        self._slot_of: dict[Any, Slot] = {}  # requests in the batcher or running
+        self._slot_of: dict[Schedulable, Slot] = {}  # requests in the batcher or running
 
     @property
     def next_wake_ns(self) -> int | None:
@@ -67,72 +66,73 @@ class OldestStrategy:
 
     @property
     def idle(self) -> bool:
-        """Whether the instance has nothing to do."""
+        """Whether the instance is idle."""
         return bool(self.batcher.instances.idle)
 
     @property
     def settled(self) -> bool:
-        """Nothing runs or is about to."""
+        """Whether no request is running or in the batcher."""
         return not self._slot_of
 
     def arrived(self, slot: Slot, now: int, decisions: list[Decision]) -> None:
-        """Something changed in a slot: a request, a new owner, or its owner is closed."""
-        if slot.in_flight is not None or self.held:
+        """A slot has a new request or a new sequence, or its sequence was closed."""
+        if slot.in_flight is not None or self.paused:
             return
         if self._table.head(slot, now, decisions) is None:
             return
         request = self._table.dispatch(slot, now, decisions)
         slot.in_flight = request
         self._slot_of[request] = slot
-        self._follow(self.batcher.submit(request, now), decisions)
+        self._forward(self.batcher.submit(request, now), decisions)
 
     def instance_idle(self, now: int, decisions: list[Decision]) -> None:
-        """The last execution is over."""
-        self._follow(self.batcher.instance_idle(self._instance, now), decisions)
+        """The execution has ended."""
+        self._forward(self.batcher.instance_idle(self._instance, now), decisions)
 
     def begin(self, now: int, decisions: list[Decision]) -> None:
-        """The batch that was staged may run."""
-        self._follow(self.batcher.begin(self._instance, now), decisions)
+        """The staged batch may be executed."""
+        self._forward(self.batcher.begin(self._instance, now), decisions)
 
     def completed(self, slot: Slot, now: int, decisions: list[Decision]) -> None:
-        """The slot's request was released: its next one may go."""
+        """The request of the slot was released: pass the next one to the batcher."""
+        assert slot.in_flight is not None
         del self._slot_of[slot.in_flight]
         slot.in_flight = None
         self.arrived(slot, now, decisions)
 
-    def cancelled(self, request: Any, now: int, decisions: list[Decision]) -> None:
-        """A request was cancelled: one that waits in the batcher is dropped, and its sequence goes on."""
-        found = self.batcher.cancel(request, now)
-        self._follow(found, decisions)
-        if any(isinstance(each, Refuse) and each.request is request for each in found):
+    def cancelled(self, request: Schedulable, now: int, decisions: list[Decision]) -> None:
+        """A request was cancelled: if it is in the batcher it is dropped, and its sequence continues."""
+        follows = self.batcher.cancel(request, now)
+        self._forward(follows, decisions)
+        if any(isinstance(decision, Refuse) and decision.request is request for decision in follows):
             self.completed(self._slot_of[request], now, decisions)
 
     def wake(self, now: int, decisions: list[Decision]) -> None:
-        """The batcher's time has come, or dispatching is not held any more."""
-        self._follow(self.batcher.wake(now), decisions)
+        """The wake time of the batcher has come, or the strategy is no longer paused."""
+        self._forward(self.batcher.wake(now), decisions)
         for slot in self.slots:
             self.arrived(slot, now, decisions)
 
     def response_order(self) -> ResponseOrder | None:
-        """What responses pass through if the batcher preserves their order; else None."""
+        """The batcher's `ResponseOrder` if it preserves the order of responses; else None."""
         return self.batcher.response_order(self._instance)
 
     def reconfigure(self, settings: object, now: int, decisions: list[Decision]) -> None:
-        """Go on under other settings of the batcher."""
+        """Apply changed settings of the batcher."""
         assert isinstance(settings, OldestSettings)
-        self._follow(self.batcher.reconfigure(settings.batcher, now), decisions)
+        self._forward(self.batcher.reconfigure(settings.batcher, now), decisions)
 
     def validate(self) -> None:
         """Check the invariants."""
         self.batcher.validate()
         in_flight = [slot for slot in self.slots if slot.in_flight is not None]
         assert {slot.in_flight: slot for slot in in_flight} == self._slot_of
-        if not self.held:
+        if not self.paused:
             free = [slot.sequence for slot in self.slots if slot.sequence and slot.in_flight is None]
             assert not any(sequence.waiting or sequence.closed for sequence in free)
 
-    def _follow(self, found: Iterable[Decision], decisions: list[Decision]) -> None:
-        for decision in found:
+    def _forward(self, batcher_decisions: Iterable[Decision], decisions: list[Decision]) -> None:
+        for decision in batcher_decisions:
             if isinstance(decision, Execute):
                 decision.slots = tuple([self._slot_of[request].index for request in decision.requests])
             decisions.append(decision)

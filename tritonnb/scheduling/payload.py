@@ -1,16 +1,15 @@
-"""Batches on their way: formed, or still growing, and not yet with an instance."""
+"""Payloads: batches that are formed, or still grow, and wait for an instance."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable
-from typing import Any
 
-from tritonnb.scheduling.decisions import Execute, Reason
-from tritonnb.scheduling.instances import Taken
+from tritonnb.scheduling.decisions import Execute, Reason, Schedulable
+from tritonnb.scheduling.instances import TakenInstance
 from tritonnb.scheduling.policy import DynamicBatcherSettings
 
-#: What made the batcher look at its queue: see `tritonnb.scheduling.dynamic_batcher`.
+#: What triggered a pass: see `tritonnb.scheduling.dynamic_batcher`.
 BY_ARRIVAL, BY_DELAY, BY_INSTANCE, BY_POLL = "arrival", "delay", "instance", "poll"
 
 
@@ -22,20 +21,20 @@ class Payload:
     requests : list
     rows : int
     oldest_ns : int
-        When the request that has waited longest arrived.
+        When the oldest request arrived.
     formed_ns : int
-        When it was last added to.
+        When requests were last added.
     full : bool
-        The batcher adds no more to it.
+        Passes add no more requests.
     closed : bool
-        It ended because the next request's inputs differ, so it is not merged with a later payload either.
+        The next request has other inputs, so that the payload is not merged with a later one either.
     rule : str
-        Why it was last added to.
+        The rule by which requests were last added.
     waited_ns, next_rows : int
-        What that rule looked at: how long its oldest request had waited by then, and the size of the
-        first request that was one too many, 0 if there was none.
+        Facts of that rule: how long the oldest request had waited by then, in ns, and the rows of the first request
+        that did not fit; 0 if there was none.
     woken_by : str
-        What made the batcher look at its queue then, such as `BY_ARRIVAL`.
+        What triggered that pass, such as `BY_ARRIVAL`.
     """
 
     __slots__ = (
@@ -44,7 +43,7 @@ class Payload:
     )
 
     def __init__(self, oldest_ns: int) -> None:
-        self.requests: list[Any] = []
+        self.requests: list[Schedulable] = []
         self.rows = 0
         self.oldest_ns = oldest_ns
         self.formed_ns = 0
@@ -57,21 +56,20 @@ class Payload:
 
     @property
     def batch_key(self) -> Hashable:
-        """What requests must have in common to share this batch."""
-        key: Hashable = self.requests[0].batch_key
-        return key
+        """The key that requests must have to join this batch."""
+        return self.requests[0].batch_key
 
-    def add(self, requests: list[Any], now: int) -> None:
-        """Requests join."""
+    def add(self, requests: list[Schedulable], now: int) -> None:
+        """Add requests."""
         self.requests += requests
         self.rows += sum(request.batch_size for request in requests)
         self.formed_ns = now
 
     def merge(self, followers: deque[Payload], settings: DynamicBatcherSettings, now: int) -> int:
-        """Late merging: those next in line whose delay has run out join this one; returns how many did.
+        """Late merging: following payloads whose delay is exceeded join this one; returns how many did.
 
-        The first that does not fit grows no more, though it stays in line: Triton marks it as executing before it
-        compares sizes and inputs.
+        The first one that does not fit cannot grow any more, although it keeps waiting: Triton marks it as executing
+        before it compares sizes and inputs.
         """
         delay, merged = settings.max_queue_delay_ns, 0
         while (
@@ -91,11 +89,11 @@ class Payload:
         return merged
 
     def execute(
-        self, taken: Taken, now: int, settings: DynamicBatcherSettings, missed: int, merged: int = 0
+        self, taken: TakenInstance, now: int, settings: DynamicBatcherSettings, missed: int, merged: int = 0
     ) -> Execute:
-        """Run on the instance that was taken.
+        """The decision to execute this payload on an instance.
 
-        ``missed`` requests are in the queue at this time, and ``merged`` payloads have joined this one.
+        ``missed`` requests are in the queue at this time; ``merged`` payloads have joined this one.
         """
         facts = {
             "requests": len(self.requests),

@@ -1,7 +1,7 @@
-"""What is configured of waiting: who may wait, how long, who goes first, and what batches are made of them.
+"""Settings of queues and of the dynamic batcher.
 
-Mirrors ``ModelQueuePolicy`` and ``ModelDynamicBatching`` in *model_config.proto*. A smaller level
-number goes earlier; level 0 exists only where ``priority_levels`` is 0.
+They correspond to ``ModelQueuePolicy`` and ``ModelDynamicBatching`` in *model_config.proto*. Lower priority levels are
+scheduled first; level 0 exists only if ``priority_levels`` is 0.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 
 class TimeoutAction(enum.Enum):
-    """What becomes of a request whose timeout has passed while it waited."""
+    """What happens to a request whose timeout passes in the queue."""
 
     REJECT = 0
     DELAY = 1
@@ -20,19 +20,19 @@ class TimeoutAction(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class QueuePolicy:
-    """How one priority level treats the requests that wait in it.
+    """The queue policy of a priority level.
 
     Attributes
     ----------
     timeout_action : TimeoutAction
-        REJECT answers an expired request with an error; DELAY serves it after all others of its
-        level, without a deadline.
+        REJECT responds to an expired request with an error; DELAY schedules it after all others of its level, without
+        a timeout.
     default_timeout_ns : int
-        0 for never.
+        0 for no timeout.
     allow_timeout_override : bool
-        A request may ask for a shorter timeout than the default, never for a longer one.
+        Requests may set a shorter timeout than the default, but not a longer one.
     max_queue_size : int
-        Requests that may wait at once; 0 for no limit.
+        Maximum number of queued requests; 0 for no limit.
     """
 
     timeout_action: TimeoutAction = TimeoutAction.REJECT
@@ -41,7 +41,7 @@ class QueuePolicy:
     max_queue_size: int = 0
 
     def timeout_ns(self, requested_us: int) -> int:
-        """The timeout of a request that asks for ``requested_us`` microseconds; 0 for never."""
+        """The timeout in ns of a request that sets ``requested_us``, in microseconds; 0 for none."""
         requested_ns = requested_us * 1000
         if self.allow_timeout_override and 0 < requested_ns < self.default_timeout_ns:
             return requested_ns
@@ -49,7 +49,7 @@ class QueuePolicy:
 
     @property
     def supports_prefetching(self) -> bool:
-        """A payload may be built before an instance is free only where waiting has no rules."""
+        """Whether payloads may be formed ahead: only if queued requests cannot expire and are not limited in number."""
         return not (self.default_timeout_ns or self.allow_timeout_override or self.max_queue_size)
 
 
@@ -62,10 +62,10 @@ class QueueSettings:
     priority_levels : int
         0 for a single queue without priorities.
     default_priority_level : int
-        Level of requests that ask for none, or for one that does not exist.
+        Level of requests with no priority, or with one that does not exist.
     default_queue_policy : QueuePolicy
     priority_queue_policy : mapping of int to QueuePolicy
-        Levels with a policy of their own.
+        Policies of levels that do not use the default.
     """
 
     priority_levels: int = 0
@@ -74,7 +74,7 @@ class QueueSettings:
     priority_queue_policy: Mapping[int, QueuePolicy] = field(default_factory=dict)
 
     def level_of(self, priority: int) -> int:
-        """The level that serves requests of a priority."""
+        """The level of requests with a priority."""
         if not self.priority_levels:
             return 0
         if 0 < priority <= self.priority_levels:
@@ -87,42 +87,42 @@ class QueueSettings:
 
     @property
     def supports_prefetching(self) -> bool:
-        """Payloads may be built while all instances are busy."""
+        """Whether payloads may be formed while all instances are busy."""
         return not self.priority_levels and self.default_queue_policy.supports_prefetching
 
     @property
     def has_timeouts(self) -> bool:
-        """Some request may expire while it waits."""
+        """Whether queued requests may expire."""
         policies = (self.default_queue_policy, *self.priority_queue_policy.values())
         return any(policy.default_timeout_ns for policy in policies)
 
 
 @dataclass(frozen=True, slots=True)
 class DynamicBatcherSettings:
-    """What ``dynamic_batching`` configures.
+    """The settings of a `DynamicBatcher`.
 
     Attributes
     ----------
     max_batch_size : int
-        Rows that one execution may have.
+        Maximum number of rows of a batch.
     preferred_batch_sizes : tuple of int
-        In rising order; ``(max_batch_size,)`` unless configured.
+        In ascending order; ``(max_batch_size,)`` if not configured.
     max_queue_delay_ns : int
-        How long a request may be held back so that others can join it; 0 for not at all.
+        How long a request may wait for others to join its batch, in ns; 0 not to wait.
     preserve_ordering : bool
-        Responses leave in the order in which their requests were placed in batches.
+        Send responses in the order in which their requests were batched.
     queue : QueueSettings
         Priority levels and queue policies.
     enforce_equal_shape : bool
-        Some input's shape may vary between requests and must not within a batch. Every arrival
-        is then examined at once; otherwise only when enough rows have come for a preferred size.
-    hold_until : int
-        Nothing is batched before this many requests wait (``TRITONSERVER_DELAY_SCHEDULER``).
+        Shapes of some input may differ between requests but not within a batch. Then every arrival triggers a pass,
+        otherwise only when enough rows for a preferred size are queued.
+    min_requests_to_start : int
+        Batching starts when this many requests are queued (``TRITONSERVER_DELAY_SCHEDULER``).
     rate_limited : bool
-        Payloads are staged, any number of them is formed ahead, and none is merged with another.
+        Payloads are staged, formed ahead without limit, and not merged.
     instance_bound : bool
-        The batcher of one instance (strategy oldest): any number of payloads is formed ahead, since Triton
-        compares the limit with the length of the queue that all instances of the model share.
+        The batcher of one instance (oldest strategy): payloads are formed ahead without limit, since Triton compares
+        the limit with the length of a queue that all instances of the model share.
     """
 
     max_batch_size: int
@@ -131,6 +131,6 @@ class DynamicBatcherSettings:
     preserve_ordering: bool = False
     queue: QueueSettings = field(default_factory=QueueSettings)
     enforce_equal_shape: bool = False
-    hold_until: int = 0
+    min_requests_to_start: int = 0
     rate_limited: bool = False
     instance_bound: bool = False

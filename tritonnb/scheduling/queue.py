@@ -1,11 +1,10 @@
 """The queue of the dynamic batcher: priority levels, expiry, and the pending batch.
 
-Requests stand in scan order: by level; inside a level first the live ones, then those that have
-outlived their timeout under the policy DELAY; inside each in order of arrival. The batcher walks
-along the queue once and *takes* what it provisionally chooses into the pending batch, so that the
-next walk goes on where the last one ended. Whatever would have to stand before or inside the
-pending batch (an arrival of a higher precedence, an expiry, a cancellation) restores it to the queue, and the
-walk begins anew.
+The order is by level; within a level live requests come before delayed ones, whose timeout has passed under the policy
+DELAY; within both the order is that of arrival. The batcher scans the queue once and moves the requests that it
+provisionally selects to the *pending batch*, so that the next scan continues where the previous one ended. Anything
+that changes the queue before or within the pending batch (an arrival with a higher priority, an expiry, a cancellation)
+restores it to the queue, and the scan starts again.
 """
 
 from __future__ import annotations
@@ -14,15 +13,14 @@ from bisect import insort
 from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any
 
 from tritonnb.core.errors import UnavailableError
 from tritonnb.scheduling.deadlines import Deadlines
-from tritonnb.scheduling.decisions import Reason, Refuse
+from tritonnb.scheduling.decisions import Reason, Refuse, Schedulable
 from tritonnb.scheduling.policy import QueuePolicy, QueueSettings, TimeoutAction
 from tritonnb.scheduling.reasons import TIMED_OUT
 
-Arrivals = OrderedDict[Any, int]  # request -> when it entered, in ns; oldest first
+Arrivals = OrderedDict[Schedulable, int]  # request -> when it entered, in ns; oldest first
 
 
 @dataclass(slots=True)
@@ -46,15 +44,15 @@ class PriorityQueue:
     Attributes
     ----------
     size : int
-        How many wait, the pending ones included.
+        Number of queued requests, including pending ones.
     rows : int
-        Sum of the batch sizes of these.
+        Sum of their batch sizes.
     pending : list
-        The requests provisionally chosen for the next batch, in order.
+        The requests provisionally selected for the next batch, in order.
     pending_rows : int
-        Their sizes added up.
+        Sum of their batch sizes.
     pending_oldest_ns : int
-        When the one that has waited longest entered.
+        When the oldest of them was queued.
     """
 
     def __init__(self, settings: QueueSettings) -> None:
@@ -67,16 +65,16 @@ class PriorityQueue:
         self._scan: list[Level] = []  # by number
         self.size = 0
         self.rows = 0
-        self._timeouts: Deadlines[Any] = Deadlines()
+        self._timeouts: Deadlines[Schedulable] = Deadlines()
 
     def _reset_pending(self) -> None:
-        self.pending: list[Any] = []
-        self._sources: list[tuple[Level, Arrivals, int]] = []  # where each pending request stood
+        self.pending: list[Schedulable] = []
+        self._sources: list[tuple[Level, Arrivals, int]] = []  # where each pending request came from
         self.pending_rows = 0
         self.pending_oldest_ns = 0
 
-    def add(self, request: Any, now: int) -> None:
-        """A request begins to wait.
+    def add(self, request: Schedulable, now: int) -> None:
+        """Add a request.
 
         Raises
         ------
@@ -89,25 +87,24 @@ class PriorityQueue:
             raise UnavailableError(f"{request.id_prefix}Exceeds maximum queue size")
         self._insert(level, request, now, now)
 
-    def put(self, request: Any, since: int, now: int) -> None:
-        """A request that was admitted elsewhere goes on waiting, since then; its timeout runs from now."""
+    def put(self, request: Schedulable, since: int, now: int) -> None:
+        """Add a request that has been queued elsewhere since ``since``; its timeout starts at ``now``."""
         self._insert(self._level(request), request, since, now)
 
-    def clear(self) -> list[Any]:
-        """Everyone leaves, in the order of scanning."""
+    def clear(self) -> list[Schedulable]:
+        """Remove and return all requests, in order."""
         self.restore()
-        everyone = [request for each in self._scan for part in (each.live, each.delayed) for request in part]
+        requests = [request for level in self._scan for part in (level.live, level.delayed) for request in part]
         self._configure(self.settings)
-        return everyone
+        return requests
 
     @property
     def batch_key(self) -> Hashable:
-        """What the pending batch's requests have in common."""
-        key: Hashable = self.pending[0].batch_key
-        return key
+        """The key that requests must have to join the pending batch."""
+        return self.pending[0].batch_key
 
-    def candidate(self) -> Any:
-        """The first request that is not pending, or None."""
+    def candidate(self) -> Schedulable | None:
+        """The first request that is not pending; None if there is none."""
         for level in self._scan:
             if level.live:
                 return next(iter(level.live))
@@ -116,7 +113,7 @@ class PriorityQueue:
         return None
 
     def take(self) -> None:
-        """Add the candidate to the pending batch."""
+        """Move the candidate to the pending batch."""
         for level in self._scan:
             source = level.live or level.delayed
             if source:
@@ -130,7 +127,7 @@ class PriorityQueue:
                 return
 
     def restore(self) -> None:
-        """Give up the pending batch: its requests stand at the head of the queue again."""
+        """Move the pending requests back to where they came from."""
         if not self.pending:
             return
         for request, (level, source, since) in zip(self.pending[::-1], self._sources[::-1], strict=True):
@@ -139,29 +136,29 @@ class PriorityQueue:
             level.pending -= 1
         self._reset_pending()
 
-    def withdraw(self, count: int) -> list[Any]:
-        """The first ``count`` pending requests leave the queue; the others are restored."""
-        leaving, staying = self.pending[:count], self.pending[count:]
+    def withdraw(self, count: int) -> list[Schedulable]:
+        """Remove and return the first ``count`` pending requests; restore the others."""
+        removed, remaining = self.pending[:count], self.pending[count:]
         timed = len(self._timeouts) > 0
-        for request, (level, _, _) in zip(leaving, self._sources, strict=False):
+        for request, (level, _, _) in zip(removed, self._sources, strict=False):
             level.pending -= 1
             self.rows -= request.batch_size
             if timed:
                 self._timeouts.forget(request)
         self.size -= count
-        if staying:
-            self.pending, self._sources = staying, self._sources[count:]
+        if remaining:
+            self.pending, self._sources = remaining, self._sources[count:]
             self.restore()
         else:
             self._reset_pending()
-        return leaving
+        return removed
 
-    def remove(self, request: Any) -> bool:
-        """A request leaves, wherever it stands; False if it does not wait here."""
+    def remove(self, request: Schedulable) -> bool:
+        """Remove a request; False if it is not in the queue."""
         level = self._levels.get(self.settings.level_of(request.priority))
         if level is None:
             return False
-        if any(each is request for each in self.pending):
+        if any(pending is request for pending in self.pending):
             self.restore()
         if level.live.pop(request, None) is None and level.delayed.pop(request, None) is None:
             return False
@@ -171,11 +168,11 @@ class PriorityQueue:
         return True
 
     def next_expiry(self) -> int | None:
-        """The nearest time (ns) at which a waiting request is expired, or None."""
+        """The earliest time (ns) at which a queued request expires, or None."""
         return self._timeouts.next()
 
     def expire(self, now: int) -> list[Refuse]:
-        """Apply the timeout action to every request that is expired."""
+        """Apply the timeout action to every expired request."""
         refused: list[Refuse] = []
         for request in self._timeouts.pop_due(now):
             level = self._level(request)
@@ -186,20 +183,20 @@ class PriorityQueue:
                 continue
             waited, timeout = now - level.live[request], level.policy.timeout_ns(request.timeout_us)
             self.remove(request)
-            why = Reason(TIMED_OUT, {"waited_ns": waited, "timeout_ns": timeout})
-            refused.append(Refuse(request, UnavailableError("Request timeout expired"), "REJECTED", why))
+            reason = Reason(TIMED_OUT, {"waited_ns": waited, "timeout_ns": timeout})
+            refused.append(Refuse(request, UnavailableError("Request timeout expired"), "REJECTED", reason))
         return refused
 
     def reconfigure(self, settings: QueueSettings, now: int) -> None:
-        """Move every request to the level it has under new settings.
+        """Move every request to its level under new settings.
 
-        No request is refused for it: limits of size hold for later arrivals, and the timeouts of the new
-        policies run from now. What was delayed stays delayed.
+        No request is rejected: size limits apply to later arrivals, and the timeouts of the new policies start now.
+        Delayed requests stay delayed.
         """
         self.restore()
-        waiting = [(since, request, False) for each in self._scan for request, since in each.live.items()]
-        waiting += [(since, request, True) for each in self._scan for request, since in each.delayed.items()]
-        waiting.sort(key=lambda each: each[0])
+        waiting = [(since, request, False) for level in self._scan for request, since in level.live.items()]
+        waiting += [(since, request, True) for level in self._scan for request, since in level.delayed.items()]
+        waiting.sort(key=lambda entry: entry[0])
         self._configure(settings)
         for since, request, delayed in waiting:
             level = self._level(request)
@@ -210,29 +207,29 @@ class PriorityQueue:
 
     def validate(self) -> None:
         """Check the invariants."""
-        standing = [request for each in self._scan for part in (each.live, each.delayed) for request in part]
-        everyone = standing + self.pending
-        assert len(set(everyone)) == len(everyone) == self.size
-        assert self.rows == sum(request.batch_size for request in everyone)
+        unselected = [request for level in self._scan for part in (level.live, level.delayed) for request in part]
+        requests = unselected + self.pending
+        assert len(set(requests)) == len(requests) == self.size
+        assert self.rows == sum(request.batch_size for request in requests)
         assert self.pending_rows == sum(request.batch_size for request in self.pending)
-        assert [each.number for each in self._scan] == sorted(self._levels)
-        assert all(each is self._levels[each.number] for each in self._scan)
-        assert set(self._timeouts) <= set(everyone)
-        assert len(self.pending) == len(self._sources) == sum(each.pending for each in self._scan)
+        assert [level.number for level in self._scan] == sorted(self._levels)
+        assert all(level is self._levels[level.number] for level in self._scan)
+        assert set(self._timeouts) <= set(requests)
+        assert len(self.pending) == len(self._sources) == sum(level.pending for level in self._scan)
         if self.pending:
             assert self.pending_oldest_ns == min(since for _, _, since in self._sources)
             last = self._sources[-1][0].number
-            assert all(not each.live for each in self._scan if each.number < last)
+            assert all(not level.live for level in self._scan if level.number < last)
 
-    def _level(self, request: Any) -> Level:
+    def _level(self, request: Schedulable) -> Level:
         number = self.settings.level_of(request.priority)
         level = self._levels.get(number)
         if level is None:
             level = self._levels[number] = Level(number, self.settings.policy_of(number))
-            insort(self._scan, level, key=lambda each: each.number)
+            insort(self._scan, level, key=lambda other: other.number)
         return level
 
-    def _insert(self, level: Level, request: Any, since: int, timeout_from: int) -> None:
+    def _insert(self, level: Level, request: Schedulable, since: int, timeout_from: int) -> None:
         if self._sources:
             last, source, _ = self._sources[-1]
             if level.number < last.number or source is level.delayed:

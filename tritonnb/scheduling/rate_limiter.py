@@ -1,9 +1,9 @@
-"""The rate limiter: which of the batches that are ready may run now, over all models of a server.
+"""The rate limiter: which of the ready batches of all models of a server may be executed now.
 
-A batch whose instance was chosen is *staged*. Staged batches are ordered by how often their instances ran so far,
-times the priority of their instance group: a group of priority 2 gets half the chances of one of priority 1. Only
-the first is looked at: it runs if all resources that its instance needs are free, and if not, nothing else runs
-until an execution has ended and given its resources back.
+A batch with an instance is *staged*. Staged batches are ordered by the number of executions of their instance, times
+the priority of the instance group: a group with priority 2 is executed half as often as one with priority 1. Only the
+first is considered: it is executed if all resources that its instance needs are available; otherwise nothing is
+executed until an execution ends and releases its resources.
 
 Implements ``rate_limiter`` of ``ModelInstanceGroup`` with ``--rate-limit=execution_count``. Pure like every
 scheduler: batches and instances are opaque values here.
@@ -23,15 +23,15 @@ from tritonnb.core.errors import InvalidArgumentError
 #: An instance counts its own initialisation and warm-up as executions.
 _FIRST_COUNT = 2
 
-#: The number of a model as it was loaded, and that of its instance.
+#: The number of the loaded model, and of its instance.
 InstanceKey = tuple[int, int]
-#: A resource's name, and the device that has it; None for the server.
+#: Name and device of a resource; None for the whole server.
 Pool = tuple[str, int | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """So much of a resource; ``device`` is None for one that the whole server shares."""
+    """An amount of a resource; ``device`` is None for a global resource of the server."""
 
     name: str
     count: int
@@ -39,7 +39,7 @@ class Resource:
 
     @property
     def pool(self) -> Pool:
-        """Where it is taken from."""
+        """Name and device."""
         return self.name, self.device
 
 
@@ -58,74 +58,74 @@ class RateLimiter:
     Parameters
     ----------
     limits : sequence of Resource
-        What there is (``--rate-limit-resource``); a resource without a device is what the server and each
-        device have. With none at all there is always enough for the most demanding instance.
+        Available resources (``--rate-limit-resource``). A resource without a device is available on the server and on
+        every device. Without any, each resource suffices for the most demanding instance.
     """
 
     def __init__(self, limits: Sequence[Resource] = ()) -> None:
-        self._limits: Mapping[Pool, int] = {each.pool: each.count for each in limits}
+        self._limits: Mapping[Pool, int] = {resource.pool: resource.count for resource in limits}
         self._instances: dict[InstanceKey, _Instance] = {}
         self._staged: list[tuple[int, int, InstanceKey, Any]] = []
         self._numbers = itertools.count()
-        self._taken: Counter[Pool] = Counter()
+        self._in_use: Counter[Pool] = Counter()
 
     def add(self, instance: InstanceKey, needs: Sequence[Resource], priority: int) -> None:
-        """A new instance.
+        """Register an instance.
 
         Raises
         ------
         InvalidArgumentError
-            If it could never run, or means by a name something else than others do.
+            If it could never be executed, or a resource is both global and device-specific.
         """
-        wanted: Counter[Pool] = Counter()
-        for each in needs:
-            wanted[each.pool] += each.count
-        self._check_scope([*wanted, *(pool for known in self._instances.values() for pool in known.needs)])
-        for pool, count in wanted.items():
+        needed: Counter[Pool] = Counter()
+        for resource in needs:
+            needed[resource.pool] += resource.count
+        self._check_scope([*needed, *(pool for known in self._instances.values() for pool in known.needs)])
+        for pool, count in needed.items():
             if self._limits and count > self._limit(pool):
                 raise InvalidArgumentError(
                     f'Resource count for "{pool[0]}" is limited to {self._limit(pool)} which will prevent scheduling '
                     f"of one or more model instances, the minimum required count is {count}"
                 )
-        self._instances[instance] = _Instance(wanted, priority)
+        self._instances[instance] = _Instance(needed, priority)
 
     def forget(self, instances: Iterable[InstanceKey]) -> None:
-        """Instances are gone; nothing of them is staged or runs. They need not be known."""
-        for each in instances:
-            self._instances.pop(each, None)
+        """Unregister instances without staged or running batches; unknown ones are ignored."""
+        for instance in instances:
+            self._instances.pop(instance, None)
 
-    def turn(self, instance: InstanceKey) -> int:
-        """How often an instance ran, times its priority: the lowest is next."""
+    def dispatch_key(self, instance: InstanceKey) -> int:
+        """The number of executions of an instance, times its priority; the lowest is next."""
         known = self._instances[instance]
         return known.executions * known.priority
 
     def stage(self, instance: InstanceKey, batch: Any) -> None:
-        """A batch is ready for an instance that does nothing."""
-        heapq.heappush(self._staged, (self.turn(instance), next(self._numbers), instance, batch))
+        """A batch is ready for an idle instance."""
+        heapq.heappush(self._staged, (self.dispatch_key(instance), next(self._numbers), instance, batch))
 
     def released(self, instance: InstanceKey) -> None:
-        """An execution is over."""
+        """An execution has ended."""
         known = self._instances[instance]
         known.executions += 1
-        self._taken.subtract(known.needs)
+        self._in_use.subtract(known.needs)
 
     def grant(self) -> list[Any]:
-        """The batches that run now; to be asked after all that was staged or released at one time."""
+        """The batches to execute now; called after all that was staged or released at one time."""
         granted = []
         while self._staged:
             _, _, instance, batch = self._staged[0]
             needs = self._instances[instance].needs
-            if any(self._taken[pool] + count > self._limit(pool) for pool, count in needs.items()):
+            if any(self._in_use[pool] + count > self._limit(pool) for pool, count in needs.items()):
                 break
             heapq.heappop(self._staged)
-            self._taken.update(needs)
+            self._in_use.update(needs)
             granted.append(batch)
         return granted
 
     def _limit(self, pool: Pool) -> int:
         if self._limits:
             return self._limits.get(pool, self._limits.get((pool[0], None), 0))
-        return max((each.needs[pool] for each in self._instances.values()), default=0)
+        return max((instance.needs[pool] for instance in self._instances.values()), default=0)
 
     def _check_scope(self, pools: Sequence[Pool]) -> None:
         of_server = {name for name, device in pools if device is None}

@@ -1,7 +1,7 @@
-"""Why decisions are taken: the closed set of rules, and the sentence for each.
+"""The rules of decisions, and the sentence that explains each.
 
-A scheduler attaches a `Reason`: one rule of `RULES` and the few numbers that the rule looked at.
-Making one is cheap; `explain` turns it into words only when someone asks.
+A scheduler attaches a `Reason` to its decisions: a rule of `RULES` and the values that the rule used. Creating one is
+cheap; `explain` formats it only when needed.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ RULES: Mapping[str, str] = {
     ONE_REQUEST: "without a batcher, every request is executed alone",
     PREFERRED_SIZE: "a preferred batch size is reached",
     FULL: "the largest preferred batch size is reached",
-    OVERSHOOTS_PREFERRED: "the next request would go beyond every preferred batch size",
-    DOES_NOT_FIT: "the next request would go beyond max_batch_size",
+    OVERSHOOTS_PREFERRED: "the next request would exceed every preferred batch size",
+    DOES_NOT_FIT: "the next request would exceed max_batch_size",
     DIFFERENT_INPUTS: "the next request's inputs may not share the batch",
     DELAY_EXCEEDED: "the oldest request has waited for max_queue_delay",
     NO_DELAY: "max_queue_delay is 0: whatever waits is sent",
@@ -58,17 +58,17 @@ Facts = Mapping[str, Any]
 
 
 def explain(reason: Reason) -> str:
-    """A reason in plain words, with its numbers.
+    """Explain a reason in a sentence with its values.
 
     Parameters
     ----------
     reason : Reason
-        With a rule of `RULES` and the facts that its scheduler attached.
+        With a rule of `RULES`.
 
     Returns
     -------
     str
-        One line, without a full stop.
+        One line without a period.
 
     Examples
     --------
@@ -86,25 +86,25 @@ def _ms(ns: int) -> str:
     return f"{ns / 1e3:.1f} µs"
 
 
-def counted(number: int, one: str, many: str = "") -> str:
-    """A number of things in words, such as ``1 batch`` and ``2 batches``."""
+def pluralize(number: int, one: str, many: str = "") -> str:
+    """A number with a noun in singular or plural, such as ``1 batch`` and ``2 batches``."""
     return f"{number} {one if number == 1 else many or f'{one}s'}"
 
 
 def _batch(facts: Facts) -> str:
-    words = f"{counted(facts['requests'], 'request')}, {counted(facts['rows'], 'row')}"
+    words = f"{pluralize(facts['requests'], 'request')}, {pluralize(facts['rows'], 'row')}"
     nulls = facts.get("nulls", 0)
     return f"{words} ({nulls} null)" if nulls else words
 
 
 def _dispatch(facts: Facts) -> str:
-    """When the batch was formed, and how it met its instance."""
+    """When the batch was formed, and how long it or its instance waited."""
     merged, ready, idle, missed = (facts.get(name, 0) for name in ("merged", "ready_ns", "idle_ns", "missed"))
     words = _FORMED.get(facts.get("woken_by", ""), "") if facts.get("delay_ns") else ""
-    words += f"; joined by {counted(merged, 'later batch', 'later batches')}" if merged else ""
+    words += f"; joined by {pluralize(merged, 'later batch', 'later batches')}" if merged else ""
     instance = f"instance {facts['instance']}"
     if ready and missed:
-        came = counted(missed, "request that came meanwhile was", "requests that came meanwhile were")
+        came = pluralize(missed, "request that came meanwhile was", "requests that came meanwhile were")
         return (
             f"{words}; ready for {_ms(ready)} before {instance} was free; {came} not added, "
             f"because the batcher looked again only when {instance} took this batch"
@@ -116,7 +116,7 @@ def _dispatch(facts: Facts) -> str:
     return f"{words}; {instance} {'just became free' if facts.get('has_run', True) else 'idle from the start'}"
 
 
-#: How passes that no arrival and no delay caused are described.
+#: Descriptions of passes that were not triggered by an arrival or the delay.
 _FORMED = {
     BY_INSTANCE: "; formed when an instance took the batch before it",
     BY_POLL: "; formed when the batcher looked again after 500 ms",
@@ -133,7 +133,7 @@ def _delay_exceeded(facts: Facts) -> str:
 
 
 def _next_goes_beyond(limit: str, size: int, facts: Facts) -> str:
-    return f"the next request's {counted(facts['next_rows'], 'row')} would go beyond {limit} {size}"
+    return f"the next request's {pluralize(facts['next_rows'], 'row')} would go beyond {limit} {size}"
 
 
 def _sizes(facts: Facts) -> str:
@@ -141,7 +141,7 @@ def _sizes(facts: Facts) -> str:
 
 
 def _size_reached(which: str, facts: Facts) -> str:
-    """A model without preferred sizes has ``max_batch_size`` as its only one."""
+    """The cause; without preferred sizes ``max_batch_size`` is the only one."""
     if tuple(facts["preferred"]) == (facts["max_batch_size"],):
         return f"max_batch_size {facts['max_batch_size']} reached"
     return which
@@ -160,7 +160,7 @@ _CAUSES: Mapping[str, Callable[[Facts], str]] = {
         f"no preferred size reached ({_sizes(facts)}), so it took what came while it waited for an instance"
     ),
     NO_SLOT_WAIT: lambda facts: (
-        f"{counted(facts['ready'], 'slot')} ready; no wait for others, as max_queue_delay is "
+        f"{pluralize(facts['ready'], 'slot')} ready; no wait for others, as max_queue_delay is "
         f"{_ms(facts['delay_ns'])} and minimum_slot_utilization {facts['minimum_slot_utilization']:g}"
     ),
     SLOT_UTILIZATION: lambda facts: (

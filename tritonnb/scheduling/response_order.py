@@ -1,7 +1,7 @@
-"""Responses in the order in which their requests were placed (``preserve_ordering``).
+"""Responses in the order in which their requests were batched (``preserve_ordering``).
 
-Batches may finish in any order on several instances; a response then waits here until every
-request placed before its own has had its final response. The request at the head may stream.
+Batches may finish in any order on several instances; a response waits here until every request before its own has had
+its final response. Responses of the first request are sent immediately.
 """
 
 from __future__ import annotations
@@ -11,38 +11,38 @@ from typing import Any
 
 
 class ResponseOrder:
-    """Holds responses back until it is their turn.
+    """Delays responses until those of all previous requests were sent.
 
-    Requests are compared by identity; responses need an attribute ``final``.
+    Requests are dict keys; responses have an attribute ``final``.
     """
 
     def __init__(self) -> None:
-        self._parked: OrderedDict[Any, list[Any]] = OrderedDict()
+        self._delayed: OrderedDict[Any, list[Any]] = OrderedDict()
 
     def __len__(self) -> int:
-        """Requests placed whose final response has not left."""
-        return len(self._parked)
+        """Number of requests whose final response was not sent."""
+        return len(self._delayed)
 
-    def placed(self, request: Any) -> None:
-        """A request goes to an instance; its responses follow those of all placed before it."""
-        self._parked[request] = []
+    def add_request(self, request: Any) -> None:
+        """Add a request that is sent to an instance, after all previous ones."""
+        self._delayed[request] = []
 
-    def answer(self, request: Any, response: Any) -> list[tuple[Any, Any]]:
-        """A response has come; returns the ``(request, response)`` pairs that may leave now, in order.
+    def add_response(self, request: Any, response: Any) -> list[tuple[Any, Any]]:
+        """Add a response; returns the ``(request, response)`` pairs to send now, in order.
 
-        Responses of a request that was never placed leave at once.
+        Responses of a request that was not added are sent immediately.
         """
-        parked = self._parked.get(request)
-        if parked is None:
+        delayed = self._delayed.get(request)
+        if delayed is None:
             return [(request, response)]
-        parked.append(response)
-        leaving: list[tuple[Any, Any]] = []
-        while self._parked:
-            head = next(iter(self._parked))
-            answers = self._parked[head]
-            leaving += [(head, answer) for answer in answers]
-            if not (answers and answers[-1].final):
-                answers.clear()
+        delayed.append(response)
+        ready: list[tuple[Any, Any]] = []
+        while self._delayed:
+            head = next(iter(self._delayed))
+            responses = self._delayed[head]
+            ready += [(head, response) for response in responses]
+            if not (responses and responses[-1].final):
+                responses.clear()
                 break
-            del self._parked[head]
-        return leaving
+            del self._delayed[head]
+        return ready

@@ -1,15 +1,14 @@
-"""The sequence batcher: requests with one correlation id go to one slot of one instance, in order.
+"""The sequence batcher: requests with the same correlation ID go to one batch slot of one instance, in order.
 
-This file admits requests, watches the clocks (idle sequences, timeouts in the backlog), and tells the
-instance concerned; `slots` knows who owns which slot, and a strategy for each instance decides when
-slots run: `direct` or `oldest`.
+This module accepts requests and handles timeouts (idle sequences, timeouts in the backlog). `slots` assigns sequences
+to slots, and a strategy for each instance decides when the requests in its slots are executed: `direct` or `oldest`.
 
-A sequence can be over in four ways. Its END request is dispatched; it has been idle for too long;
-one of its requests is cancelled, which is noticed when that one is next; or it times out in the
-backlog. A request of a sequence that is over needs the START flag.
+A sequence ends in one of four ways: its END request is dispatched; it has been idle for too long; one of its requests
+was cancelled and becomes the next one; or it times out in the backlog. The next request with its ID needs the START
+flag.
 
-A change of the strategy, or of its number of slots, reaches an instance when the sequences that own its
-slots have ended: until then they go on as they began, and new ones are served elsewhere or wait in the backlog.
+A change of the strategy, or of its number of slots, applies to an instance when the sequences in its slots have ended.
+Until then they continue as before, and new sequences use other instances or wait in the backlog.
 
 Implements ``ModelSequenceBatching`` of *model_config.proto* as Triton 2.51 behaves, with one intended
 difference: when an instance is added, sequences of the backlog move into its slots at once.
@@ -19,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
 from tritonnb.core.messages import SEQUENCE_START
@@ -30,6 +28,7 @@ from tritonnb.scheduling.decisions import (
     Execute,
     Reason,
     Refuse,
+    Schedulable,
 )
 from tritonnb.scheduling.direct import DirectSettings, DirectStrategy
 from tritonnb.scheduling.oldest import OldestSettings, OldestStrategy
@@ -41,20 +40,20 @@ from tritonnb.scheduling.slots import Slot, SlotTable
 
 @dataclass(frozen=True, slots=True)
 class SequenceBatcherSettings:
-    """What ``sequence_batching`` configures.
+    """The settings of a `SequenceBatcher`.
 
     Attributes
     ----------
     model_name : str
-        For error texts.
+        For error messages.
     strategy : DirectSettings or OldestSettings
     max_sequence_idle_ns : int
-        A sequence without a request for this long loses its slot.
+        A sequence without a request for this long loses its slot, in ns.
     iterative : bool
-        ``iterative_sequence``: a request is a sequence of executions, begun without a correlation id
-        and carried on by `SequenceBatcher.reschedule`.
-    hold_until, backlog_hold_until : int
-        Nothing is dispatched before this many requests wait in slots, and this many in the backlog
+        ``iterative_sequence``: a request is a sequence of executions, started without a correlation ID and continued
+        by `SequenceBatcher.reschedule`.
+    min_requests_to_start, min_backlog_to_start : int
+        Dispatching starts when this many requests wait in slots, and this many in the backlog
         (``TRITONSERVER_DELAY_SCHEDULER``, ``TRITONSERVER_BACKLOG_DELAY_SCHEDULER``).
     """
 
@@ -62,8 +61,8 @@ class SequenceBatcherSettings:
     strategy: DirectSettings | OldestSettings
     max_sequence_idle_ns: int = 1_000_000_000
     iterative: bool = False
-    hold_until: int = 0
-    backlog_hold_until: int = 0
+    min_requests_to_start: int = 0
+    min_backlog_to_start: int = 0
 
 
 class SequenceBatcher:
@@ -73,13 +72,13 @@ class SequenceBatcher:
     ----------
     settings : SequenceBatcherSettings
     instance_count : int
-        Instances 0 to instance_count - 1 are used, each once it says that it is idle.
+        Instances 0 to instance_count - 1 are used, each after it is reported as idle.
 
     Attributes
     ----------
     next_wake_ns : int or None
     table : SlotTable
-        Owners of slots, and the backlog.
+        The sequences in slots and in the backlog.
     """
 
     def __init__(self, settings: SequenceBatcherSettings, instance_count: int) -> None:
@@ -87,30 +86,29 @@ class SequenceBatcher:
         self.settings = settings
         self.table = SlotTable(settings.max_sequence_idle_ns)
         self._strategies: dict[int, DirectStrategy | OldestStrategy] = {}
-        self._members: set[int] = set()
+        self._active_ids: set[int] = set()
         self._leaving: set[int] = set()  # instances whose strategies get no new sequences
-        #: Of every request that waits, and where it matters of every one that is not released.
-        self._sequence_of: dict[Any, SlotSequence] = {}
+        #: The sequence of every waiting request; with `needs_release_events`, of every request that is not released.
+        self._sequence_of: dict[Schedulable, SlotSequence] = {}
         self.needs_release_events = False
         self._depth = 0
-        self._held = settings.hold_until > 0 or settings.backlog_hold_until > 0
+        self._paused = settings.min_requests_to_start > 0 or settings.min_backlog_to_start > 0
         self._last_id = 0
         self._stopping = False
-        self._heed_release(settings)
+        self._update_needs_release_events(settings)
         self.set_instances(range(instance_count), 0)
 
     # Stimuli
 
-    def enqueue(self, request: Any, now: int) -> Sequence[Decision]:
+    def enqueue(self, request: Schedulable, now: int) -> Sequence[Decision]:
         """A request arrived.
 
         Raises
         ------
         InvalidArgumentError
-            If it has more than one row, no correlation id, or none of a sequence that is going on and no
-            START flag.
+            If it has more than one row, or no correlation ID, or neither the START flag nor the ID of an open sequence.
         UnavailableError
-            If it begins a sequence and the server is stopping.
+            If it starts a sequence and the server is stopping.
         """
         name = self.settings.model_name
         if request.batch_size > 1:
@@ -130,25 +128,25 @@ class SequenceBatcher:
             raise self._not_started(request)
         decisions: list[Decision] = []
         self._accept(request, now, decisions)
-        return self._finish(now, decisions)
+        return self._finalize(now, decisions)
 
     def instance_idle(self, instance: int, now: int) -> Sequence[Decision]:
-        """An instance has nothing to do."""
+        """An instance has become idle."""
         decisions: list[Decision] = []
         strategy = self._strategies.get(instance)
         if strategy is not None:
             strategy.instance_idle(now, decisions)
-        return self._finish(now, decisions)
+        return self._finalize(now, decisions)
 
     def begin(self, instance: int, now: int) -> Sequence[Decision]:
-        """A batch that was staged may run; those of the direct strategy do not grow and are not staged."""
+        """A staged batch may be executed; only the oldest strategy stages batches."""
         decisions: list[Decision] = []
         strategy = self._strategies[instance]
         if isinstance(strategy, OldestStrategy):
             strategy.begin(now, decisions)
-        return self._finish(now, decisions)
+        return self._finalize(now, decisions)
 
-    def released(self, request: Any, now: int) -> Sequence[Decision]:
+    def released(self, request: Schedulable, now: int) -> Sequence[Decision]:
         """A request has had its final response."""
         decisions: list[Decision] = []
         sequence = self._sequence_of.pop(request, None)
@@ -157,16 +155,16 @@ class SequenceBatcher:
             strategy.completed(sequence.slot, now, decisions)
             if self.settings.iterative:
                 self._close(sequence, now, decisions)
-        return self._finish(now, decisions)
+        return self._finalize(now, decisions)
 
-    def reschedule(self, request: Any, now: int) -> Sequence[Decision]:
-        """The backend releases a request to be executed again, without START and END.
+    def reschedule(self, request: Schedulable, now: int) -> Sequence[Decision]:
+        """The backend released a request to be executed again, without START and END.
 
         Raises
         ------
         InvalidArgumentError
-            If the model is not iterative, or the sequence has been idle for too long meanwhile. The request
-            is then to be answered with this error, and reported as `released`.
+            If the model is not iterative, or the sequence has been idle for too long. The driver then responds to the
+            request with this error and reports it as `released`.
         """
         if not self.settings.iterative:
             raise InvalidArgumentError(CANNOT_RESCHEDULE)
@@ -179,18 +177,18 @@ class SequenceBatcher:
         strategy = self._strategies[sequence.slot.instance]
         strategy.completed(sequence.slot, now, decisions)
         strategy.arrived(sequence.slot, now, decisions)
-        return self._finish(now, decisions)
+        return self._finalize(now, decisions)
 
-    def cancel(self, request: Any, now: int) -> Sequence[Decision]:
-        """A request is cancelled, and all of its sequence that waits when it would be its turn."""
+    def cancel(self, request: Schedulable, now: int) -> Sequence[Decision]:
+        """A request was cancelled; when it is its turn, all waiting requests of its sequence are refused."""
         decisions: list[Decision] = []
         sequence = self._sequence_of.get(request)
         if sequence is not None and sequence.slot is not None:
             self._strategies[sequence.slot.instance].cancelled(request, now, decisions)
-        return self._finish(now, decisions)
+        return self._finalize(now, decisions)
 
     def wake(self, now: int) -> Sequence[Decision]:
-        """A sequence may be idle for too long or timed out, or a batch waited long enough."""
+        """A sequence was idle for too long or timed out, or a strategy has to be woken."""
         decisions: list[Decision] = []
         for sequence in self.table.expiring.pop_due(now):
             self._refuse_expired(sequence, now, decisions)
@@ -198,49 +196,49 @@ class SequenceBatcher:
         for strategy in self._strategies.values():
             if strategy.next_wake_ns is not None and strategy.next_wake_ns <= now:
                 strategy.wake(now, decisions)
-        return self._finish(now, decisions)
+        return self._finalize(now, decisions)
 
     def stop(self) -> None:
-        """Begin no more sequences; those that are going on may go on."""
+        """Reject new sequences; open ones may continue."""
         self._stopping = True
 
     def reconfigure(self, settings: SequenceBatcherSettings, now: int) -> Sequence[Decision]:
-        """Go on under another strategy, delay, utilization or idle time; ``iterative`` stays."""
+        """Apply a changed strategy, delay, utilization or idle time; ``iterative`` must be unchanged."""
         decisions: list[Decision] = []
         self.settings = settings
-        self._heed_release(settings)
+        self._update_needs_release_events(settings)
         self.table.max_sequence_idle_ns = settings.max_sequence_idle_ns
         for sequence in list(self.table.idle):
             self.table.idle.set(sequence, sequence.seen_ns + settings.max_sequence_idle_ns)
-        current = {each for each, strategy in self._strategies.items() if self._is_current(strategy)}
+        current = {instance for instance, strategy in self._strategies.items() if self._is_current(strategy)}
         for instance in current:
             self._strategies[instance].reconfigure(settings.strategy, now, decisions)
-        self._open(current & self._members & self._leaving, now, decisions)
+        self._open(current & self._active_ids & self._leaving, now, decisions)
         for instance in self._strategies.keys() - current - self._leaving:
             self._leave(instance)
-        return self._finish(now, decisions)
+        return self._finalize(now, decisions)
 
-    def set_instances(self, members: Collection[int], now: int) -> Sequence[Decision]:
-        """Go on with other instances. A removed one gets no new sequences; see `uses`."""
+    def set_instances(self, instances: Collection[int], now: int) -> Sequence[Decision]:
+        """Replace the set of instances. A removed one gets no new sequences; see `uses`."""
         decisions: list[Decision] = []
-        for instance in self._members - set(members) - self._leaving:
+        for instance in self._active_ids - set(instances) - self._leaving:
             self._leave(instance)
-        added = set(members) - self._members
-        self._members = set(members)
+        added = set(instances) - self._active_ids
+        self._active_ids = set(instances)
         for instance in sorted(added - self._strategies.keys()):
-            self._strategies[instance] = self._strategy(instance)
-        self._open({each for each in added if self._is_current(self._strategies[each])}, now, decisions)
-        return self._finish(now, decisions)
+            self._strategies[instance] = self._create_strategy(instance)
+        self._open({instance for instance in added if self._is_current(self._strategies[instance])}, now, decisions)
+        return self._finalize(now, decisions)
 
     # Questions
 
     def queue_depth(self) -> int:
-        """Requests accepted and not yet running, in slots or in the backlog."""
+        """Number of accepted requests that are not running, in slots or in the backlog."""
         return self._depth
 
     @property
     def open_sequences(self) -> int:
-        """Sequences that have a slot and may get more requests."""
+        """Number of sequences that have a slot and may get more requests."""
         return len(self.table.idle)
 
     def snapshot(self, now: int) -> tuple[list[tuple[int | str, int, int, int]], list[int | str]]:
@@ -267,16 +265,16 @@ class SequenceBatcher:
         return owners, [sequence.id for sequence in self.table.backlog]
 
     def response_order(self, instance: int) -> ResponseOrder | None:
-        """What responses of an instance pass through; None if they leave as they come."""
+        """The `ResponseOrder` of an instance; None if responses are sent directly."""
         return self._strategies[instance].response_order()
 
     def uses(self, instance: int) -> bool:
-        """Whether an instance may still be given work; a removed one until its sequences have ended."""
+        """Whether an instance may still get work; a removed one until its sequences have ended."""
         return instance in self._strategies
 
-    # The rules
+    # Sequences and strategies
 
-    def _not_started(self, request: Any) -> InvalidArgumentError:
+    def _not_started(self, request: Schedulable) -> InvalidArgumentError:
         return InvalidArgumentError(
             f"inference request for sequence {request.correlation_id} to model "
             f"'{self.settings.model_name}' must specify the START flag on the first request of the sequence"
@@ -288,29 +286,32 @@ class SequenceBatcher:
             self._last_id += 1
         return self._last_id
 
-    def _wait_in(self, sequence: SlotSequence, request: Any, now: int) -> None:
+    def _wait_in(self, sequence: SlotSequence, request: Schedulable, now: int) -> None:
         request.queued_ns = now
         self._sequence_of[request] = sequence
         self._depth += 1
         self.table.append(sequence, request, now)
 
-    def _accept(self, request: Any, now: int, decisions: list[Decision]) -> None:
-        # A START with the id of a sequence that is going on joins it: it does not end the other.
+    def _accept(self, request: Schedulable, now: int, decisions: list[Decision]) -> None:
+        # As in Triton, START with the ID of an open sequence joins that sequence and does not end it.
         sequence = self.table.known.get(request.correlation_id)
         if sequence is None:
             sequence = self.table.begin(request.correlation_id, now)
         self._wait_in(sequence, request, now)
         if sequence.slot is not None:
             self._strategies[sequence.slot.instance].arrived(sequence.slot, now, decisions)
-        if self._held:
-            self._hold_or_begin(now, decisions)
+        if self._paused:
+            self._update_paused(now, decisions)
 
-    def _hold_or_begin(self, now: int, decisions: list[Decision]) -> None:
+    def _update_paused(self, now: int, decisions: list[Decision]) -> None:
         in_backlog = sum(len(sequence.waiting) for sequence in self.table.backlog)
-        enough = self._depth - in_backlog >= self.settings.hold_until and in_backlog >= self.settings.backlog_hold_until
-        self._held = not enough
+        enough = (
+            self._depth - in_backlog >= self.settings.min_requests_to_start
+            and in_backlog >= self.settings.min_backlog_to_start
+        )
+        self._paused = not enough
         for strategy in self._strategies.values():
-            strategy.held = self._held
+            strategy.paused = self._paused
             if enough:
                 strategy.wake(now, decisions)
 
@@ -319,7 +320,7 @@ class SequenceBatcher:
             self._close(sequence, now, decisions)
 
     def _close(self, sequence: SlotSequence, now: int, decisions: list[Decision]) -> None:
-        """A sequence in a slot gets no more requests; the slot is free when those that wait have run."""
+        """Accept no more requests for a sequence in a slot; the slot is released after its waiting ones."""
         slot = sequence.slot
         if self.table.known.get(sequence.id) is sequence and slot is not None:
             self.table.forget(sequence)
@@ -334,9 +335,10 @@ class SequenceBatcher:
         sequence.waiting.clear()
         self.table.abandon(sequence, now, decisions)
 
-    def _finish(self, now: int, decisions: list[Decision]) -> list[Decision]:
+    def _finalize(self, now: int, decisions: list[Decision]) -> list[Decision]:
+        """Update counters and `next_wake_ns` for the decisions of a stimulus, and return them."""
         if self._leaving:
-            self._replace_left(now, decisions)
+            self._replace_ended_strategies(now, decisions)
         for decision in decisions:
             if isinstance(decision, Execute):
                 self._depth -= decision.size - decision.requests.count(None)
@@ -351,50 +353,50 @@ class SequenceBatcher:
         self.next_wake_ns = min([wake for wake in wakes if wake is not None], default=None)
         return decisions
 
-    def _heed_release(self, settings: SequenceBatcherSettings) -> None:
-        # Once it did, requests may be under way whose release matters.
+    def _update_needs_release_events(self, settings: SequenceBatcherSettings) -> None:
+        # It stays true: requests of the previous strategy may still be running.
         self.needs_release_events |= settings.iterative or isinstance(settings.strategy, OldestSettings)
 
     def _leave(self, instance: int) -> None:
-        """An instance, or its strategy, has been replaced: it serves its sequences to their end."""
+        """An instance, or its strategy, was replaced: it only completes its current sequences."""
         self.table.retire(instance)
         self._leaving.add(instance)
 
     def _open(self, instances: Collection[int], now: int, decisions: list[Decision]) -> None:
-        """New sequences may begin on these."""
+        """Let new sequences use these instances."""
         self._leaving.difference_update(instances)
         slots = [slot for instance in sorted(instances) for slot in self._strategies[instance].slots]
         for slot in self.table.add(slots):
             self._strategies[slot.instance].arrived(slot, now, decisions)
 
-    def _replace_left(self, now: int, decisions: list[Decision]) -> None:
-        """Where the last sequence of a strategy has ended: the instance is free, or goes on with the new strategy."""
+    def _replace_ended_strategies(self, now: int, decisions: list[Decision]) -> None:
+        """Remove strategies whose last sequence has ended; the instance is unused, or gets the new strategy."""
         for instance in sorted(self._leaving):
-            left = self._strategies[instance]
-            if not left.settled or any(slot.sequence for slot in left.slots):
+            old = self._strategies[instance]
+            if not old.settled or any(slot.sequence for slot in old.slots):
                 continue
             self._leaving.discard(instance)
             del self._strategies[instance]
-            if instance in self._members:
-                strategy = self._strategies[instance] = self._strategy(instance)
-                if left.idle:
+            if instance in self._active_ids:
+                strategy = self._strategies[instance] = self._create_strategy(instance)
+                if old.idle:
                     strategy.instance_idle(now, decisions)
                 self._open({instance}, now, decisions)
-                self._close_idle(now, decisions)  # one that was silent for too long in the backlog
+                self._close_idle(now, decisions)  # one that has been idle for too long in the backlog
 
     def _is_current(self, strategy: DirectStrategy | OldestStrategy) -> bool:
-        wanted = self.settings.strategy
-        same = isinstance(strategy, DirectStrategy) == isinstance(wanted, DirectSettings)
-        return same and len(strategy.slots) == wanted.slot_count
+        settings = self.settings.strategy
+        same = isinstance(strategy, DirectStrategy) == isinstance(settings, DirectSettings)
+        return same and len(strategy.slots) == settings.slot_count
 
-    def _strategy(self, instance: int) -> DirectStrategy | OldestStrategy:
+    def _create_strategy(self, instance: int) -> DirectStrategy | OldestStrategy:
         settings = self.settings.strategy
         strategy: DirectStrategy | OldestStrategy
         if isinstance(settings, DirectSettings):
             strategy = DirectStrategy(instance, settings, self.table)
         else:
             strategy = OldestStrategy(instance, settings, self.table)
-        strategy.held = self._held
+        strategy.paused = self._paused
         return strategy
 
     def validate(self) -> None:
@@ -405,6 +407,6 @@ class SequenceBatcher:
             slots += strategy.slots
         self.table.validate(slots)
         owners = [slot.sequence for slot in slots if slot.sequence is not None]
-        waiting = [request for each in [*owners, *self.table.backlog] for request in each.waiting]
+        waiting = [request for sequence in [*owners, *self.table.backlog] for request in sequence.waiting]
         assert len(set(waiting)) == len(waiting) <= self._depth <= len(self._sequence_of)
         assert all(self._sequence_of[request].id == request.correlation_id for request in waiting)

@@ -1,11 +1,11 @@
-"""Which sequence owns which batch slot, and which sequences wait in the backlog for one.
+"""Batch slots: which sequence has which slot, and which sequences wait for one in the backlog.
 
-A sequence begins with its first request, gets the free slot of lowest index over all instances,
-and keeps it to its end; without a free slot it waits in the backlog, first come first served. A slot
-that becomes free goes at once to the first sequence of the backlog, with all requests that it has collected.
+A sequence starts with its first request, gets the free slot with the lowest index over all instances, and keeps it
+until it ends. Without a free slot it waits in the backlog, first come, first served. A slot that becomes free is
+immediately assigned to the first sequence in the backlog, with all requests that it has by then.
 
-A sequence that will get no more requests is forgotten by its id, so that the id can begin again,
-while its last requests may still wait or run.
+The ID of a sequence that gets no more requests can be used by a new sequence, while requests of the old one are still
+waiting or running.
 """
 
 from __future__ import annotations
@@ -13,39 +13,38 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from tritonnb.core.errors import CancelledError
 from tritonnb.core.messages import SEQUENCE_END
 from tritonnb.scheduling.deadlines import Deadlines
-from tritonnb.scheduling.decisions import Decision, Reason, Refuse
+from tritonnb.scheduling.decisions import Decision, Reason, Refuse, Schedulable
 from tritonnb.scheduling.reasons import CANCELLED, SEQUENCE_CANCELLED
 
 
 @dataclass(eq=False, slots=True)
 class Sequence:
-    """Requests that belong together, in order.
+    """The requests with one correlation ID, in order.
 
     Attributes
     ----------
     id : int or str
-        The correlation id.
+        The correlation ID.
     seen_ns : int
         When its last request was accepted.
     slot : Slot or None
         None while it is in the backlog.
     waiting : deque
-        Its requests that are not yet dispatched.
+        Requests that are not dispatched.
     closed : bool
-        It gets no more requests, though no END was seen: it was idle for too long, or (iterative) is done.
+        It gets no more requests although there was no END: it was idle for too long, or (iterative) has finished.
     expires_ns : int or None
-        When it is refused if it is still in the backlog.
+        When it times out if it is still in the backlog.
     """
 
     id: int | str
     seen_ns: int
     slot: Slot | None = None
-    waiting: deque[Any] = field(default_factory=deque)
+    waiting: deque[Schedulable] = field(default_factory=deque)
     closed: bool = False
     expires_ns: int | None = None
 
@@ -54,14 +53,14 @@ class Sequence:
 class Slot:
     """One row of an instance's batches, or (oldest) one candidate of an instance.
 
-    ``in_flight`` is the request of this slot that is dispatched and not released, where a strategy needs
-    to know: it may belong to the sequence that owned the slot before.
+    ``in_flight`` is the request of this slot that is dispatched and not released, for strategies that need it. It may
+    belong to the previous sequence of the slot.
     """
 
     instance: int
     index: int
     sequence: Sequence | None = None
-    in_flight: Any = None
+    in_flight: Schedulable | None = None
 
 
 class FreeSlots:
@@ -135,7 +134,7 @@ class FreeSlots:
 
 
 class SlotTable:
-    """Owners of slots, free slots, and the backlog.
+    """The sequences in slots, the free slots, and the backlog.
 
     Parameters
     ----------
@@ -144,13 +143,13 @@ class SlotTable:
     Attributes
     ----------
     known : dict
-        Sequences that may get more requests, by id.
+        Sequences that may get more requests, by ID.
     backlog : OrderedDict
-        Sequences without a slot, first to be served first.
+        Sequences without a slot, in order.
     idle : Deadlines of Sequence
-        When each known sequence in a slot has been idle for too long. One in the backlog is never.
+        When each known sequence in a slot has been idle for too long; does not apply to the backlog.
     expiring : Deadlines of Sequence
-        When sequences of the backlog time out.
+        When sequences in the backlog time out.
     """
 
     def __init__(self, max_sequence_idle_ns: int) -> None:
@@ -163,7 +162,7 @@ class SlotTable:
         self._retired: set[int] = set()
 
     def add(self, slots: Iterable[Slot]) -> Iterator[Slot]:
-        """Slots of an instance begin to be used; gives those that sequences of the backlog take over."""
+        """Add the slots of an instance; yields those that sequences from the backlog get."""
         for slot in slots:
             self._retired.discard(slot.instance)
             if slot.sequence is None:
@@ -174,14 +173,14 @@ class SlotTable:
             yield slot
 
     def retire(self, instance: int) -> None:
-        """The slots of an instance get no new sequences; those that own one keep it to their end."""
+        """Assign no new sequences to the slots of an instance; current ones keep theirs until they end."""
         self._retired.add(instance)
         for slot in self._free.pop_all():
             if slot.instance != instance:
                 self._free.push(slot)
 
     def begin(self, id: int | str, now: int) -> Sequence:
-        """A new sequence, in a slot or in the backlog."""
+        """Start a sequence, in a slot or in the backlog."""
         sequence = self.known[id] = Sequence(id, now)
         if self._free:
             self._own(self._free.pop(), sequence)
@@ -189,8 +188,8 @@ class SlotTable:
             self.backlog[sequence] = None
         return sequence
 
-    def append(self, sequence: Sequence, request: Any, now: int) -> None:
-        """A sequence has got one more request."""
+    def append(self, sequence: Sequence, request: Schedulable, now: int) -> None:
+        """Add a request to a sequence."""
         sequence.waiting.append(request)
         sequence.seen_ns = now
         if sequence.slot is not None:
@@ -204,15 +203,15 @@ class SlotTable:
             self.forget(sequence)
 
     def forget(self, sequence: Sequence) -> None:
-        """The id does not stand for this sequence any more."""
+        """Accept no more requests for a sequence; its ID can be used again."""
         if self.known.get(sequence.id) is sequence:
             del self.known[sequence.id]
         self.idle.forget(sequence)
 
-    def head(self, slot: Slot, now: int, decisions: list[Decision]) -> Any:
-        """The request that a slot would run next, or None.
+    def head(self, slot: Slot, now: int, decisions: list[Decision]) -> Schedulable | None:
+        """The next request of a slot, or None.
 
-        A sequence that is over makes room first; if its next request is cancelled, all of it is.
+        A sequence that has ended is removed first; if its next request is cancelled, the whole sequence is.
         """
         while (sequence := slot.sequence) is not None:
             if sequence.waiting:
@@ -224,8 +223,8 @@ class SlotTable:
             self.release(slot, now, decisions)
         return None
 
-    def dispatch(self, slot: Slot, now: int, decisions: list[Decision]) -> Any:
-        """Take the head; with the last request of its sequence the slot changes owner."""
+    def dispatch(self, slot: Slot, now: int, decisions: list[Decision]) -> Schedulable:
+        """Remove and return the head; after the last request of a sequence the slot is released."""
         assert slot.sequence is not None
         request = slot.sequence.waiting.popleft()
         if request.flags & SEQUENCE_END:
@@ -233,7 +232,7 @@ class SlotTable:
         return request
 
     def release(self, slot: Slot, now: int, decisions: list[Decision]) -> None:
-        """A slot's sequence is over: what waits of it is cancelled, the backlog's first takes the slot."""
+        """The sequence of a slot has ended: cancel its waiting requests, assign the slot from the backlog."""
         sequence, slot.sequence = slot.sequence, None
         assert sequence is not None
         self.abandon(sequence, now, decisions)
@@ -248,17 +247,17 @@ class SlotTable:
         self._free.push(slot)
 
     def abandon(self, sequence: Sequence, now: int, decisions: list[Decision]) -> None:
-        """Forget a sequence and cancel its waiting requests."""
+        """Remove a sequence and cancel its waiting requests."""
         self.forget(sequence)
         self.leave_backlog(sequence)
         for request in sequence.waiting:
             facts = {"sequence": sequence.id, "waited_ns": now - request.queued_ns}
-            why = Reason(CANCELLED if request.cancelled else SEQUENCE_CANCELLED, facts)
-            decisions.append(Refuse(request, CancelledError(""), "CANCELED", why))
+            reason = Reason(CANCELLED if request.cancelled else SEQUENCE_CANCELLED, facts)
+            decisions.append(Refuse(request, CancelledError(""), "CANCELED", reason))
         sequence.waiting.clear()
 
     def leave_backlog(self, sequence: Sequence) -> None:
-        """A sequence does not wait for a slot any more."""
+        """Remove a sequence from the backlog, if it is there."""
         self.backlog.pop(sequence, None)
         self.expiring.forget(sequence)
 
@@ -269,17 +268,17 @@ class SlotTable:
     def _own(self, slot: Slot, sequence: Sequence) -> None:
         slot.sequence, sequence.slot = sequence, slot
         if self.known.get(sequence.id) is sequence:
-            # Time in the backlog counts: whoever was silent for too long there is closed at once.
+            # Time in the backlog counts: a sequence that was idle for too long there is closed immediately.
             self.idle.set(sequence, sequence.seen_ns + self.max_sequence_idle_ns)
 
     def validate(self, slots: Iterable[Slot]) -> None:
-        """Check the invariants, given all slots in use."""
-        everyone = list(slots)
-        owned = [slot for slot in everyone if slot.sequence is not None]
+        """Check the invariants for all slots in use."""
+        used = list(slots)
+        owned = [slot for slot in used if slot.sequence is not None]
         assert all(slot.sequence is not None and slot.sequence.slot is slot for slot in owned)
         free = set(self._free.copy())
         assert len(free) == len(self._free)
-        assert free == {s for s in everyone if s.sequence is None and s.instance not in self._retired}
+        assert free == {s for s in used if s.sequence is None and s.instance not in self._retired}
         assert not (free and self.backlog)
         for sequence in self.backlog:
             assert sequence.slot is None
@@ -288,5 +287,5 @@ class SlotTable:
             assert sequence.id == id
             assert not sequence.closed
             assert sequence in self.backlog or (sequence.slot and sequence.slot.sequence is sequence)
-        assert set(self.idle) == {each for each in self.known.values() if each.slot is not None}
+        assert set(self.idle) == {sequence for sequence in self.known.values() if sequence.slot is not None}
         assert set(self.expiring) <= set(self.backlog)

@@ -1,9 +1,8 @@
-"""Runs any scheduler on a virtual clock: arrivals and a service time go in, what happened comes out.
+"""Running any scheduler in virtual time, with given arrivals and service times.
 
-The scheduler is the object that serves in real time; only the clock and the instances are imitated.
-Events at the same moment happen in the order: executions end, requests arrive, requests are
-cancelled, the scheduler is woken; and inside each kind in the order in which they were scheduled. So
-a run is a function of its arguments, to the nanosecond.
+The scheduler is the one that also serves in real time; only the clock and the instances are simulated. Events at the
+same time are processed in this order: executions end, requests arrive, requests are cancelled, the scheduler is woken;
+within each kind in the order in which they were scheduled. So a run is deterministic.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tritonnb.core.errors import TritonError
-from tritonnb.scheduling.decisions import Decision, Execute, Refuse, Scheduler, Stage
+from tritonnb.scheduling.decisions import Decision, Execute, Refuse, Schedulable, Scheduler, Stage
 from tritonnb.scheduling.response_order import ResponseOrder
 
 _END, _ARRIVAL, _CANCEL, _WAKE = range(4)
@@ -22,7 +21,7 @@ _END, _ARRIVAL, _CANCEL, _WAKE = range(4)
 
 @dataclass(slots=True)
 class Batch:
-    """One execution: the decision that started it, its time on the instance in ns, and how many waited on then."""
+    """One execution: its decision, start and end in ns, and the number of requests queued at its start."""
 
     decision: Execute
     start_ns: int
@@ -31,42 +30,42 @@ class Batch:
 
 
 @dataclass(slots=True)
-class Answer:
-    """The final response to a request left at ``time_ns``; ``error`` is None if it ran."""
+class FinalResponse:
+    """The final response to a request, sent at ``time_ns``; ``error`` is None if the request was executed."""
 
     time_ns: int
-    request: Any
+    request: Schedulable
     error: TritonError | None
     refusal: Refuse | None = None
     final: bool = True
 
 
 class VirtualTime:
-    """Drives one scheduler.
+    """The driver of one scheduler in virtual time.
 
     Parameters
     ----------
     scheduler : Scheduler
     service : callable
-        ``service(decision)`` gives the duration of an execution in ns.
+        ``service(decision)`` returns the duration of an execution in ns.
     instance_count : int
         All are idle at time 0.
     validate : bool
         Check the scheduler's invariants after every stimulus.
-    on_answer : callable, optional
-        Called with each `Answer`, such as to let a client send its next request by `arrive`.
+    on_response : callable, optional
+        Called with each `FinalResponse`, for example to let a client send its next request with `arrive`.
     rescheduled : callable, optional
-        ``rescheduled(request)`` is true where the model releases the request to be executed
-        again (iterative sequences).
+        ``rescheduled(request)`` returns whether the model releases the request to be executed again (iterative
+        sequences).
 
     Attributes
     ----------
     now : int
-        ns.
+        Current time in ns.
     batches : list of Batch
         In the order in which they started.
-    answers : list of Answer
-        In the order in which they left, refusals included.
+    responses : list of FinalResponse
+        In the order in which they were sent, including errors.
     """
 
     def __init__(
@@ -76,33 +75,33 @@ class VirtualTime:
         instance_count: int = 1,
         *,
         validate: bool = False,
-        on_answer: Callable[[Answer], None] | None = None,
+        on_response: Callable[[FinalResponse], None] | None = None,
         rescheduled: Callable[[Any], bool] | None = None,
     ) -> None:
         self.scheduler = scheduler
         self.now = 0
         self.batches: list[Batch] = []
-        self.answers: list[Answer] = []
+        self.responses: list[FinalResponse] = []
         self._service = service
         self._validate = validate
-        self._on_answer = on_answer
+        self._on_response = on_response
         self._rescheduled = rescheduled
         self._events: list[tuple[int, int, int, Any]] = []
         self._count = 0
         self._wake_planned: int | None = None
         for instance in range(instance_count):
-            self._follow(scheduler.instance_idle(instance, 0))
+            self._carry_out(scheduler.instance_idle(instance, 0))
 
-    def arrive(self, time_ns: int, request: Any) -> None:
-        """A request will arrive."""
-        self._at(time_ns, _ARRIVAL, request)
+    def arrive(self, time_ns: int, request: Schedulable) -> None:
+        """Schedule the arrival of a request."""
+        self._schedule(time_ns, _ARRIVAL, request)
 
-    def cancel(self, time_ns: int, request: Any) -> None:
-        """A client will cancel a request."""
-        self._at(time_ns, _CANCEL, request)
+    def cancel(self, time_ns: int, request: Schedulable) -> None:
+        """Schedule the cancellation of a request."""
+        self._schedule(time_ns, _CANCEL, request)
 
     def run(self, until_ns: int | None = None) -> None:
-        """Let time pass: until nothing more can happen, or to the end of a moment."""
+        """Process all events, or those up to and including ``until_ns``."""
         events = self._events
         while events and (until_ns is None or events[0][0] <= until_ns):
             self.now, kind, _, subject = heapq.heappop(events)
@@ -112,67 +111,67 @@ class VirtualTime:
                 self._ended(*subject)
             elif kind == _CANCEL:
                 subject.cancelled = True
-                self._follow(self.scheduler.cancel(subject, self.now))
+                self._carry_out(self.scheduler.cancel(subject, self.now))
             elif self._wake_planned == self.now:
-                self._follow(self.scheduler.wake(self.now))
+                self._carry_out(self.scheduler.wake(self.now))
         if until_ns is not None:
             self.now = max(self.now, until_ns)
 
     def apply(self, change: Callable[[int], Sequence[Decision]]) -> None:
-        """Do something to the scheduler now: ``change(now)`` returns the decisions that follow."""
-        self._follow(change(self.now))
+        """Change the scheduler now: ``change(now)`` returns the resulting decisions."""
+        self._carry_out(change(self.now))
 
     def staged(self, instance: int) -> None:
-        """A batch waits for the rate limiter; there is none here: it runs, unless a subclass holds it back."""
-        self._follow(self.scheduler.begin(instance, self.now))
+        """A batch was staged: execute it immediately, since there is no rate limiter; subclasses may delay it."""
+        self._carry_out(self.scheduler.begin(instance, self.now))
 
-    def _at(self, time_ns: int, kind: int, subject: Any) -> None:
+    def _schedule(self, time_ns: int, kind: int, subject: Any) -> None:
         self._count += 1
         heapq.heappush(self._events, (time_ns, kind, self._count, subject))
 
-    def _arrived(self, request: Any) -> None:
+    def _arrived(self, request: Schedulable) -> None:
         try:
             decisions = self.scheduler.enqueue(request, self.now)
         except TritonError as error:
-            self._leave(Answer(self.now, request, error))
+            self._respond(FinalResponse(self.now, request, error))
         else:
-            self._follow(decisions)
+            self._carry_out(decisions)
 
     def _ended(self, decision: Execute, order: ResponseOrder | None) -> None:
         for request in decision.requests:
             if request is None:
                 continue
             if self._rescheduled is not None and self._rescheduled(request):
-                self._follow(self.scheduler.reschedule(request, self.now))
+                self._carry_out(self.scheduler.reschedule(request, self.now))
                 continue
-            answer = Answer(self.now, request, None)
-            for _, leaving in order.answer(request, answer) if order else ((request, answer),):
-                leaving.time_ns = self.now
-                self._leave(leaving)
+            response = FinalResponse(self.now, request, None)
+            for _, ready in order.add_response(request, response) if order else ((request, response),):
+                ready.time_ns = self.now
+                self._respond(ready)
             if self.scheduler.needs_release_events:
-                self._follow(self.scheduler.released(request, self.now))
-        self._follow(self.scheduler.instance_idle(decision.instance, self.now))
+                self._carry_out(self.scheduler.released(request, self.now))
+        self._carry_out(self.scheduler.instance_idle(decision.instance, self.now))
 
-    def _leave(self, answer: Answer) -> None:
-        self.answers.append(answer)
-        if self._on_answer is not None:
-            self._on_answer(answer)
+    def _respond(self, response: FinalResponse) -> None:
+        self.responses.append(response)
+        if self._on_response is not None:
+            self._on_response(response)
 
-    def _follow(self, decisions: Sequence[Decision]) -> None:
+    def _carry_out(self, decisions: Sequence[Decision]) -> None:
         for decision in decisions:
             if isinstance(decision, Execute):
                 end = self.now + self._service(decision)
                 self.batches.append(Batch(decision, self.now, end, self.scheduler.queue_depth()))
-                self._at(end, _END, (decision, self.scheduler.response_order(decision.instance)))
+                self._schedule(end, _END, (decision, self.scheduler.response_order(decision.instance)))
             elif isinstance(decision, Stage):
                 self.staged(decision.instance)
             else:
-                self._leave(Answer(self.now, decision.request, decision.error, decision))
+                self._respond(FinalResponse(self.now, decision.request, decision.error, decision))
         wake = self.scheduler.next_wake_ns
         if wake is not None:
             wake = max(wake, self.now)
             if wake != self._wake_planned:
-                self._at(wake, _WAKE, None)
+                self._schedule(wake, _WAKE, None)
         self._wake_planned = wake
         if self._validate:
             self.scheduler.validate()

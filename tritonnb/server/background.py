@@ -1,7 +1,7 @@
-"""What runs behind a `Server`: engine and endpoints on a thread and an event loop of their own.
+"""The base class of `Server`: the engine and its endpoints on a thread and an event loop of their own.
 
-Other threads hand over to that loop and wait. Ports are taken before models are loaded, and given back after
-what was accepted is answered.
+Other threads run code on that loop and wait for it. Ports are opened before models are loaded, and closed after all
+accepted requests are answered.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from tritonnb.runtime.options import EngineOptions
 
 T = TypeVar("T")
 
-#: Seconds between what `BackgroundServer.stop` says of what it waits for.
+#: Seconds between two progress reports of `BackgroundServer.stop`.
 REPORT_INTERVAL_S = 1.0
 
 logger = logging.getLogger(__name__)
 
 
 class BackgroundServer:
-    """An engine and its endpoints, started; what a user does with them is `Server`'s.
+    """A running engine with its endpoints.
 
     Parameters
     ----------
     options : EngineOptions
     listen : ListenOptions
     replaces : BackgroundServer, optional
-        Stopped first; it goes on if this one cannot start.
+        Stopped first; it continues if this one cannot start.
     """
 
     def __init__(self, options: EngineOptions, listen: ListenOptions, replaces: BackgroundServer | None = None) -> None:
@@ -57,17 +57,17 @@ class BackgroundServer:
 
     @property
     def engine(self) -> Engine:
-        """The server without its wire; touched only on the server's loop (`call`, `run`)."""
+        """The engine; used only on the server's event loop (`call`, `run`)."""
         return self._engine
 
     @property
     def endpoints(self) -> Endpoints:
-        """The ports it is reached by."""
+        """The endpoints and their ports."""
         return self._endpoints
 
     @property
     def submitter(self) -> Submitter:
-        """The door for requests of this process."""
+        """Submits requests of this process."""
         return self._submitter
 
     @property
@@ -77,20 +77,20 @@ class BackgroundServer:
 
     @property
     def stopped_text(self) -> str:
-        """What calls to a server that has been stopped fail with."""
+        """The message of calls to a stopped server."""
         return self._background.stopped_text
 
     def call(self, function: Callable[..., T], *args: Any) -> T:
-        """Run a function on the server's loop and wait for it."""
+        """Run a function on the server's event loop and wait for its result."""
         return self._background.call(function, *args)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the server's loop and wait for it."""
+        """Run a coroutine on the server's event loop and wait for its result."""
         return self._background.run(coroutine)
 
     @with_short_traceback
     def stop(self) -> None:
-        """Answer what was accepted, then end the server and free its port; harmless twice."""
+        """Answer all accepted requests, then stop the server and close its ports. A second call has no effect."""
         self._finalizer()
 
     def __enter__(self) -> Self:
@@ -111,7 +111,7 @@ class BackgroundServer:
 
 
 async def _probe_startup(engine: Engine, options: ListenOptions) -> None:
-    """Listen for a moment: what would fail, fails before another server is stopped for it."""
+    """Open the ports and close them again: failures occur before the other server is stopped."""
     engine.require_repositories()
     endpoints = Endpoints()
     try:
@@ -121,7 +121,7 @@ async def _probe_startup(engine: Engine, options: ListenOptions) -> None:
 
 
 async def _start(engine: Engine, endpoints: Endpoints, options: ListenOptions) -> None:
-    """Take the ports first: a server that cannot be reached need not load its models."""
+    """Open the ports first: without them there is no reason to load the models."""
     try:
         await endpoints.start(engine, options)
         await engine.start()
@@ -135,7 +135,7 @@ def _stop(background: BackgroundLoop, engine: Engine, endpoints: Endpoints) -> N
         return
 
     async def close() -> None:
-        # The engine answers what it accepted while the endpoints wait for those answers to leave.
+        # The engine answers the accepted requests while the endpoints wait for the responses to be sent.
         timeout = engine.options.exit_timeout
         try:
             await asyncio.gather(engine.stop(), endpoints.stop_http(timeout))
@@ -149,9 +149,9 @@ def _stop(background: BackgroundLoop, engine: Engine, endpoints: Endpoints) -> N
 
 
 class _Progress:
-    """Prints what a server that is being stopped waits for, when that changes.
+    """Prints which models a stopping server waits for, when they change.
 
-    Where the log shows it already, as for ``tritonnb serve``, nothing is printed.
+    Prints nothing if the log shows them, as with ``tritonnb serve``.
     """
 
     def __init__(self, background: BackgroundLoop, engine: Engine) -> None:

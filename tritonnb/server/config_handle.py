@@ -1,4 +1,4 @@
-"""``server["digits"].config``: a model's configuration in code, to change and apply live."""
+"""``server["digits"].config``: the configuration of a model, to change and apply."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from google.protobuf import text_format
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.suggestions import did_you_mean
-from tritonnb.model_config.diagnose import Explained
+from tritonnb.model_config.diagnose import ProblemContext
 from tritonnb.model_config.json_config import set_fields
 from tritonnb.model_config.parse import ConfigSyntaxError, parse_text
 from tritonnb.model_config.read import read_config
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 class ConfigHandle:
-    """An editable copy of a model's configuration; of one that failed to load, of what its file says.
+    """An editable copy of a model's configuration, or of its file if the model failed to load.
 
-    Its attributes are the fields of ``inference.ModelConfig``; nothing happens until `apply`.
+    The attributes are the fields of ``inference.ModelConfig``. Changes take effect with `apply`.
 
     Examples
     --------
@@ -45,20 +45,20 @@ class ConfigHandle:
         return getattr(self._message, field)
 
     def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *(each.name for each in pb.ModelConfig.DESCRIPTOR.fields)]
+        return [*super().__dir__(), *(field.name for field in pb.ModelConfig.DESCRIPTOR.fields)]
 
     def __setattr__(self, field: str, value: Any) -> None:
         if field in vars(type(self)):
             object.__setattr__(self, field, value)
             return
         self._must_have(field)
-        changed = _copy(self._message)  # what fails half-way changes nothing
+        changed = _copy(self._message)  # an error leaves the message unchanged
         _assign(changed, field, value)
         self._message.CopyFrom(changed)
 
     @property
     def text(self) -> str:
-        """The configuration as *config.pbtxt*; set it to any form that `simulate` takes."""
+        """The configuration as *config.pbtxt*; can be set to any form that `simulate` accepts."""
         return _to_text(self._message)
 
     @text.setter
@@ -66,49 +66,50 @@ class ConfigHandle:
         self._message.CopyFrom(read_config(text, name=""))
 
     def to_dict(self) -> dict[str, Any]:
-        """The configuration as the config endpoint shows it, defaults included."""
+        """The configuration as the config endpoint returns it, with defaults."""
         return config_to_dict(self._message)
 
     @with_short_traceback
     def diff(self) -> str:
-        """What `apply` would change, as a unified diff of *config.pbtxt*; empty for nothing."""
+        """The changes that `apply` would make, as a unified diff of *config.pbtxt*; empty if there are none."""
         before, after = _to_text(self._running()), self.text
         return "".join(
             difflib.unified_diff(before.splitlines(keepends=True), after.splitlines(keepends=True), "running", "edited")
         )
 
     def revert(self) -> None:
-        """Forget the changes that were not applied."""
+        """Discard the changes that were not applied."""
         self._message.CopyFrom(self._running())
 
     @with_short_traceback
     def apply(self) -> str:
-        """Make the running model use this configuration; no request in flight is lost.
+        """Apply this configuration to the running model; no accepted request is lost.
 
         Returns
         -------
         str
-            ``"unchanged"``; ``"in place"`` when only the scheduling changed, so that the model was
-            not loaded again; ``"reloaded"`` when a new copy of the model took over; ``"loaded"`` when it had
-            failed to load.
+            ``"unchanged"``; ``"in place"`` if only the scheduling changed, so that the model was not loaded again;
+            ``"reloaded"`` if a new copy of the model replaced it; ``"loaded"`` if it had failed to load before.
 
         Raises
         ------
         TritonError
-            If the configuration is refused; the model goes on as it was. The error's `problems` have the lines of
+            If the configuration is invalid; the model continues unchanged. The `problems` of the error have lines of
             `text`.
         """
         config = _copy(self._message)
-        with Explained(config, self.text), raised_here():
-            done: str = self._server.run(self._server.engine.apply(self._name, config))
-        return done
+        with ProblemContext(config, self.text), raised_here():
+            outcome: str = self._server.run(self._server.engine.apply(self._name, config))
+        return outcome
 
     def __repr__(self) -> str:
         return self.text
 
     def _must_have(self, field: str) -> None:
         if field.startswith("_") or not hasattr(self._message, field):
-            raise AttributeError(f"a model configuration has no field '{field}'{did_you_mean(field, dir(self))}")
+            raise AttributeError(
+                f"model configuration: expected a field of ModelConfig, got '{field}'{did_you_mean(field, dir(self))}"
+            )
 
     def _running(self) -> pb.ModelConfig:
         engine = self._server.engine
@@ -117,12 +118,12 @@ class ConfigHandle:
         path = self._server.call(engine.config_path, self._name)
         try:
             return parse_text(path.read_bytes()).config
-        except (OSError, ConfigSyntaxError):  # whatever is wrong with it, another text can take its place
+        except (OSError, ConfigSyntaxError):  # the file is invalid: start with an empty configuration
             return pb.ModelConfig()
 
 
 def _assign(message: pb.ModelConfig, field: str, value: Any) -> None:
-    """Set a field to a value as JSON has it, or to messages, as they are read from another configuration."""
+    """Set a field to a value in its JSON form, or to messages of another configuration."""
     message.ClearField(field)
     set_fields(message, {field: value})
 

@@ -1,4 +1,4 @@
-"""``server["digits"]``: one model of a server, as a user holds it."""
+"""``server["digits"]``: one model of a server."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tritonnb.inprocess.array_requests import REQUEST_OPTIONS, checked_options, 
 from tritonnb.inprocess.inference import Outputs
 from tritonnb.runtime.models.served_base import Served
 from tritonnb.server.config_handle import ConfigHandle
+from tritonnb.server.options import inference_parameters, with_parameters_of
 
 if TYPE_CHECKING:
     from tritonnb.core.messages import InferRequest
@@ -28,14 +29,14 @@ if TYPE_CHECKING:
 class ModelHandle:
     """A model of a running server.
 
-    Calling it runs one inference in process, NumPy in and NumPy out.
+    Calling it runs one in-process inference with NumPy arrays.
 
     Parameters
     ----------
     server : Server
     name : str
     version : int, optional
-        -1, the default, is the newest version that is ready, at every call.
+        By default -1: the latest ready version at the time of each call.
 
     Examples
     --------
@@ -50,9 +51,10 @@ class ModelHandle:
 
     @property
     def server(self) -> Server:
-        """The server that it belongs to."""
+        """The server of the model."""
         return self._server
 
+    @with_parameters_of(inference_parameters)
     def __call__(self, inputs: Mapping[str, npt.ArrayLike] | None = None, /, **options: Any) -> Outputs:
         """Run one inference; see `infer`."""
         try:
@@ -61,39 +63,40 @@ class ModelHandle:
             shorten_traceback(error)
             raise
 
+    @with_parameters_of(inference_parameters)
     def infer(self, inputs: Mapping[str, npt.ArrayLike] | None = None, /, **options: Any) -> Outputs:
         """Run one inference and wait for it.
 
         Parameters
         ----------
         inputs : mapping of str to array, optional
-            Input tensors by name, batch dimension included where the model batches. Arrays must be
-            of the input's datatype; lists are converted.
+            Input tensors by name, with the batch dimension if ``max_batch_size`` is above 0. Arrays must have the
+            datatype of the input; lists are converted.
         **options
-            More inputs by name, and: ``id`` (str), ``outputs`` (names to compute; default all),
+            More inputs by name, and: ``id`` (str), ``outputs`` (names of the outputs to return; default all),
             ``parameters`` (dict), ``priority`` (int), ``timeout_us`` (int, microseconds),
             ``sequence_id`` (int or str), ``sequence_start``, ``sequence_end`` (bool), ``copy`` (bool).
-            A tensor that has one of these names goes into ``inputs``.
+            Pass an input that has one of these names in ``inputs``.
 
         Returns
         -------
         dict of str to numpy.ndarray
-            The outputs by name; they may be written to.
+            The outputs by name; the arrays are writeable.
 
         Raises
         ------
         TritonError
-            As Triton would answer.
+            With Triton's status and message.
 
         Notes
         -----
-        As over the wire, arrays are copied: when the call is made, the request takes a copy of its
-        inputs, and the answer shares no memory with inputs, with other answers, or with the model.
+        Arrays are copied, as over a network: the call copies the inputs, and the outputs share no memory with inputs,
+        other responses, or the model.
 
-        With ``copy=False`` the request reads C-ordered arrays of the input's datatype where they are, which
-        saves the copy of large ones. The caller must not change them until the answer has come, nor after
-        a cancelled call until the model is done with it. A Python model or a function gets them read-only
-        and fails if it writes to them; everything else is copied as usual.
+        With ``copy=False`` the request uses C-contiguous arrays of the input's datatype directly, which saves the copy
+        of large arrays. The caller must not change them before the response has arrived or, after a cancelled call,
+        before the model has finished the execution. A Python model or a function gets them read-only, and fails if it
+        writes to them. Other arrays are copied as usual.
         """
         try:
             return self._single(inference.infer(self._server.submitter, self._request(inputs, options)))
@@ -101,16 +104,17 @@ class ModelHandle:
             shorten_traceback(error)
             raise
 
+    @with_parameters_of(inference_parameters)
     def infer_async(
         self, inputs: Mapping[str, npt.ArrayLike] | None = None, /, **options: Any
     ) -> Coroutine[Any, Any, Outputs]:
-        """Like `infer`, for any running event loop.
+        """Like `infer`, for code in an event loop.
 
         Returns
         -------
         coroutine
-            Submits the request when it is awaited or becomes a task, and gives the outputs. The inputs have been
-            copied by the call itself, so the arrays may change at once; with ``copy=False``, when it is done.
+            Submits the request when it is awaited or becomes a task, and returns the outputs. The call itself copies
+            the inputs, so the arrays may change at once; with ``copy=False``, only after the response.
         """
         try:
             request = self._request(inputs, options)
@@ -126,8 +130,9 @@ class ModelHandle:
             shorten_traceback(error)
             raise
 
+    @with_parameters_of(inference_parameters)
     def infer_all(self, inputs: Mapping[str, npt.ArrayLike] | None = None, /, **options: Any) -> list[Outputs]:
-        """Like `infer`, ``copy=False`` included, giving every response of a decoupled model."""
+        """Like `infer`, for decoupled models: return a list of all responses."""
         try:
             return inference.infer(self._server.submitter, self._request(inputs, options))
         except TritonError as error:
@@ -136,64 +141,71 @@ class ModelHandle:
 
     @property
     def ready(self) -> bool:
-        """Whether the model answers requests."""
+        """Whether the model is ready."""
         return self._server.call(self._server.engine.model_ready, self.name, self.version)
 
     @with_short_traceback
     def metadata(self) -> dict[str, Any]:
-        """Model metadata, as the v2 protocol gives it."""
+        """The model metadata of the v2 protocol."""
         return self._server.call(self._server.engine.model_metadata, self.name, self.version)
 
     @with_short_traceback
     def stats(self) -> dict[str, Any]:
-        """The statistics extension's entry of this model (the newest version's by default)."""
-        found = self._server.call(self._server.engine.statistics, self.name, self.version)
-        entry: dict[str, Any] = found["model_stats"][-1]
+        """The entry of this model (by default its latest version) in the statistics extension.
+
+        Returns
+        -------
+        dict
+            ``inference_count`` (rows), ``execution_count`` (batches), ``inference_stats`` and ``batch_stats``. Times
+            are totals in nanoseconds (``ns``), with the number of occurrences (``count``).
+        """
+        statistics = self._server.call(self._server.engine.statistics, self.name, self.version)
+        entry: dict[str, Any] = statistics["model_stats"][-1]
         return entry
 
     @property
     def plot(self) -> StatisticsPlot:
-        """Figures of the statistics: ``plot.batch_sizes()``, ``plot.parts()``, each also ``since`` earlier ones."""
-        from tritonnb.figures.statistics import StatisticsPlot  # matplotlib takes a while to import
+        """Figures of the statistics: ``plot.batch_sizes()`` and ``plot.parts()``, with ``since=`` earlier `stats`."""
+        from tritonnb.figures.statistics import StatisticsPlot  # importing matplotlib takes time
 
         return StatisticsPlot(self.stats())
 
     @property
     def config(self) -> ConfigHandle:
-        """The model's configuration, which all of its versions share, to read, change, and apply."""
+        """The configuration of the model, to read, change and apply; all versions share it."""
         return ConfigHandle(self._server, self.name)
 
     def traffic(self, **options: Any) -> Traffic:
-        """A panel that starts and stops traffic on the model; the same one as long as it is not closed.
+        """A panel that sends traffic to the model. Every call returns the same panel until it is closed.
 
         Parameters
         ----------
         **options
-            Of `tritonnb.load`, such as ``inputs`` and ``shapes``; they hold from the next start on.
+            Options of `tritonnb.load`, such as ``inputs`` and ``shapes``, for the next start.
         """
         from tritonnb.notebook.traffic import open_traffic
 
         return open_traffic(self, **options)
 
     def edit(self) -> ConfigEditor:
-        """A live editor of the configuration: text and form, checked while one types.
+        """A live editor of the configuration, as text and form, validated while you type.
 
         Returns
         -------
         ConfigEditor
-            A widget; until it is closed, the same one for every call.
+            A widget. Every call returns the same widget until it is closed.
         """
         from tritonnb.notebook.config_editor import edit_config
 
         return edit_config(self)
 
     def watch(self) -> LiveBatchView:
-        """A live view of batches as they form; of slots, for a stateful model.
+        """A live view of the batches; for a stateful model, of its batch slots.
 
         Returns
         -------
         LiveBatchView
-            A widget; until it is closed, the same one for every call.
+            A widget. Every call returns the same widget until it is closed.
         """
         from tritonnb.notebook.batch_view import watch
 
@@ -201,25 +213,25 @@ class ModelHandle:
 
     @with_short_traceback
     def reload(self) -> None:
-        """Load the model anew from its files; the old one answers until the new one is ready."""
+        """Load the model again from its files; the old copy serves until the new one is ready."""
         self._server.load(self.name, force=True)
 
     @with_short_traceback
     def unload(self) -> None:
-        """Stop taking requests for the model, and free it when the accepted ones are answered."""
+        """Stop accepting requests for the model, and free it when the accepted ones are answered."""
         self._server.unload(self.name)
 
     @property
     def served(self) -> Served:
-        """The model version in the engine, to read from.
+        """The model version in the engine; read-only.
 
         Raises
         ------
         NotFoundError, UnavailableError
             If it is not ready.
         """
-        # The one thing read off the loop: every lookup of `ModelTable.get` is atomic, and what it
-        # finds does not change. Asking the loop would cost as much as a whole inference.
+        # Read without the event loop: a lookup in `ModelTable.get` is atomic, and its result does not change. A call
+        # on the loop would take as long as an inference.
         try:
             return self._server.engine.model(self.name, self.version)
         except NotFoundError:
@@ -231,7 +243,7 @@ class ModelHandle:
         if not isinstance(inputs, Mapping | None):
             known = ", ".join(f"{name}=" for name in self.served.spec.inputs)
             raise InvalidArgumentError(
-                f"inputs of model '{self.name}' are given by name ({known}), got {type(inputs).__name__}"
+                f"model '{self.name}': expected a dict of inputs or the keywords {known}, got {type(inputs).__name__}"
             )
         chosen = {key: options.pop(key) for key in REQUEST_OPTIONS.keys() & options.keys()}
         if chosen:
@@ -241,7 +253,7 @@ class ModelHandle:
     def _single(self, responses: Sequence[Outputs]) -> Outputs:
         if len(responses) != 1:
             raise InvalidArgumentError(
-                f"model '{self.name}' gave {len(responses)} responses: use infer_all for a decoupled model"
+                f"model '{self.name}': expected 1 response, got {len(responses)}; use infer_all for a decoupled model"
             )
         return responses[0]
 
@@ -258,12 +270,12 @@ class ModelHandle:
             return f"model '{self.name}' ({self._server.stopped_text})"
         versions = self._server.call(self._server.engine.ready_versions, self.name)
         if self.version != -1:
-            versions = [each for each in versions if each == self.version]
+            versions = [version for version in versions if version == self.version]
         state = f"version {', '.join(map(str, versions))}, READY" if versions else f"not ready: {self._reason()}"
         return f"model '{self.name}' ({state})"
 
     def _reason(self) -> str:
-        """Why the model is not ready: why it could not be loaded, or the states of its versions."""
+        """Why the model is not ready: its load error, or the states of its versions."""
         if failure := self._server.call(self._server.engine.failure, self.name):
             return failure.rstrip(";\n")
         rows = [row for row in self._server.index() if row["name"] == self.name]
@@ -272,15 +284,15 @@ class ModelHandle:
     def _lines(self) -> list[str]:
         if not self._server.alive or not self.ready:
             return []
-        found = self.metadata()
+        metadata = self.metadata()
         stats = self.stats()
         tensors = [
-            f"{kind} {each['name']}: {each['datatype']} {each['shape']}"
+            f"{kind} {tensor['name']}: {tensor['datatype']} {tensor['shape']}"
             for kind, key in (("input", "inputs"), ("output", "outputs"))
-            for each in found[key]
+            for tensor in metadata[key]
         ]
         return [
-            f"platform {found['platform']}",
+            f"platform {metadata['platform']}",
             *tensors,
             f"{stats['inference_count']} rows in {stats['execution_count']} executions",
         ]
@@ -291,23 +303,23 @@ async def _raise(error: TritonError) -> Outputs:
 
 
 def read_key(key: object) -> tuple[str, int]:
-    """The name and the version of ``server[key]``; version -1 where only a name is given.
+    """The name and version in ``server[key]``; the version is -1 if only a name is given.
 
     Raises
     ------
     InvalidArgumentError
-        If the name is not a string, or the version not a number from 1 on.
+        If the name is not a string, or the version not an integer of at least 1.
     """
     if not isinstance(key, tuple) or len(key) != 2:
         return require_name(key), -1
     name, version = require_name(key[0]), key[1]
     if isinstance(version, bool) or not isinstance(version, SupportsIndex) or operator.index(version) < 1:
-        raise InvalidArgumentError(f"model '{name}': a version must be a whole number from 1 on, got {version!r}")
+        raise InvalidArgumentError(f"model '{name}': version: expected an integer of at least 1, got {version!r}")
     return name, operator.index(version)
 
 
 def require_name(name: object) -> str:
-    """The name of a model, which is a string.
+    """Check that the name of a model is a string.
 
     Raises
     ------
@@ -315,5 +327,5 @@ def require_name(name: object) -> str:
         If it is not.
     """
     if not isinstance(name, str):
-        raise InvalidArgumentError(f"a model is asked for by its name, a text, got {name!r}")
+        raise InvalidArgumentError(f"model name: expected str, got {type(name).__name__} {name!r}")
     return name

@@ -1,6 +1,6 @@
-"""The one opt-in to nested event loops, for code that calls ``asyncio.run`` inside a cell.
+"""Nested event loops, for user code that calls ``asyncio.run`` in a cell.
 
-Nothing here needs it: the server has a loop and a thread of its own. It is for user code.
+The server does not need them: it has an event loop and a thread of its own.
 """
 
 from __future__ import annotations

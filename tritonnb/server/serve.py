@@ -1,35 +1,39 @@
-"""`serve`: a server in one line, replaced when its cell runs again."""
+"""`serve`: start a server, and replace it when the cell runs again."""
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from typing import Any
+from typing import Unpack
 
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.endpoints import listeners
 from tritonnb.notebook.switch_interval import share_interpreter
-from tritonnb.server.server import Server, StrPath, paths_of
+from tritonnb.server.options import ServerKeywords, StrPath, paths_of, with_keywords
+from tritonnb.server.server import Server
 
-#: The servers that `serve` started and that still run, by what they serve.
+#: The running servers that `serve` started, by their model repositories.
 _running: weakref.WeakValueDictionary[tuple[str, ...], Server] = weakref.WeakValueDictionary()
 
 
+@with_keywords(ServerKeywords)
 @with_short_traceback
-def serve(model_repository: StrPath | Sequence[StrPath] = (), *, port: int | None = None, **options: Any) -> Server:
+def serve(
+    model_repository: StrPath | Sequence[StrPath] = (), *, port: int | None = None, **options: Unpack[ServerKeywords]
+) -> Server:
     """Start an inference server in this process.
 
-    Running the same cell again replaces the server of the same repositories; its port is free again
-    before the new one starts. Where the new one cannot start, the old one goes on. From the first on, cells
-    that keep Python busy let the server's threads in more often (``sys.setswitchinterval``).
+    A second call with the same repositories replaces the server, and can use its port. If the new server cannot start,
+    the old one continues. The first call also makes running cells release the interpreter lock more often
+    (``sys.setswitchinterval``).
 
     Parameters
     ----------
     model_repository : path or sequence of paths, optional
-        Directories in Triton's repository layout. None at all makes a server for Python functions
-        (`Server.model`).
+        Directories in Triton's repository layout. Without one the server has no models at first; `Server.model` adds
+        Python functions.
     port : int, optional
-        HTTP port; 0 for any free one. By default 8000, or the next free one, said aloud.
+        HTTP port; 0 for any free port. By default 8000 or the next free port, which is printed.
     **options
         Other arguments of `Server`.
 
@@ -40,17 +44,18 @@ def serve(model_repository: StrPath | Sequence[StrPath] = (), *, port: int | Non
     Raises
     ------
     UnavailableError
-        If the port that was asked for is taken.
+        If the given port is in use.
     InvalidArgumentError
         If a model repository does not exist.
     """
     repositories = paths_of(model_repository)
-    key = tuple(str(each.resolve()) for each in repositories)
+    key = tuple(str(repository.resolve()) for repository in repositories)
     server = _running[key] = Server(repositories, port=port, replaces=_running.get(key), **options)
     share_interpreter()
     if port is None and server.url and server.port != listeners.DEFAULT_PORT:
-        print(f"port {listeners.DEFAULT_PORT} is taken: serving on {server.url}")
-    for each in repositories:
-        if (each / "config.pbtxt").is_file():
-            print(f"'{each}' looks like a model: serve the directory that it lies in, '{each.resolve().parent}'")
+        print(f"port {listeners.DEFAULT_PORT} is in use; serving on {server.url}")
+    for repository in repositories:
+        if (repository / "config.pbtxt").is_file():
+            parent = repository.resolve().parent
+            print(f"'{repository}': expected a model repository, got a model; serve its parent, '{parent}'")
     return server

@@ -1,19 +1,17 @@
-"""The server inside the kernel: `Server` is what a user holds.
+"""`Server`: an inference server in this process.
 
-It runs on a thread and an event loop of its own, so cells, scripts, and user event loops go on
-beside it, and interrupting a cell leaves it serving.
+It runs on a thread and an event loop of its own, so cells, scripts and other event loops continue to run, and
+interrupting a cell does not stop it.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from tritonnb.backends.functions import Function, FunctionBackend, function_config
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
@@ -31,12 +29,13 @@ from tritonnb.runtime.repository.load_log import raised_here
 from tritonnb.runtime.repository.loader import ModelSource
 from tritonnb.server.background import BackgroundServer
 from tritonnb.server.model_handle import ModelHandle, read_key, require_name
+from tritonnb.server.options import EngineKeywords, StrPath, paths_of, with_keywords
 
 if TYPE_CHECKING:
     from tritonnb.notebook.dashboard import Dashboard
 
-StrPath = str | PathLike[str]
-_ENGINE_OPTIONS = {each.name for each in dataclasses.fields(EngineOptions)} - {"model_repositories"}
+
+F = TypeVar("F", bound=Function)
 
 
 class Server(BackgroundServer):
@@ -46,41 +45,42 @@ class Server(BackgroundServer):
     ----------
     model_repository : path or sequence of paths, optional
     host : str, optional
-        Address to listen on; 127.0.0.1 unless told otherwise, since models are code.
+        Address to listen on. By default 127.0.0.1, since models are code.
     port : int or None, optional
         None: 8000 or the next free port. 0: any free port.
     allow_http : bool, optional
-        Serve HTTP at all; on unless switched off.
+        Whether to serve HTTP; by default True.
     http : HttpOptions, optional
-        What else the endpoint is told: limits, transport, who may call.
+        Limits, transport, allowed callers.
     grpc_port : int, optional
-        Serve gRPC on this port, 0 for any free one; none unless given. Triton's is 8001.
+        Serve gRPC on this port; 0 for any free port, None (default) for no gRPC. Triton's port is 8001.
     grpc_host : str, optional
-        The same as ``host`` unless given.
+        By default ``host``.
     grpc : GrpcOptions, optional
-        TLS, compression, keep-alive, who may call.
+        TLS, compression, keep-alive, restricted protocols.
     metrics_port : int, optional
-        Serve Prometheus metrics on this port, 0 for any free one; none unless given. Triton's is 8002.
+        Serve Prometheus metrics on this port; 0 for any free port, None (default) for no metrics. Triton's port
+        is 8002.
     metrics_host : str, optional
-        The same as ``host`` unless given.
+        By default ``host``.
     metrics : MetricsOptions, optional
         Which metrics are published.
     model_control_mode : str, optional
-        ``"none"`` loads every model at start; ``"explicit"`` only ``load_models``, and lets HTTP
-        clients load and unload; ``"poll"`` follows the repository every ``repository_poll_secs``.
+        ``"none"`` loads every model at start; ``"explicit"`` loads only ``load_models``, and clients can load and
+        unload models; ``"poll"`` checks the repository for changes every ``repository_poll_secs`` seconds.
     allow_file_override : bool, optional
-        Let load requests of clients bring a model's files with them; they are code.
+        Whether load requests may contain the files of a model, which are code.
     load_models : sequence of str, optional
-        ``"*"`` is every model.
+        Models to load at start in mode ``"explicit"``; ``"*"`` for all.
     auto_complete_config : bool, optional
     model_config_name : str, optional
     backend_config : mapping of str to mapping of str to str, optional
-        Settings by backend; those of ``""`` are for all.
+        Settings by backend; those of ``""`` apply to all backends.
     strict_readiness : bool, optional
     replaces : Server, optional
-        Stopped before this one starts, which may have its ports; it goes on if this one cannot start.
+        A server to stop before this one starts, which can use its ports. It continues if this one cannot start.
     **engine_options
-        Others of `EngineOptions`: ``cache_config``, ``rate_limit``, ``trace``, ``log``, …
+        Other options of the engine: ``cache_config``, ``rate_limit``, ``trace``, ``log``, …
 
     Examples
     --------
@@ -88,6 +88,7 @@ class Server(BackgroundServer):
     ...     server["digits"](image=images)
     """
 
+    @with_keywords(EngineKeywords)
     @with_short_traceback
     def __init__(
         self,
@@ -104,12 +105,13 @@ class Server(BackgroundServer):
         metrics_host: str = "",
         metrics: MetricsOptions | None = None,
         replaces: Server | None = None,
-        **engine_options: Any,
+        **engine_options: Unpack[EngineKeywords],
     ) -> None:
-        for unknown in engine_options.keys() - _ENGINE_OPTIONS:
-            known = [*_ENGINE_OPTIONS, *inspect.signature(Server).parameters]
-            raise TypeError(f"Server has no option '{unknown}'{did_you_mean(unknown, known)}")
-        with raised_here():  # and printed below
+        for unknown in engine_options.keys() - EngineKeywords.__annotations__.keys():
+            raise TypeError(
+                f"Server has no option '{unknown}'{did_you_mean(unknown, inspect.signature(Server).parameters)}"
+            )
+        with raised_here():  # they are printed below
             super().__init__(
                 EngineOptions(model_repositories=paths_of(model_repository), **engine_options),
                 ListenOptions(
@@ -126,26 +128,26 @@ class Server(BackgroundServer):
                 ),
                 replaces,
             )
-        if "log" not in engine_options:  # whoever gives log settings reads the log
+        if "log" not in engine_options:  # with log settings, the failures are in the log
             for name, error in self.load_errors.items():
                 print(f"model '{name}' is not served: {error}")
 
-    # --- using it -----------------------------------------------------------------------------
+    # --- models -----------------------------------------------------------------------------
 
     @with_short_traceback
     def __getitem__(self, key: str | tuple[str, int]) -> ModelHandle:
-        """The model of a name; also one that failed to load, to mend its configuration.
+        """The model with a name; also one that failed to load, so that its configuration can be corrected.
 
         Parameters
         ----------
         key : str or (str, int)
-            ``server["digits"]`` is the newest version that is ready, at every call; ``server["digits", 1]`` is
+            ``server["digits"]`` is the latest ready version at the time of each call; ``server["digits", 1]`` is
             version 1.
 
         Raises
         ------
         NotFoundError, UnavailableError
-            If no version of it, or not that version, is served.
+            If the model, or that version of it, is not ready.
         """
         name, version = read_key(key)
         if version != -1 or not self.call(self.engine.failure, name):
@@ -157,7 +159,7 @@ class Server(BackgroundServer):
 
     def __iter__(self) -> Iterator[str]:
         """Names of the models that are ready."""
-        return iter(dict.fromkeys(each.name for each in self.call(self.engine.models)))
+        return iter(dict.fromkeys(model.name for model in self.call(self.engine.models)))
 
     @with_short_traceback
     def load(self, name: str, config: AnyConfig | None = None, *, force: bool = False) -> ModelHandle:
@@ -167,14 +169,14 @@ class Server(BackgroundServer):
         ----------
         name : str
         config : str, dict, ModelConfig or path, optional
-            A configuration instead of the file's, in any form that `simulate` takes.
+            Replaces the configuration file; in any form that `simulate` accepts.
         force : bool, optional
-            Load it also if nothing has changed.
+            Load it even if nothing has changed.
 
         Raises
         ------
         TritonError
-            As Triton's load API, with a hint; what served before goes on serving.
+            As Triton's load API, with a suggested remedy. The previous version continues to serve.
         """
         require_name(name)
         parameters = None if config is None else {"config": config_json(config)}
@@ -182,18 +184,24 @@ class Server(BackgroundServer):
             self.run(self.engine.load(name, parameters, force=force))
         return self[name]
 
+    @overload
+    def model(self, function: F, **fields: Any) -> F: ...
+
+    @overload
+    def model(self, function: None = None, **fields: Any) -> Callable[[F], F]: ...
+
     @with_short_traceback
     def model(self, function: Function | None = None, **fields: Any) -> Any:
         """Serve a Python function as a model; a decorator, with or without arguments.
 
-        Defining the function again, as rerunning a cell does, replaces the model.
+        Running the definition again replaces the model.
 
         Parameters
         ----------
         function : callable
-            Its annotated parameters are the inputs, its return annotation the output ``OUTPUT`` or a dict of
-            outputs; it is called with whole batches, ``[rows, dims...]``. It may be ``async def``. What it returns
-            must have the declared dims, one row for each row of the batch, and values that fit the datatypes:
+            Its annotated parameters are the inputs, its return annotation is the output ``OUTPUT`` or a dict of
+            outputs. It is called with whole batches, ``[rows, dims...]``. It may be ``async def``. Its results must
+            have the declared dims, one row for each row of the batch, and values that fit the datatypes:
             integers and floating-point numbers may be rounded to floating-point numbers, but 1.5 is not an integer.
         **fields
             Fields of the model configuration: ``max_batch_size``, ``dynamic_batching``, ``name``, …
@@ -220,33 +228,39 @@ class Server(BackgroundServer):
 
     @with_short_traceback
     def unload(self, name: str, *, unload_dependents: bool = False) -> None:
-        """Stop taking requests for a model; what it accepted is answered.
+        """Stop accepting requests for a model, and free it when the accepted ones are answered.
 
         Parameters
         ----------
         name : str
-            It need not be served.
+            A model in the repository; it does not have to be ready.
         unload_dependents : bool, optional
-            Unload also the models of an ensemble's steps, unless somebody needs them.
+            Also unload the models of an ensemble's steps, except those that other ensembles use.
 
         Raises
         ------
         NotFoundError
-            If there is no such model.
+            If the model does not exist.
         """
         require_name(name)
-        if name not in {each["name"] for each in self.index()}:
+        if name not in {model["name"] for model in self.index()}:
             raise NotFoundError(f"Request for unknown model: '{name}' is not found{self._like(name)}")
         self.run(self.engine.unload(name, unload_dependents))
 
     @with_short_traceback
     def stats(self, name: str = "") -> dict[str, Any]:
-        """The statistics extension's answer for one model, or for all.
+        """The response of the statistics extension, for one model or for all.
+
+        Returns
+        -------
+        dict
+            ``model_stats``: one dict for each model version. Times are totals in nanoseconds (``ns``), with the number
+            of occurrences (``count``).
 
         Raises
         ------
         InvalidArgumentError
-            If the model is not served.
+            If the model is not ready.
         """
         try:
             return self.call(self.engine.statistics, name)
@@ -259,17 +273,17 @@ class Server(BackgroundServer):
         return self.call(self.engine.metadata)
 
     def ready(self) -> bool:
-        """Whether the server, and every model it should serve, is ready."""
+        """Whether the server and all of its models are ready."""
         return self.alive and self.call(self.engine.is_ready)
 
     @with_short_traceback
     def labels(self, model: str, output: str) -> list[str] | None:
-        """The class labels of a model's output; None where it has none.
+        """The class labels of a model's output, or None.
 
         Raises
         ------
         NotFoundError, InvalidArgumentError
-            If there is no such model, or no such output.
+            If the model or the output does not exist.
         """
         served = self[model].served
         if output not in served.spec.outputs:
@@ -279,14 +293,20 @@ class Server(BackgroundServer):
 
     @with_short_traceback
     def index(self) -> list[dict[str, str]]:
-        """The repository index: every model with its state, and the reason where it failed."""
+        """The repository index.
+
+        Returns
+        -------
+        list of dict
+            ``name`` of each model; ``version``, ``state``, and ``reason`` (of a failure) where there is one.
+        """
         return self.call(self.engine.index)
 
     @contextmanager
     def record(self) -> Iterator[Recording]:
-        """Record the event stream of a block.
+        """Record the events of a ``with`` block.
 
-        The recording fills when the block ends.
+        The recording is filled when the block ends.
 
         Examples
         --------
@@ -304,14 +324,15 @@ class Server(BackgroundServer):
             recording.fill(map(unpack, events), self.call(self.engine.configs))
 
     def recent(self) -> Recording:
-        """What happened last, recorded without having been asked to: the events that the stream still holds.
+        """A recording of the latest events, without a ``with`` block.
 
-        These are the newest 65,536 of all models, a few seconds of full load or a long time of little.
+        The event stream keeps the latest 65,536 events of all models: a few seconds at full load, or a long time at
+        low load.
 
         Returns
         -------
         Recording
-            Of a batch that was sent before the oldest event held there is nothing in it.
+            Batches that were sent before the oldest of these events are not in it.
 
         Examples
         --------
@@ -322,13 +343,13 @@ class Server(BackgroundServer):
         return recording
 
     def _served_versions(self, name: str) -> str:
-        """The versions of a model that are ready, as the end of an error's text; empty if there are none."""
+        """The ready versions of a model, as the end of an error message; empty if there are none."""
         versions = self.call(self.engine.ready_versions, name)
         return f"; ready: {', '.join(map(str, versions))}" if versions else ""
 
     def _like(self, name: str) -> str:
-        """The model that was perhaps meant, as the end of an error's text."""
-        return did_you_mean(name, {each["name"] for each in self.index()} - {name})
+        """A model with a similar name, as the end of an error message."""
+        return did_you_mean(name, {model["name"] for model in self.index()} - {name})
 
     # --- the endpoints ------------------------------------------------------------------------
 
@@ -342,48 +363,48 @@ class Server(BackgroundServer):
             If the server has no HTTP endpoint.
         """
         if self.endpoints.http is None:
-            raise UnavailableError("the server has no HTTP endpoint")
+            raise UnavailableError("port: expected a server with an HTTP endpoint, got allow_http=False")
         return self.endpoints.http.port
 
     @property
     def grpc_port(self) -> int | None:
-        """The gRPC port; None where there is none."""
+        """The gRPC port, or None."""
         return None if self.endpoints.grpc is None else self.endpoints.grpc.port
 
     @property
     def metrics_port(self) -> int | None:
-        """The port of the metrics; None where there is none."""
+        """The metrics port, or None."""
         return None if self.endpoints.metrics is None else self.endpoints.metrics.port
 
     @property
     def url(self) -> str:
-        """Where the HTTP endpoint is, for this machine; empty where there is none."""
+        """The URL of the HTTP endpoint on this machine; empty if there is none."""
         return "" if self.endpoints.http is None else self.endpoints.http.url
 
     @property
     def load_errors(self) -> Mapping[str, TritonError]:
-        """Models that should have been loaded at start and were not, with the reason."""
+        """Errors of the models that failed to load at start, by name."""
         return self.engine.load_errors
 
-    # --- looking at it ------------------------------------------------------------------------
+    # --- views ------------------------------------------------------------------------
 
     def dashboard(self, model: str | None = None) -> Dashboard:
-        """The server's models live, one of them opened: configuration, batches, statistics.
+        """A live view of the server's models: configuration, batches, traffic, statistics.
 
         Parameters
         ----------
         model : str, optional
-            The one that is opened first.
+            The model that is shown first.
 
         Returns
         -------
         Dashboard
-            A widget; until its ``close()``, the same one for every call with the same model.
+            A widget. Every call with the same model returns the same widget until it is closed.
 
         Raises
         ------
         NotFoundError
-            If there is no such model.
+            If the model does not exist.
         """
         if model is not None:
             _ = self[model]
@@ -400,18 +421,3 @@ class Server(BackgroundServer):
         from tritonnb.notebook.cards import server_card
 
         return server_card(self) if self.alive else "<p><b>tritonnb server</b>: stopped</p>"
-
-
-def paths_of(given: StrPath | Sequence[StrPath]) -> tuple[Path, ...]:
-    """One path or several.
-
-    Raises
-    ------
-    InvalidArgumentError
-        If it is neither.
-    """
-    paths = [given] if isinstance(given, (str, PathLike)) else given
-    try:
-        return tuple(Path(each).expanduser() for each in paths)
-    except TypeError:
-        raise InvalidArgumentError(f"model_repository must be a path or several, got {given!r}") from None

@@ -1,4 +1,4 @@
-"""The same scheduler in virtual time: arrivals, service-time models, and what runs them."""
+"""Simulation: the schedulers in virtual time, with arrivals and service-time models."""
 
 from tritonnb.simulation.arrivals import Arrival, ClosedLoop, bursts, constant, poisson, sequences
 from tritonnb.simulation.service import fixed, jittered, linear, measured, service_time, table

@@ -1,7 +1,7 @@
-"""When requests arrive: the workloads of a simulation, and of a load on a live server.
+"""Arrivals of requests: workloads for simulations, and for load on a live server.
 
-A workload is a list of `Arrival`, in order of time. Everything random takes a seed. Times are named with their unit;
-a time without a name, the first of an `Arrival` or of a pair, is in microseconds.
+A workload is a list of `Arrival` in order of time. Everything random takes a seed. Names of times contain the unit;
+positional times, the first value of an `Arrival` or a pair, are in microseconds.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ class Arrival:
     Parameters
     ----------
     time_us, us, ms : float
-        When it arrives, from the beginning: one of them. A time without a name is in microseconds.
+        Time of arrival since the start: exactly one of them. A positional time is in microseconds.
     rows : int, optional
-        The request's batch dimension.
+        Batch size of the request.
     priority, timeout_us : int, optional
         Request parameters; 0 for none. The timeout is in microseconds.
     sequence_id : int or str, optional
         Correlation ID; 0 for none.
     sequence_start, sequence_end : bool, optional
     batch_key : hashable, optional
-        Requests with equal keys may share a batch: stands for the shapes of variable-size inputs.
+        Requests with equal keys may share a batch; represents the shapes of variable-size inputs.
     cancel_us : float, optional
-        When the client gives up waiting, in microseconds from the beginning.
+        When the client cancels the request, in microseconds since the start.
 
     Attributes
     ----------
     time_us : float
-        Microseconds from the beginning, in whatever unit it was given. The others are as the parameters.
+        Microseconds since the start. The other attributes are the parameters.
 
     Raises
     ------
     InvalidArgumentError
-        If there is no time, or several, or it cannot be; or if rows are not a positive integer.
+        If there is not exactly one time, it is negative or not finite, or rows is not a positive integer.
 
     Examples
     --------
@@ -80,18 +80,18 @@ class Arrival:
         times = [(time, scale) for time, scale in ((time_us, 1), (us, 1), (ms, 1000)) if time is not None]
         if len(times) != 1:
             raise InvalidArgumentError(
-                f"an arrival has one time, got {len(times)}: give Arrival(ms=17) or Arrival(us=17_000); "
-                "a time without a name is in µs"
+                f"Arrival expected one time, got {len(times)}; write Arrival(ms=17) or Arrival(us=17_000) "
+                "(a positional time is in µs)"
             )
         [(time, scale)] = times
         try:
-            possible = 0 <= time < math.inf and operator.index(rows) > 0
+            valid = 0 <= time < math.inf and operator.index(rows) > 0
         except TypeError:
-            possible = False
-        if not possible:
+            valid = False
+        if not valid:
             unit = "µs" if scale == 1 else "ms"
             raise InvalidArgumentError(
-                f"an arrival has a time in {unit} from 0 on, and rows from 1 on, got {time!r} and {rows!r}"
+                f"Arrival expected a time in {unit} of at least 0, and rows of at least 1, got {time!r} and {rows!r}"
             )
         for name, value in (
             ("time_us", time * scale), ("rows", rows), ("priority", priority), ("timeout_us", timeout_us),
@@ -103,18 +103,18 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class ClosedLoop:
-    """Clients that each wait for an answer before they send the next request.
+    """Clients that each wait for the response before they send the next request.
 
     Attributes
     ----------
     clients : int
         Concurrency.
     requests : int
-        All clients together.
+        Total number over all clients.
     think_ms : float
-        Pause between an answer and the next request, in milliseconds.
+        Time between a response and the next request, in milliseconds.
     rows : int
-        Of each request.
+        Batch size of each request.
     """
 
     clients: int
@@ -131,122 +131,122 @@ class ClosedLoop:
 Arrivals = Iterable[Arrival] | Iterable[tuple[float, int]] | ClosedLoop
 
 
-def arrivals_of(given: Iterable[Arrival | tuple[float, int]]) -> Iterator[Arrival]:
-    """A list of arrivals, some of which may be given as pairs of time and rows.
+def as_arrivals(arrivals: Iterable[Arrival | tuple[float, int]]) -> Iterator[Arrival]:
+    """Iterate over arrivals, converting pairs of time and rows.
 
     Raises
     ------
     InvalidArgumentError
-        If it is no list, or something in it is no arrival.
+        If it is not iterable, or an item is not an arrival.
     """
-    if not isinstance(given, Iterable):
-        raise InvalidArgumentError(f"arrivals are a list of Arrival or of (time in µs, rows), got {given!r}")
-    for each in given:
-        if isinstance(each, Arrival):
-            yield each
-        elif isinstance(each, Sequence) and len(each) == 2:
-            yield Arrival(*each)
+    if not isinstance(arrivals, Iterable):
+        raise InvalidArgumentError(f"arrivals expected a list of Arrival or of (time in µs, rows), got {arrivals!r}")
+    for item in arrivals:
+        if isinstance(item, Arrival):
+            yield item
+        elif isinstance(item, Sequence) and len(item) == 2:
+            yield Arrival(*item)
         else:
-            raise InvalidArgumentError(f"an arrival is an Arrival or (time in µs, rows), got {each!r}")
+            raise InvalidArgumentError(f"arrivals expected Arrival or (time in µs, rows), got {item!r}")
 
 
-#: How requests come in an open loop, where nobody waits for answers.
+#: Arrival processes of an open loop, in which clients do not wait for responses.
 PROCESSES = ("constant", "poisson", "burst")
 
 
-def require_positive(**given: float | None) -> None:
-    """See that what is given is above 0.
+def require_positive(**values: float | None) -> None:
+    """Check that values are positive; None is accepted.
 
     Raises
     ------
     InvalidArgumentError
-        With the name of what is not.
+        With the name of the first value that is not.
     """
-    for name, value in given.items():
+    for name, value in values.items():
         try:
-            possible = value is None or value > 0
+            valid = value is None or value > 0
         except TypeError:
-            possible = False
-        if not possible:
+            valid = False
+        if not valid:
             raise InvalidArgumentError(f"{name} must be positive, got {value!r}")
 
 
-def times_us(process: str, rate: float, *, burst: int = 1, seed: int = 0) -> Iterator[float]:
-    """When requests come, in microseconds and without end.
+def arrival_times_us(process: str, rate: float, *, burst: int = 1, seed: int = 0) -> Iterator[float]:
+    """Arrival times in microseconds, an infinite iterator.
 
     Parameters
     ----------
     process : str
         One of `PROCESSES`.
     rate : float
-        Requests a second, on average.
+        Requests per second, on average.
     burst : int, optional
-        Requests that come at once, for ``"burst"``.
+        Simultaneous requests, for ``"burst"``.
     seed : int, optional
         For ``"poisson"``.
     """
     if process == "poisson":
-        chance = random.Random(seed)
+        rng = random.Random(seed)
         time_us = 0.0
         while True:
-            time_us += chance.expovariate(rate) * 1e6
+            time_us += rng.expovariate(rate) * 1e6
             yield time_us
-    together = burst if process == "burst" else 1
-    yield from (number // together * together * 1e6 / rate for number in count())
+    group = burst if process == "burst" else 1
+    yield from (number // group * group * 1e6 / rate for number in count())
 
 
 def constant(rate: float, duration: float, *, rows: int = 1) -> list[Arrival]:
-    """Requests at equal distances.
+    """Requests at equal intervals.
 
     Parameters
     ----------
     rate : float
-        Requests a second.
+        Requests per second.
     duration : float
         Seconds.
     rows : int, optional
-        Of each request.
+        Batch size of each request.
 
     Examples
     --------
-    >>> [each.time_us for each in constant(rate=1000, duration=0.003)]
+    >>> [arrival.time_us for arrival in constant(rate=1000, duration=0.003)]
     [0.0, 1000.0, 2000.0]
     """
     require_positive(rate=rate, duration=duration)
-    return [Arrival(time_us, rows) for time_us in islice(times_us("constant", rate), round(rate * duration))]
+    return [Arrival(time_us, rows) for time_us in islice(arrival_times_us("constant", rate), round(rate * duration))]
 
 
 def poisson(rate: float, duration: float, *, seed: int, rows: int = 1) -> list[Arrival]:
-    """Requests of many independent clients: exponential gaps (a Poisson process).
+    """Requests of many independent clients: a Poisson process, with exponential intervals.
 
     Parameters
     ----------
     rate : float
-        Requests a second, on average.
+        Requests per second, on average.
     duration : float
         Seconds.
     seed : int
     rows : int, optional
-        Of each request.
+        Batch size of each request.
     """
     require_positive(rate=rate, duration=duration)
-    times = takewhile(lambda time_us: time_us < duration * 1e6, times_us("poisson", rate, seed=seed))
+    times = takewhile(lambda time_us: time_us < duration * 1e6, arrival_times_us("poisson", rate, seed=seed))
     return [Arrival(time_us, rows) for time_us in times]
 
 
 def bursts(requests: int, every_ms: float, duration: float, *, rows: int = 1) -> list[Arrival]:
-    """Several requests at once, again and again.
+    """Bursts of simultaneous requests at equal intervals.
 
     Parameters
     ----------
     requests : int
-        In each burst.
+        Requests in each burst.
     every_ms : float
         Milliseconds from one burst to the next.
     duration : float
         Seconds.
     rows : int, optional
-        Of each request.
+        Batch size of each request.
     """
     require_positive(requests=requests, every_ms=every_ms, duration=duration)
     times = [burst * every_ms * 1000 for burst in range(round(duration * 1000 / every_ms))]
@@ -254,19 +254,21 @@ def bursts(requests: int, every_ms: float, duration: float, *, rows: int = 1) ->
 
 
 def sequences(lengths: Sequence[int], *, every_ms: float, stagger_ms: float = 0.0) -> list[Arrival]:
-    """Sequences that send their requests at equal distances, the first and last flagged.
+    """Sequences with requests at equal intervals; START and END flags are set.
 
     Parameters
     ----------
     lengths : sequence of int
-        Requests of each sequence; correlation IDs are 1, 2, 3, …
+        Number of requests of each sequence; correlation IDs are 1, 2, 3, …
     every_ms : float
-        Milliseconds between two requests of a sequence.
+        Milliseconds between requests of a sequence.
     stagger_ms : float, optional
-        How much later than the one before it each sequence begins, in milliseconds.
+        How much later than the previous one each sequence starts, in milliseconds.
     """
     if not isinstance(lengths, Iterable):
-        raise InvalidArgumentError(f"lengths are a list of numbers of requests, one for each sequence, got {lengths!r}")
+        raise InvalidArgumentError(
+            f"lengths expected a list with the number of requests of each sequence, got {lengths!r}"
+        )
     for length in lengths:
         require_positive(length=length)
     arrivals = [
@@ -279,4 +281,4 @@ def sequences(lengths: Sequence[int], *, every_ms: float, stagger_ms: float = 0.
         for number, length in enumerate(lengths)
         for step in range(length)
     ]
-    return sorted(arrivals, key=lambda each: each.time_us)
+    return sorted(arrivals, key=lambda arrival: arrival.time_us)

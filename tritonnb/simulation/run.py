@@ -1,7 +1,7 @@
-"""Arrivals and a configuration through the real scheduler in virtual time.
+"""Simulating a configuration with arrivals: the scheduler in virtual time.
 
-The scheduler objects are those that serve; only the clock and the instances are imitated. What comes
-out are the events that a live server would give.
+The schedulers are those that also serve; only the clock and the instances are simulated. The result is the events that
+a live server would emit.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.events import BatchExecuted, BatchSent, Event, RequestCancelled, unpack
 from tritonnb.core.messages import SEQUENCE_END, SEQUENCE_START
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.model_config.diagnose import Explained
+from tritonnb.model_config.diagnose import ProblemContext
 from tritonnb.model_config.validate import check_scheduling
 from tritonnb.scheduling import decision_events
 from tritonnb.scheduling.decisions import Execute
 from tritonnb.scheduling.from_config import make_scheduler
-from tritonnb.scheduling.virtual_time import Answer, Batch, VirtualTime
-from tritonnb.simulation.arrivals import Arrival, Arrivals, ClosedLoop, arrivals_of
+from tritonnb.scheduling.virtual_time import Batch, FinalResponse, VirtualTime
+from tritonnb.simulation.arrivals import Arrival, Arrivals, ClosedLoop, as_arrivals
 from tritonnb.simulation.service import ExecutionTimes, Service
 
 
 class SimulatedRequest:
-    """What a scheduler needs to know of a request, and nothing else."""
+    """The attributes of a request that schedulers use."""
 
     __slots__ = (
         "batch_key",
@@ -60,21 +60,21 @@ class SimulatedRequest:
 
     @property
     def id_prefix(self) -> str:
-        """What Triton puts before many of its error texts."""
+        """The prefix of many of Triton's error messages."""
         return f"[request id: {self.id}] "
 
 
 def run(config: pb.ModelConfig, arrivals: Arrivals, service: Service, seed: int) -> list[Event]:
-    """Run a workload against a configuration in virtual time, and tell what happened.
+    """Simulate a workload and return its events.
 
     Parameters
     ----------
     config : ModelConfig
-        ``instance_group`` gives the number of instances.
+        ``instance_group`` determines the number of instances.
     arrivals : iterable of Arrival or of (time in µs, rows), or ClosedLoop
     service : Service
     seed : int
-        Of what is random in the service times.
+        Seed of random service times.
 
     Warns
     -----
@@ -84,34 +84,36 @@ def run(config: pb.ModelConfig, arrivals: Arrivals, service: Service, seed: int)
     Raises
     ------
     InvalidArgumentError
-        If an arrival is none, or has more rows than a batch may have; if the configuration breaks a rule of
-        its scheduler, or is an ensemble's; or if the service model gives no time.
+        If an arrival is invalid, or has more rows than ``max_batch_size``; if the configuration violates a rule of its
+        scheduler, or is an ensemble; or if the service model does not return a time.
     """
-    with Explained(config):
+    with ProblemContext(config):
         check_scheduling(config)
     if config.HasField("ensemble_scheduling"):
-        raise InvalidArgumentError(f"model '{config.name}' is an ensemble, which runs nothing itself: try its steps")
+        raise InvalidArgumentError(
+            f"model '{config.name}': simulation expected a model that is executed, got an ensemble; simulate its steps"
+        )
     times = ExecutionTimes(service, seed)
-    with _no_collector():
-        world = _World(config, instance_count(config), times)
+    with _without_garbage_collection():
+        simulation = _Simulation(config, instance_count(config), times)
         if isinstance(arrivals, ClosedLoop):
-            world.closed_loop(arrivals)
+            simulation.closed_loop(arrivals)
         else:
-            world.open_loop(arrivals)
-        events = world.events()
+            simulation.open_loop(arrivals)
+        events = simulation.events()
     if times.warning:
         warnings.warn(times.warning, stacklevel=3)  # the caller of `simulate` or `what_if`
     return events
 
 
 def instance_count(config: pb.ModelConfig) -> int:
-    """How many instances a configuration asks for."""
-    return sum(max(1, each.count) * max(1, len(each.gpus)) for each in config.instance_group) or 1
+    """The number of instances in a configuration."""
+    return sum(max(1, group.count) * max(1, len(group.gpus)) for group in config.instance_group) or 1
 
 
 @contextmanager
-def _no_collector() -> Iterator[None]:
-    """A run makes many objects, all of which stay: looking through them for garbage took half of its time."""
+def _without_garbage_collection() -> Iterator[None]:
+    """A simulation creates many objects that it keeps; garbage collection took half of its time."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -121,22 +123,22 @@ def _no_collector() -> Iterator[None]:
             gc.enable()
 
 
-class _World:
+class _Simulation:
     def __init__(self, config: pb.ModelConfig, instances: int, times: ExecutionTimes) -> None:
         self._name = config.name
-        self._most_rows = config.max_batch_size
+        self._max_rows = config.max_batch_size
         self._requests: list[SimulatedRequest] = []
         self._cancelled: list[RequestCancelled] = []
-        self._more: Callable[[Answer], None] = lambda answer: None
+        self._next_request: Callable[[FinalResponse], None] = lambda response: None
         self._time = VirtualTime(
             make_scheduler(config, instances, os.environ),
             lambda decision: times(decision.size),
             instances,
-            on_answer=lambda answer: self._more(answer),
+            on_response=lambda response: self._next_request(response),
         )
 
     def open_loop(self, arrivals: Iterable[Arrival | tuple[float, int]]) -> None:
-        for arrival in arrivals_of(arrivals):
+        for arrival in as_arrivals(arrivals):
             request = self._send(round(arrival.time_us * 1000), arrival)
             if arrival.cancel_us is not None:
                 time_ns = round(arrival.cancel_us * 1000)
@@ -146,38 +148,42 @@ class _World:
 
     def closed_loop(self, loop: ClosedLoop) -> None:
         arrival = Arrival(0.0, loop.rows)
-        left = loop.requests
+        remaining = loop.requests
         think_ns = round(loop.think_ms * 1e6)
 
-        def more(answer: Answer) -> None:
-            nonlocal left
-            if left:
-                left -= 1
-                self._send(answer.time_ns + think_ns, arrival)
+        def send_next(response: FinalResponse) -> None:
+            nonlocal remaining
+            if remaining:
+                remaining -= 1
+                self._send(response.time_ns + think_ns, arrival)
 
-        self._more = more
+        self._next_request = send_next
         for _ in range(min(loop.clients, loop.requests)):
-            left -= 1
+            remaining -= 1
             self._send(0, arrival)
         self._time.run()
 
     def events(self) -> list[Event]:
-        ran = list(map(self._batch, count(1), self._time.batches))
-        # Sorting is stable, so this is the order inside a moment: that of `VirtualTime`.
+        executions = list(map(self._batch, count(1), self._time.batches))
+        # Sorting is stable, so events at the same time keep this order, which is that of `VirtualTime`.
         events: list[Event] = [
-            *(executed for _, executed in ran),
+            *(executed for _, executed in executions),
             *map(self._arrived, self._requests),
             *self._cancelled,
-            *(self._refused(each, each.error) for each in self._time.answers if each.error is not None),
-            *(sent for sent, _ in ran),
+            *(
+                self._refused(response, response.error)
+                for response in self._time.responses
+                if response.error is not None
+            ),
+            *(sent for sent, _ in executions),
         ]
         events.sort(key=attrgetter("time_ns"))
         return events
 
     def _send(self, time_ns: int, arrival: Arrival) -> SimulatedRequest:
-        if 0 < self._most_rows < arrival.rows:
+        if 0 < self._max_rows < arrival.rows:
             raise InvalidArgumentError(
-                f"inference request batch-size must be <= {self._most_rows} for '{self._name}', got {arrival.rows}"
+                f"inference request batch-size must be <= {self._max_rows} for '{self._name}', got {arrival.rows}"
             )
         request = SimulatedRequest(arrival, len(self._requests) + 1)
         request.received_ns = time_ns
@@ -188,16 +194,18 @@ class _World:
     def _batch(self, number: int, batch: Batch) -> tuple[BatchSent, BatchExecuted]:
         decision: Execute = batch.decision
         instance = f"{self._name}_0_{decision.instance}"
-        real = [each for each in decision.requests if each is not None]
-        told = tuple([(each.serial, each.batch_size, each.received_ns, each.queued_ns, "") for each in real])
+        real = [request for request in decision.requests if request is not None]
+        executed = tuple(
+            [(request.serial, request.batch_size, request.received_ns, request.queued_ns, "") for request in real]
+        )
         start, end = batch.start_ns, batch.end_ns
-        sent = decision_events.sent(decision, self._name, 1, number, instance, batch.queue_depth, start)
-        ran = BatchExecuted(end, self._name, 1, number, instance, decision.size, start, start, end, end, told)
+        sent = decision_events.batch_sent(decision, self._name, 1, number, instance, batch.queue_depth, start)
+        ran = BatchExecuted(end, self._name, 1, number, instance, decision.size, start, start, end, end, executed)
         return (sent, ran)
 
     def _arrived(self, request: SimulatedRequest) -> Event:
-        return unpack(decision_events.arrived(request, self._name, 1, request.received_ns))
+        return unpack(decision_events.request_arrived(request, self._name, 1, request.received_ns))
 
-    def _refused(self, answer: Answer, error: TritonError) -> Event:
-        counted_as = answer.refusal.counted_as if answer.refusal else ""
-        return decision_events.refused(answer.request, self._name, 1, error, counted_as, answer.time_ns)
+    def _refused(self, response: FinalResponse, error: TritonError) -> Event:
+        counted_as = response.refusal.counted_as if response.refusal else ""
+        return decision_events.request_refused(response.request, self._name, 1, error, counted_as, response.time_ns)

@@ -1,7 +1,7 @@
-"""How long an execution takes: the service-time models of a simulation.
+"""Service-time models of a simulation: how long an execution takes.
 
-A service model is a function from the batch's rows to nanoseconds. Those made here take their times in milliseconds;
-`service_time` makes one of a function of one's own, with a unit.
+A service model is a function from the rows of a batch to nanoseconds. The functions here take times in milliseconds;
+`service_time` wraps your own function with its unit.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.scheduling.reasons import counted
+from tritonnb.scheduling.reasons import pluralize
 
 Service = Callable[[int], float]
 
 _NS_OF_UNIT = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
-#: What a function without a unit returns is nanoseconds; no execution is over sooner than this.
+#: A function without a unit returns nanoseconds; an execution that is faster than this is implausible.
 _IMPLAUSIBLE_NS = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceTime:
-    """A service model whose unit is known; see `service_time`."""
+    """A service model with a unit; see `service_time`."""
 
     function: Callable[[int], float]
     unit: str
@@ -35,13 +35,13 @@ class ServiceTime:
         time = self.function(rows)
         if not _is_time(time):
             raise InvalidArgumentError(
-                f"a service time for {counted(rows, 'row')} is a number of {self.unit} from 0 on, got {time!r}"
+                f"service model expected a time in {self.unit} of at least 0 for {pluralize(rows, 'row')}, got {time!r}"
             )
         return round(time * _NS_OF_UNIT[self.unit])
 
 
 def service_time(function: Callable[[int], float], *, unit: str) -> ServiceTime:
-    """A service model of a function of one's own, which returns times in a unit.
+    """Create a service model from a function that returns times in a unit.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def service_time(function: Callable[[int], float], *, unit: str) -> ServiceTime:
     Raises
     ------
     InvalidArgumentError
-        If it is not a function, or there is no such unit.
+        If it is not a function, or the unit is unknown.
 
     Examples
     --------
@@ -61,9 +61,9 @@ def service_time(function: Callable[[int], float], *, unit: str) -> ServiceTime:
     7000000
     """
     if not callable(function):
-        raise InvalidArgumentError(f"service_time needs a function from rows to a time, got {function!r}")
+        raise InvalidArgumentError(f"service_time expected a function from rows to a time, got {function!r}")
     if unit not in _NS_OF_UNIT:
-        raise InvalidArgumentError(f"unit cannot be {unit!r}: give one of {', '.join(_NS_OF_UNIT)}")
+        raise InvalidArgumentError(f"service_time: unit expected one of {', '.join(_NS_OF_UNIT)}, got {unit!r}")
     return ServiceTime(function, unit)
 
 
@@ -79,14 +79,14 @@ def fixed(ms: float) -> ServiceTime:
 
 
 def linear(per_row_ms: float, base_ms: float) -> ServiceTime:
-    """``per_row_ms * rows + base_ms``: what fits most models (α and τ₀ in Inoue, arXiv:1912.06322).
+    """``per_row_ms * rows + base_ms``, which fits most models (α and τ₀ in Inoue, arXiv:1912.06322).
 
     Parameters
     ----------
     per_row_ms : float
-        Milliseconds for each row.
+        Milliseconds per row.
     base_ms : float
-        Milliseconds for the batch.
+        Milliseconds per batch.
 
     Examples
     --------
@@ -97,12 +97,12 @@ def linear(per_row_ms: float, base_ms: float) -> ServiceTime:
 
 
 def table(ms_of_rows: Mapping[int, float]) -> ServiceTime:
-    """Milliseconds by batch size, straight lines in between; beyond the ends the last slope goes on.
+    """Milliseconds by batch size, with linear interpolation, and extrapolation beyond the ends.
 
     Raises
     ------
     InvalidArgumentError
-        If there is no batch size.
+        If the table is empty.
 
     Examples
     --------
@@ -111,7 +111,7 @@ def table(ms_of_rows: Mapping[int, float]) -> ServiceTime:
     """
     if not isinstance(ms_of_rows, Mapping) or not ms_of_rows:
         raise InvalidArgumentError(
-            f"a service-time table needs milliseconds for at least one batch size, got {ms_of_rows!r}"
+            f"table expected a dict from batch sizes to milliseconds with at least one entry, got {ms_of_rows!r}"
         )
     sizes = sorted(ms_of_rows)
 
@@ -127,7 +127,7 @@ def table(ms_of_rows: Mapping[int, float]) -> ServiceTime:
 
 
 def measured(stats: Mapping[str, Any]) -> ServiceTime:
-    """The mean times of a live model, from its entry in the statistics (``batch_stats``).
+    """The mean times of a live model, from its statistics (``batch_stats``).
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ def measured(stats: Mapping[str, Any]) -> ServiceTime:
     Raises
     ------
     InvalidArgumentError
-        If nothing was executed, so that no time is known, or it is not the statistics of one model.
+        If nothing was executed, or it is not the statistics of one model.
 
     Examples
     --------
@@ -149,7 +149,9 @@ def measured(stats: Mapping[str, Any]) -> ServiceTime:
     """
     entry = _entry_of_one_model(stats)
     if not entry.get("batch_stats"):
-        raise InvalidArgumentError("these statistics know of no execution, so no service time is known")
+        raise InvalidArgumentError(
+            "statistics expected at least one execution in batch_stats, got none; send requests to the model first"
+        )
     return table({int(batch["batch_size"]): _mean_compute_ms(batch) for batch in entry["batch_stats"]})
 
 
@@ -198,9 +200,9 @@ def seeded(service: Service, seed: int) -> Service:
     """A service model whose random factor, if it has one, comes from a seed."""
     if not isinstance(service, Jittered):
         return service
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     inner, sigma = service.service, service.sigma
-    return lambda rows: round(inner(rows) * math.exp(chance.gauss(0.0, sigma)))
+    return lambda rows: round(inner(rows) * math.exp(rng.gauss(0.0, sigma)))
 
 
 class ExecutionTimes:
@@ -210,12 +212,12 @@ class ExecutionTimes:
     ----------
     service : Service
     seed : int
-        Of its random factor, if it has one.
+        Seed of its random factor, if it has one.
 
     Attributes
     ----------
     warning : str
-        What is implausible, in words: a function without a unit returned less than a microsecond. Empty otherwise.
+        Set if a function without a unit returned less than a microsecond; empty otherwise.
 
     Raises
     ------
@@ -225,7 +227,7 @@ class ExecutionTimes:
 
     def __init__(self, service: Service, seed: int) -> None:
         if not callable(service):
-            raise InvalidArgumentError(f"a service model is a function, such as fixed(5) gives, got {service!r}")
+            raise InvalidArgumentError(f"service model expected a function, such as fixed(5), got {service!r}")
         self._function = service.service if isinstance(service, Jittered) else service
         self._has_unit = isinstance(self._function, ServiceTime)
         self._draw = seeded(service, seed)
@@ -237,17 +239,17 @@ class ExecutionTimes:
         Raises
         ------
         InvalidArgumentError
-            If the service model returns no time.
+            If the service model does not return a time.
         """
         time = self._draw(rows)
         if not _is_time(time):
             raise InvalidArgumentError(
-                f"a service model gives nanoseconds from 0 on for a number of rows, got {time!r} for {rows}"
+                f"service model expected a time in ns of at least 0 for {pluralize(rows, 'row')}, got {time!r}"
             )
         if 0 < time < _IMPLAUSIBLE_NS and not self._has_unit and not self.warning:
             name = getattr(self._function, "__name__", "<lambda>").replace("<lambda>", "f")
             self.warning = (
-                f"the service model returned {time:g} ns for {counted(rows, 'row')}; "
+                f"the service model returned {time:g} ns for {pluralize(rows, 'row')}; "
                 f"wrap it as tnb.service_time({name}, unit='ms') if you meant {time:g} ms"
             )
         return round(time)

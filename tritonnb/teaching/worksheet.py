@@ -17,8 +17,8 @@ from tritonnb.model_config.validate import check_scheduling
 from tritonnb.recording.batches import Batch
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.simulate import simulate
-from tritonnb.scheduling.reasons import counted
-from tritonnb.simulation.arrivals import Arrival, arrivals_of, require_positive
+from tritonnb.scheduling.reasons import pluralize
+from tritonnb.simulation.arrivals import Arrival, as_arrivals, require_positive
 from tritonnb.simulation.run import instance_count
 from tritonnb.simulation.service import fixed
 
@@ -89,7 +89,7 @@ class Worksheet:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "config", config_text(self.config, check=check_scheduling))
-        arrivals = tuple(sorted(arrivals_of(self.arrivals), key=lambda arrival: arrival.time_us))
+        arrivals = tuple(sorted(as_arrivals(self.arrivals), key=lambda arrival: arrival.time_us))
         object.__setattr__(self, "arrivals", arrivals)
         require_positive(execution_ms=self.execution_ms)
         if not 0 < len(arrivals) <= len(LETTERS):
@@ -151,7 +151,7 @@ class Worksheet:
         if grade:
             return "This answer is correct."
         if grade.correct == grade.total - 1 and answered > grade.total:
-            return f"One batch too many: every request has run after {counted(grade.total, 'batch', 'batches')}."
+            return f"One batch too many: every request has run after {pluralize(grade.total, 'batch', 'batches')}."
         sent_ns = self._batches[grade.correct].sent_ns
         executed = set().union(*self._members[: grade.correct])
         waiting = [name for name, at_ns in zip(self.names, self.arrived_ns, strict=True)
@@ -178,7 +178,7 @@ class Worksheet:
     @property
     def solution(self) -> list[list[str]]:
         """The names of the requests of each batch, in order; ``"-"`` is a null request."""
-        names = {None: _NULL, **dict(enumerate(self.names, 1))}
+        names: dict[int | None, str] = {None: _NULL, **dict(enumerate(self.names, 1))}
         return [[names[serial] for serial in batch.requests] for batch in self._batches]
 
     @cached_property
@@ -273,7 +273,7 @@ class Worksheet:
         """The question, with the instances and the execution time."""
         instances = instance_count(read_config(self.config))
         return (
-            f"{counted(instances, 'instance')}, idle from the start. "
+            f"{pluralize(instances, 'instance')}, idle from the start. "
             f"Every execution takes {self.execution_ms:g} ms, whatever its size. "
             "Which requests does each batch hold, in the order in which the batches are sent?"
         )

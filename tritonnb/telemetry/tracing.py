@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from tritonnb.core.datatypes import BF16, BOOL, BYTES, FP16
+from tritonnb.core.datatypes import BOOL, BYTES
 from tritonnb.core.events import BatchExecuted, Packed, RequestArrived, unpack
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.telemetry.spans import SpanExporter
@@ -283,7 +283,7 @@ def _valid_utf8(text: str) -> str:
 def _data(tensor: Tensor) -> str:
     """Elements as Triton prints them; those of FP16 and BF16 it leaves out."""
     flat = np.asarray(tensor.array).reshape(-1)
-    if tensor.datatype in (FP16, BF16):
+    if not tensor.datatype.in_json:
         return ""
     if tensor.datatype is BYTES:
         return ",".join(f'"{bytes(each).decode("utf-8", "replace")}"' for each in flat)

@@ -33,9 +33,9 @@ from tritonnb.backends.python.response import InferenceResponse, to_core_respons
 from tritonnb.backends.python.single_response import SingleResponseSender
 from tritonnb.backends.python.tensor import to_core_tensor
 from tritonnb.core.errors import InternalError, InvalidArgumentError, UnsupportedError
-from tritonnb.core.failures import to_keep
+from tritonnb.core.failures import frames_to_notes
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
-from tritonnb.core.ownership import copy_of, read_only
+from tritonnb.core.ownership import read_only_view, writeable_copy
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.diff import replaced
 from tritonnb.model_config.json_config import parse_json
@@ -141,7 +141,7 @@ class PythonInstance(BackendModelInstance):
             raise
         except BaseException as error:
             module_import.forget_model(self._module)
-            raise InternalError(module_import.describe(error), model_error=to_keep(error)) from None
+            raise InternalError(module_import.describe(error), model_error=frames_to_notes(error)) from None
         self._model = model
         self._binding.executing = True
 
@@ -166,7 +166,7 @@ class PythonInstance(BackendModelInstance):
         except BaseException as error:
             self._close_senders(execution, senders)
             failure = self._error(self._describe(error))
-            failure.model_error = to_keep(error)
+            failure.model_error = frames_to_notes(error)
             raise failure from None
         execution.compute_ended()
         for index, request in enumerate(requests):
@@ -283,7 +283,7 @@ class PythonInstance(BackendModelInstance):
     def _publish_states(self, request: InferRequest, response: InferenceResponse) -> None:
         for tensor in response.output_tensors():
             if tensor.name() in self._states and request.states is not None:
-                request.states.update(tensor.name(), read_only(copy_of(to_core_tensor(tensor).array)))
+                request.states.update(tensor.name(), read_only_view(writeable_copy(to_core_tensor(tensor).array)))
 
     def _arguments(self) -> dict[str, str]:
         context, spec = self._context, self._spec

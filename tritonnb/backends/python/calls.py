@@ -12,7 +12,7 @@ from tritonnb.backends.python.parameters import find_parameter_error
 from tritonnb.backends.python.response import InferenceResponse, from_core_response
 from tritonnb.backends.python.tensor import Tensor, to_core_tensor
 from tritonnb.core.errors import InvalidArgumentError, TritonError, UnsupportedError
-from tritonnb.core.messages import LONGEST_CORRELATION_ID, InferRequest, InferResponse, discard_response
+from tritonnb.core.messages import MAX_CORRELATION_ID_BYTES, InferRequest, InferResponse, discard_response
 from tritonnb.core.messages import Tensor as CoreTensor
 
 
@@ -138,8 +138,8 @@ class BlsCall:
 def _find_error(request: InferRequest) -> TritonError | None:
     """The error in a request that is found before it is sent to a model, if there is one."""
     correlation_id = request.correlation_id
-    if isinstance(correlation_id, str) and len(correlation_id.encode()) > LONGEST_CORRELATION_ID:
-        return UnsupportedError(f"string correlation ID cannot be longer than {LONGEST_CORRELATION_ID} characters")
+    if isinstance(correlation_id, str) and len(correlation_id.encode()) > MAX_CORRELATION_ID_BYTES:
+        return UnsupportedError(f"string correlation ID cannot be longer than {MAX_CORRELATION_ID_BYTES} characters")
     duplicate = request.inputs.duplicate_name if isinstance(request.inputs, RequestInputs) else None
     if duplicate is not None:
         return InvalidArgumentError(f"{request.id_prefix}input '{duplicate}' already exists in request")

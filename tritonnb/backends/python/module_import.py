@@ -18,7 +18,7 @@ from typing import Any
 
 from tritonnb.backends.python import pb_utils
 from tritonnb.core.errors import InternalError
-from tritonnb.core.failures import to_keep
+from tritonnb.core.failures import frames_to_notes
 
 _lock = threading.RLock()
 _numbers = itertools.count()
@@ -52,7 +52,7 @@ def import_model(path: Path, utilities: ModuleType) -> ModuleType:
             spec.loader.exec_module(module)
         except BaseException as error:
             forget_model(module)
-            raise InternalError(describe(error), model_error=to_keep(error)) from None
+            raise InternalError(describe(error), model_error=frames_to_notes(error)) from None
         finally:
             sys.modules[pb_utils.NAME] = pb_utils  # for later imports
             # Imports inside functions run later: they find the directories at the end of the path.

@@ -13,7 +13,7 @@ import numpy as np
 from tritonnb.core.datatypes import BY_NAME, BYTES, DataType, encode_bytes
 from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
 from tritonnb.core.messages import (
-    LONGEST_CORRELATION_ID,
+    MAX_CORRELATION_ID_BYTES,
     SEQUENCE_END,
     SEQUENCE_START,
     InferRequest,
@@ -211,8 +211,8 @@ def _correlation_id(value: Any, kind: str | None) -> int | str:
     correlation_id = _expect("sequence_id", value, kind, "int64_param", "string_param")
     if isinstance(correlation_id, int):
         return correlation_id % 2**64
-    if len(correlation_id.encode()) > LONGEST_CORRELATION_ID:
-        raise UnsupportedError(f"string correlation ID cannot be longer than {LONGEST_CORRELATION_ID} characters")
+    if len(correlation_id.encode()) > MAX_CORRELATION_ID_BYTES:
+        raise UnsupportedError(f"string correlation ID cannot be longer than {MAX_CORRELATION_ID_BYTES} characters")
     return str(correlation_id)
 
 

@@ -170,7 +170,7 @@ class Inference:
             self._trace.stamp("GRPC_SEND_START", time.monotonic_ns())
         try:
             if response.error is not None:
-                raise response.error.again()
+                raise response.error.fresh()
             return response_message(self._served, self.request, response, self._response_format)
         except TritonError:
             raise

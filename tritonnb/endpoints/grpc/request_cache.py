@@ -103,7 +103,7 @@ class GrpcRequestCache:
             offset += array.nbytes
         if offset != len(message):
             return
-        repeated = request.again({}, discard_response)
+        repeated = request.clone({}, discard_response)
         repeated.model_version = version
         template = RequestTemplate(repeated, response_format, len(message), tuple(inputs))
         entry = _Entry(served.spec, template, tuple(prefixes))

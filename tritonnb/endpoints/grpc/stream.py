@@ -15,7 +15,7 @@ from typing import Any
 
 from tritonclient.grpc import service_pb2 as pb
 
-from tritonnb.core.errors import TritonError, UnavailableError, without_frames
+from tritonnb.core.errors import TritonError, UnavailableError, strip_traceback
 from tritonnb.core.messages import InferResponse
 from tritonnb.endpoints.grpc.inference import Inference
 from tritonnb.endpoints.requests import log_failed
@@ -73,7 +73,7 @@ class Stream:
         try:
             while (message := await self._outgoing.get()) is not None:
                 if isinstance(message, TritonError):
-                    raise message.again()
+                    raise message.fresh()
                 yield message
         finally:
             self._reading.cancel()
@@ -142,7 +142,7 @@ class Stream:
                 message = pb.ModelStreamInferResponse(infer_response=inference.response_message(response))
             except TritonError as error:
                 if self._ends_on_error:
-                    return without_frames(error)
+                    return strip_traceback(error)
                 message = pb.ModelStreamInferResponse(error_message=error.message)
                 _identify(message.infer_response, request)
         message.infer_response.parameters[_FINAL].bool_param = response.final

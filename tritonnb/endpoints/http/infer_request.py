@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from tritonnb.core.datatypes import BY_NAME, BYTES, DataType
 from tritonnb.core.errors import InternalError, InvalidArgumentError, UnsupportedError
 from tritonnb.core.messages import (
-    LONGEST_CORRELATION_ID,
+    MAX_CORRELATION_ID_BYTES,
     SEQUENCE_END,
     SEQUENCE_START,
     InferRequest,
@@ -269,8 +269,8 @@ def _correlation_id(value: Any) -> int | str:
     if type(value) is int and 0 <= value < 2**64:
         return value
     text = json_fields.string(value)
-    if len(text.encode("utf-8", "surrogateescape")) > LONGEST_CORRELATION_ID:
-        raise UnsupportedError(f"string correlation ID cannot be longer than {LONGEST_CORRELATION_ID} characters")
+    if len(text.encode("utf-8", "surrogateescape")) > MAX_CORRELATION_ID_BYTES:
+        raise UnsupportedError(f"string correlation ID cannot be longer than {MAX_CORRELATION_ID_BYTES} characters")
     return text
 
 

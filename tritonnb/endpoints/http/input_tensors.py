@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tritonnb.core.datatypes import BF16, BYTES, FP16, DataType
+from tritonnb.core.datatypes import BYTES, DataType
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import Tensor, UndecodedTensor
 from tritonnb.endpoints.http import json_fields
@@ -40,7 +40,7 @@ def tensor_from_json(
     elements = json_fields.read_field("data", json_fields.array, data)
     if datatype is INVALID:
         raise InvalidArgumentError(f"invalid datatype for input {name}")
-    if datatype in (FP16, BF16):
+    if not datatype.in_json:
         raise InvalidArgumentError(
             f"receiving {datatype.name} data via JSON is not supported. Please use the binary data format "
             f"for input {name}"

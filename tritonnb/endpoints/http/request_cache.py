@@ -56,5 +56,5 @@ class HttpRequestCache:
             offset += array.nbytes
         if offset != len(body):
             return  # some input is in JSON or in shared memory
-        template = RequestTemplate(request.again({}, discard_response), response_format, len(body), tuple(inputs))
+        template = RequestTemplate(request.clone({}, discard_response), response_format, len(body), tuple(inputs))
         store_bounded(self._templates, bytes(body[:length]), template, _MAX_ENTRIES)

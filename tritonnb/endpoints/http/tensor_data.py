@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritonnb.core.datatypes import BF16, BOOL, BYTES, FP16, FP32, FP64, DataType, encode_bytes
+from tritonnb.core.datatypes import BOOL, BYTES, FP32, FP64, DataType, encode_bytes
 from tritonnb.core.errors import InternalError, InvalidArgumentError
 
 _MAX_NESTING = 100
@@ -86,7 +86,7 @@ def write_data(array: npt.NDArray[Any], datatype: DataType) -> bytes:
     """
     if datatype is BYTES:
         return b",".join([write_string(element) for element in array.ravel()])
-    if datatype in (FP16, BF16):
+    if not datatype.in_json:
         raise InvalidArgumentError(
             f"sending {datatype.name} data via JSON is not supported. Please use the binary data format for output"
         )

@@ -16,8 +16,8 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from tritonnb.backends.contract import BackendModelInstance, Execution, InstanceSpec
-from tritonnb.core.errors import InternalError, TritonError, without_frames
-from tritonnb.core.failures import to_keep, where
+from tritonnb.core.errors import InternalError, TritonError, strip_traceback
+from tritonnb.core.failures import frames_to_notes, location_suffix
 
 if TYPE_CHECKING:
     from tritonnb.runtime.models.served_base import Served
@@ -109,7 +109,7 @@ class Instance:
         except BaseException as error:
             # What it took so far is free now, however long this object lives.
             del self.backend_instance
-            self._loop.call_soon_threadsafe(_settle, started, without_frames(error))
+            self._loop.call_soon_threadsafe(_settle, started, strip_traceback(error))
             return
         self._loop.call_soon_threadsafe(_settle, started, None)
         next_execution, hand_back = self._work.get, self._executed.put
@@ -133,12 +133,12 @@ class Instance:
         try:
             self.backend_instance.execute(execution)
         except TritonError as error:
-            return without_frames(error)
+            return strip_traceback(error)
         except BaseException as error:  # a model's sys.exit() must not end the instance's thread
             self._log(error)
             model = next(each.model_name for each in execution.requests if not each.is_null)
-            text = f"model '{model}': {type(error).__name__}: {error}{where(error)}"
-            return InternalError(text, model_error=to_keep(error))
+            text = f"model '{model}': {type(error).__name__}: {error}{location_suffix(error)}"
+            return InternalError(text, model_error=frames_to_notes(error))
         finally:
             execution.exec_end_ns = time.monotonic_ns()
         return None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import SEQUENCE_END, SEQUENCE_START, InferRequest, ParameterValue, Tensor
-from tritonnb.core.ownership import read_only
+from tritonnb.core.ownership import read_only_view
 
 _IDS = 2**64
 
@@ -100,7 +100,7 @@ class EnsembleTensor:
         batching : bool
             Whether the model batches.
         """
-        array = read_only(self.tensor.array)
+        array = read_only_view(self.tensor.array)
         if batching != (self.batch_size > 0):
             fits = _fits(array.shape, dims)
             if batching and fits:

@@ -17,8 +17,16 @@ import numpy.typing as npt
 
 from tritonnb.core.datatypes import BY_NUMBER, BYTES, DataType
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.messages import SEQUENCE_END, SEQUENCE_START, InferRequest, Tensor, discard_response, shared, zeros
-from tritonnb.core.ownership import read_only
+from tritonnb.core.messages import (
+    SEQUENCE_END,
+    SEQUENCE_START,
+    InferRequest,
+    Tensor,
+    discard_response,
+    read_only_tensors,
+    zeros,
+)
+from tritonnb.core.ownership import read_only_view
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.schema import INVALID
 from tritonnb.runtime.models.tensor_files import read_array
@@ -80,7 +88,7 @@ class _State:
         else:
             # Triton leaves a state without initial_state uninitialised; ours is zero.
             array = zeros(self.datatype, shape)
-        self.initial = Tensor(self.input_name, self.datatype, read_only(array))
+        self.initial = Tensor(self.input_name, self.datatype, read_only_view(array))
 
 
 class SequenceInputs:
@@ -124,7 +132,7 @@ class SequenceInputs:
 
     def _attach(self, request: InferRequest, instance: int, slot: int) -> None:
         """Give a request its control tensors and the states of its slot."""
-        inputs = shared(request.inputs) if self._runs_again else request.inputs
+        inputs = read_only_tensors(request.inputs) if self._runs_again else request.inputs
         request.inputs = {**inputs, **self._controls.tensors(request)}
         if self._states:
             key = (instance, slot)
@@ -210,6 +218,6 @@ _FALSE_TRUE = {
 
 def _zeros_like(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Tensors for null requests to share."""
-    return shared(
+    return read_only_tensors(
         {name: Tensor(name, tensor.datatype, zeros(tensor.datatype, tensor.shape)) for name, tensor in tensors.items()}
     )

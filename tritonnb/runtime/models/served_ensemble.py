@@ -15,21 +15,21 @@ from typing import Any, cast
 from tritonnb.backends.batching import undo_reshape
 from tritonnb.backends.contract import ModelContext
 from tritonnb.core.errors import TritonError, UnavailableError
-from tritonnb.core.events import EnsembleExecuted, StepSent
+from tritonnb.core.events import EnsembleExecuted, pack_step_sent
 from tritonnb.core.messages import EnsembleStepRequest, InferRequest, InferResponse, Respond, Tensor
 from tritonnb.model_config.schema import TensorSpec
 from tritonnb.runtime.models.ensemble_tensors import EnsembleTensor, Sequence
 from tritonnb.runtime.models.served_base import Served
 from tritonnb.scheduling.decisions import STOPPING
 from tritonnb.scheduling.ensemble import (
-    Answer,
+    EndRequest,
     EnsembleDecision,
     EnsembleGraph,
     EnsembleRun,
     EnsembleScheduler,
-    Finish,
     Plan,
     RunStep,
+    SendResponse,
     Step,
 )
 from tritonnb.telemetry.stream import EventStream
@@ -117,9 +117,9 @@ class ServedEnsemble(Served):
             execution = cast("_EnsembleExecution", decision.run)  # as it was begun here
             if type(decision) is RunStep:
                 self._run_step(execution, decision)
-            elif type(decision) is Answer:
+            elif type(decision) is SendResponse:
                 self._answer(execution, decision)
-            elif type(decision) is Finish:
+            elif type(decision) is EndRequest:
                 self._finish(execution, decision.error)
 
     def _run_step(self, execution: _EnsembleExecution, decision: RunStep) -> None:
@@ -134,20 +134,18 @@ class ServedEnsemble(Served):
         except TritonError as error:
             self._step_failed(execution, decision, request, error, final=True)
             return
-        # One for each step: packed by hand, since no statistic counts it.
         self._stream.emit_packed(
-            (
-                StepSent.__name__,
-                time.monotonic_ns(),
-                self.name,
-                self.version,
-                execution.request.serial,
-                step.index,
-                model.name,
-                model.version,
-                request.serial,
-                decision.iteration,
-                decision.reason.rule,
+            pack_step_sent(
+                time_ns=time.monotonic_ns(),
+                model=self.name,
+                version=self.version,
+                serial=execution.request.serial,
+                step=step.index,
+                step_model=model.name,
+                step_version=model.version,
+                step_serial=request.serial,
+                iteration=decision.iteration,
+                rule=decision.reason.rule,
             )
         )
         execution.release_credit()
@@ -179,7 +177,7 @@ class ServedEnsemble(Served):
         execution.lift_limits()
         self._carry_out(self._scheduler.failed(decision.run, decision.step, error, final))
 
-    def _answer(self, execution: _EnsembleExecution, decision: Answer) -> None:
+    def _answer(self, execution: _EnsembleExecution, decision: SendResponse) -> None:
         request, spec = execution.request, self.spec
         outputs, parameters = [], None
         # In the order of Triton's hash map of the configured outputs, short of collisions: the last one first.
@@ -312,7 +310,7 @@ class _EnsembleExecution(EnsembleRun):
 
     def release_credit(self) -> None:
         """Let limited steps respond again, as far as what they led to has begun."""
-        while len(self._owed) > self.held:
+        while len(self._owed) > self.waiting:
             self._owed.pop(0).permits.release()
 
     def lift_limits(self) -> None:

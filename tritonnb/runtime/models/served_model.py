@@ -80,11 +80,11 @@ class ServedModel(Served):
         if self._cache is not None and self._respond_from_cache(request):
             return
         self._wake_if_due(now)
-        self._stream.emit_packed(decision_events.arrived(request, self.name, self.version, now))
+        self._stream.emit_packed(decision_events.request_arrived(request, self.name, self.version, now))
         try:
             decisions = self.scheduler.enqueue(request, now)
         except TritonError as error:
-            self._emit(decision_events.refused(request, self.name, self.version, error, "", now))
+            self._emit(decision_events.request_refused(request, self.name, self.version, error, "", now))
             raise
         self._in_flight += 1
         self._carry_out(decisions, now)
@@ -125,7 +125,7 @@ class ServedModel(Served):
 
     def _dispatch_key(self, number: int) -> int:
         assert self._limiter is not None
-        return self._limiter.turn((self._load_number, number))
+        return self._limiter.dispatch_key((self._load_number, number))
 
     async def warm_up(self, instance: Instance, samples: Sequence[Sample]) -> None:
         """Run the samples on a new instance; they count in the statistics.
@@ -242,7 +242,7 @@ class ServedModel(Served):
 
     def _refuse(self, decision: Refuse, now: int) -> None:
         request, error = decision.request, decision.error
-        self._emit(decision_events.refused(request, self.name, self.version, error, decision.counted_as, now))
+        self._emit(decision_events.request_refused(request, self.name, self.version, error, decision.counted_as, now))
         self._respond_in_order(request, InferResponse(error=error))
 
     def _stage(self, number: int) -> None:
@@ -268,7 +268,9 @@ class ServedModel(Served):
         instance = self._pool[decision.instance]
         number = next(_batch_numbers)
         waiting = self.scheduler.queue_depth()
-        self._emit(decision_events.sent(decision, self.name, self.version, number, instance.spec.name, waiting, now))
+        self._emit(
+            decision_events.batch_sent(decision, self.name, self.version, number, instance.spec.name, waiting, now)
+        )
         order = self.scheduler.response_order(decision.instance)
         if order is not None:
             self._orders.update((each, order) for each in decision.requests if each is not None)
@@ -332,7 +334,7 @@ class ServedModel(Served):
             return
         if response.final:
             del self._orders[request]
-        for earlier, answer in order.answer(request, response):
+        for earlier, answer in order.add_response(request, response):
             self._respond(earlier, answer)
 
     def _respond_threadsafe(self, request: InferRequest, response: InferResponse) -> None:

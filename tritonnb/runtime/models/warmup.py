@@ -18,7 +18,15 @@ import numpy.typing as npt
 from tritonnb.backends.contract import Execution, ModelContext
 from tritonnb.core.datatypes import BY_NUMBER, BYTES, DataType
 from tritonnb.core.errors import InvalidArgumentError, TritonError
-from tritonnb.core.messages import InferRequest, InferResponse, Tensor, UndecodedTensor, discard_response, shared, zeros
+from tritonnb.core.messages import (
+    InferRequest,
+    InferResponse,
+    Tensor,
+    UndecodedTensor,
+    discard_response,
+    read_only_tensors,
+    zeros,
+)
 from tritonnb.model_config.model_files import check_warmup_sample
 from tritonnb.model_config.schema import INVALID, ModelSpec
 from tritonnb.runtime.execution.instance import Instance
@@ -95,7 +103,7 @@ class WarmUp:
         self._loop = asyncio.get_running_loop()
         self._over: asyncio.Future[None] = self._loop.create_future()
         self._streamed: list[InferResponse] = []
-        requests = [each.again(dict(each.inputs), discard_response) for each in sample.requests]
+        requests = [each.clone(dict(each.inputs), discard_response) for each in sample.requests]
         for request in requests:
             request.received_ns = request.queued_ns = time.monotonic_ns()
         self.execution = Execution(requests, sample.rows, self._respond_threadsafe, number)
@@ -142,7 +150,7 @@ def _request(context: ModelContext, spec: ModelSpec, validator: RequestValidator
     validator.check(request)
     request.inputs.update({name: each for name, each in tensors.items() if name not in known})
     # Every run of the sample has these inputs.
-    request.inputs = shared(request.inputs)
+    request.inputs = read_only_tensors(request.inputs)
     return request
 
 

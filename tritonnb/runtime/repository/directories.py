@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from tritonnb.core.errors import InternalError, TritonError
-from tritonnb.core.suggestions import hint_of_similar
+from tritonnb.core.suggestions import similar_name_hint
 from tritonnb.model_config.json_config import COMPLAINT, parse_json
 from tritonnb.model_config.load import ConfigError, load_config
 from tritonnb.model_config.versions import select_versions, version_directories
@@ -93,7 +93,7 @@ class ModelDirectories:
         if not self._options.model_repositories:
             return "the server has no model repository"
         places = ", ".join(map(str, self._options.model_repositories))
-        return hint_of_similar(name, self.counts()) or f"expected the folder '{name}' in {places}"
+        return similar_name_hint(name, self.counts()) or f"expected the folder '{name}' in {places}"
 
     def step_names(self, name: str) -> list[str]:
         """The models of an ensemble's steps; empty if the repositories do not have the ensemble."""

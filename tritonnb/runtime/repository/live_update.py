@@ -7,7 +7,7 @@ from typing import Any
 
 from tritonnb.model_config.backend_selection import ENSEMBLE
 from tritonnb.model_config.diff import changed_fields, completed
-from tritonnb.model_config.load import finish_config, with_instances
+from tritonnb.model_config.load import finalize_config, with_instance_groups
 from tritonnb.model_config.model_files import check_data_files
 from tritonnb.runtime.devices import cuda_devices
 from tritonnb.runtime.execution.instance import Instance
@@ -32,10 +32,10 @@ def effective_config(source: ModelSource, written: Any, running: Any) -> Any:
     TritonError
         If the configuration is refused.
     """
-    config = with_instances(
+    config = with_instance_groups(
         completed(source.config, written, running), gpus=cuda_devices(), default_instance_count=lambda kind: 1
     )
-    config = finish_config(config, source.directory)
+    config = finalize_config(config, source.directory)
     check_data_files(config, source.directory)
     return config
 

@@ -19,11 +19,11 @@ from typing import Any, TypeVar
 
 from tritonnb.backends.contract import Backend, BackendModel, InstanceSpec, ModelContext
 from tritonnb.backends.registry import BackendRegistry
-from tritonnb.core.errors import InternalError, NotFoundError, TritonError, message_of
-from tritonnb.core.failures import to_keep
+from tritonnb.core.errors import InternalError, NotFoundError, TritonError, error_message
+from tritonnb.core.failures import frames_to_notes
 from tritonnb.model_config.backend_selection import ENSEMBLE, check_runtime
-from tritonnb.model_config.diagnose import Explained
-from tritonnb.model_config.load import finish_config, with_instances
+from tritonnb.model_config.diagnose import ProblemContext
+from tritonnb.model_config.load import finalize_config, with_instance_groups
 from tritonnb.model_config.model_files import check_initial_states
 from tritonnb.model_config.unsupported import check_batch_tensors
 from tritonnb.runtime.devices import cuda_devices
@@ -96,7 +96,7 @@ class ModelLoader:
         TritonError
             If loading fails, with the problem of the configuration if that is the cause; everything is freed.
         """
-        with Explained(source.config, source.config_text), _TritonErrors():
+        with ProblemContext(source.config, source.config_text), _TritonErrors():
             return await self._create_with_instances(source, version)
 
     async def _create_with_instances(self, source: ModelSource, version: int) -> Served:
@@ -154,7 +154,7 @@ class ModelLoader:
                 if isinstance(outcome, Instance):
                     instances.append(outcome)
                 else:
-                    log_load_error(logger, "ERROR: Failed to create instance: %s", message_of(outcome))
+                    log_load_error(logger, "ERROR: Failed to create instance: %s", error_message(outcome))
                     errors.append(outcome)
         return errors
 
@@ -176,7 +176,7 @@ class ModelLoader:
         self._pool.shutdown(wait=False)
 
     def _ensemble_context(self, source: ModelSource, version: int) -> ModelContext:
-        config = finish_config(source.config, source.directory)
+        config = finalize_config(source.config, source.directory)
         return ModelContext(source.name, version, config, source.directory)
 
     def check_runtime(self, source: ModelSource, version: int) -> None:
@@ -202,7 +202,7 @@ class ModelLoader:
     def _create_context(self, source: ModelSource, version: int) -> tuple[Backend, ModelContext, Any]:
         self.check_runtime(source, version)
         backend = source.backend or self._backends.get(source.config.backend)
-        config = with_instances(
+        config = with_instance_groups(
             source.config, gpus=cuda_devices(), default_instance_count=backend.default_instance_count
         )
         context = ModelContext(
@@ -226,7 +226,7 @@ class ModelLoader:
     def _create_backend_model(self, source: ModelSource, version: int) -> tuple[ModelContext, BackendModel]:
         backend, context, config = self._create_context(source, version)
         with _TritonErrors():
-            config = finish_config(config, source.directory)
+            config = finalize_config(config, source.directory)
             check_batch_tensors(config, backend.supports_batch_tensors)
             context = dataclasses.replace(context, config=config)
             try:
@@ -248,7 +248,7 @@ class _TritonErrors:
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, Exception) and not isinstance(error, TritonError):
-            raise InternalError(f"{type(error).__name__}: {error}", model_error=to_keep(error)) from None
+            raise InternalError(f"{type(error).__name__}: {error}", model_error=frames_to_notes(error)) from None
 
 
 async def _await_with_triton_errors(awaitable: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from google.protobuf import json_format
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.model_config.diagnose import Explained
+from tritonnb.model_config.diagnose import ProblemContext
 from tritonnb.model_config.diff import effect_of, replaced, with_scheduling_of
 from tritonnb.model_config.load import ConfigError, config_path
 from tritonnb.model_config.normalize import normalize
@@ -66,7 +66,7 @@ class Reconfiguration:
             If the configuration is refused or the model does not exist.
         """
         requested = await self._read_source(name, config)
-        with Explained(config):
+        with ProblemContext(config):
             return await self._effective_config(name, requested)
 
     async def apply(self, name: str, config: Any) -> str:
@@ -83,7 +83,7 @@ class Reconfiguration:
             If the configuration is refused; the model goes on as it was.
         """
         requested = await self._read_source(name, config)
-        with Explained(config):
+        with ProblemContext(config):
             effective = await self._effective_config(name, requested)
         is_new = self._current_source(name) is None
         effect = "loaded" if is_new else effect_of(self._table.get(name).config, effective)

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.backend_selection import ENSEMBLE
-from tritonnb.model_config.ensemble import StepModel, check_ensemble, check_no_cycle, parts_beside_circles
+from tritonnb.model_config.ensemble import StepModel, check_ensemble, check_no_cycle, models_outside_cycles
 from tritonnb.model_config.json_config import parse_json
 from tritonnb.model_config.load import ConfigError
 from tritonnb.model_config.normalize import normalize
@@ -191,7 +191,7 @@ class ModelRepository:
         try:
             await self.loader.run_in_pool(check_no_cycle, source.name, steps_of)
         except TritonError as error:
-            outside_cycle = await self.loader.run_in_pool(parts_beside_circles, source.name, steps_of)
+            outside_cycle = await self.loader.run_in_pool(models_outside_cycles, source.name, steps_of)
             await asyncio.gather(*map(self._load_step_model, outside_cycle))
             self._refuse_ensemble(self.table.entry(source.name), source.name, error)
         await asyncio.gather(*map(self._load_step_model, dict.fromkeys(steps)))

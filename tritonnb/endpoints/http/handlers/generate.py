@@ -74,7 +74,7 @@ class Generate(Handler):
         while (response := await self._responses.get()) is not None:
             responses.append(response)
         if responses and responses[0].error is not None:
-            raise responses[0].error.again()
+            raise responses[0].error.fresh()
         if len(responses) != 1:
             self.write(error_body(_NOT_ONE_RESPONSE.message))
         else:

@@ -1,0 +1,64 @@
+"""Packed events: they are restored as they were, and positions and direct packing agree with the classes."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, fields
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tritonnb.core import events
+from tritonnb.core.events import (
+    BatchExecuted,
+    BatchSent,
+    RequestArrived,
+    StepSent,
+    facts_of,
+    failures_of,
+    members_of,
+    pack,
+    positions,
+    slots_of,
+    unpack,
+)
+
+VALUES = {
+    "members": st.lists(st.none() | st.integers(), min_size=1).map(tuple),
+    "slots": st.none() | st.lists(st.integers(), min_size=1).map(tuple),
+    "facts": st.dictionaries(st.text(), st.integers() | st.text()),
+    "requests": st.lists(st.tuples(*[st.integers()] * 4, st.sampled_from(["", "FAILED"]))).map(tuple),
+}
+
+
+def event_of(kind: type[Any]) -> st.SearchStrategy[Any]:
+    return st.builds(kind, **{field.name: VALUES.get(field.name, st.integers()) for field in fields(kind)})
+
+
+@given(st.sampled_from(get_args(events.Event)).flatmap(event_of))
+def test_a_packed_event_is_restored_and_its_fields_are_at_their_positions(event: Any) -> None:
+    packed = pack(event)
+    assert unpack(packed) == event
+    for name, position in vars(positions(type(event))).items():
+        assert packed[position] == getattr(event, name)
+
+
+@given(event_of(BatchSent))
+def test_the_variable_parts_of_a_packed_batch_are_read_without_unpacking_it(event: BatchSent) -> None:
+    packed = pack(event)
+    assert (members_of(packed), slots_of(packed), facts_of(packed)) == (event.members, event.slots, event.facts)
+
+
+@given(event_of(BatchExecuted))
+def test_failures_are_counted_without_unpacking(event: BatchExecuted) -> None:
+    assert failures_of(pack(event)) == sum(reason != "" for *_, reason in event.requests)
+
+
+@pytest.mark.parametrize(
+    ("kind", "pack_directly"),
+    [(RequestArrived, events.pack_request_arrived), (StepSent, events.pack_step_sent)],
+)
+def test_packing_fields_directly_gives_what_packing_the_event_gives(kind: type[Any], pack_directly: Any) -> None:
+    event = kind(**{field.name: field.name for field in fields(kind)})
+    assert pack_directly(**asdict(event)) == pack(event)
