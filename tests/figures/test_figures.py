@@ -102,7 +102,7 @@ def test_descriptions_are_computed(guide, busy):
 
 
 def test_an_unknown_figure_is_named(guide):
-    with pytest.raises(tnb.TritonError, match="figure expected one of timeline, .* got 'pie'"):
+    with pytest.raises(tnb.TritonError, match=r"figure expected one of timeline, .* got 'pie'"):
         guide.plot.alt("pie")
 
 

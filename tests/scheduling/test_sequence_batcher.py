@@ -284,6 +284,13 @@ def test_10_1_direct_two_instances_loaded() -> None:
     assert [who for instance, who in on_instances(play) if instance == 1] == ["B1", "B2 D1", "B3 D2"]
 
 
+def test_a_sequence_that_was_silent_for_too_long_in_the_backlog_cannot_go_on() -> None:
+    arrivals = steps(("A1^", 0), ("B1^", 20), ("A2", 200), ("A3$", 400), ("B2", 410), run=100)
+    play = Play(direct(1, idle_ms=310), arrivals)
+    assert play.batches == [("A1", 0), ("A2", 200), ("A3", 400), ("B1", 500)]
+    assert play.failures == {"B2": idle_error("B")}
+
+
 def test_a_sequence_begins_on_another_instance_than_the_one_whose_slot_was_just_used() -> None:
     arrivals = steps(("A1^$", 0), ("B1^$", 40), ("C1^$", 60), ("D1^", 120), ("D2$", 130), ("E1^", 140), run=100)
     play = Play(direct(2, instances=3), arrivals, instances=3)

@@ -83,8 +83,9 @@ def describe(rec: Recording) -> str:
     sequences = len(number_sequences(occupancies))
     batches = sum(1 for batch in rec.batches if batch.slots)
     words = (
-        f"Slots over {duration(end - begin)}: {pluralize(sequences, 'sequence')} in {pluralize(len(_lanes(rec)), 'slot')} "
-        f"of {pluralize(len(rec.instances), 'instance')}, {pluralize(batches, 'batch', 'batches')}; "
+        f"Slots over {duration(end - begin)}: {pluralize(sequences, 'sequence')} in "
+        f"{pluralize(len(_lanes(rec)), 'slot')} of {pluralize(len(rec.instances), 'instance')}, "
+        f"{pluralize(batches, 'batch', 'batches')}; "
         f"{nulls} of {total} rows are null requests."
     )
     if backlog:

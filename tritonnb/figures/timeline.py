@@ -83,7 +83,8 @@ def describe(rec: Recording) -> str:
     words += f" At most {pluralize(max(depths, default=0), 'request')} waited at the same time."
     if len(rec.batches) <= _FEW:
         label = [
-            f"{pluralize(batch.size, 'row')} on {batch.instance} at {(batch.exec_start_ns - rec.origin_ns) / 1e6:.1f} ms"
+            f"{pluralize(batch.size, 'row')} on {batch.instance} "
+            f"at {(batch.exec_start_ns - rec.origin_ns) / 1e6:.1f} ms"
             for batch in rec.batches
         ]
         words += f" Batches: {'; '.join(label)}."

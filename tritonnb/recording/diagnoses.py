@@ -172,8 +172,8 @@ def _idle_timeout(rec: Recording, config: pb.ModelConfig) -> Findings:
             yield (
                 f"Sequence {occupancy.sequence} lost slot {occupancy.slot} of {occupancy.instance} to the idle "
                 f"timeout: its next request arrived after {gap_ms:.1f} ms, and max_sequence_idle_microseconds is "
-                f"{limit_ms:g} ms, so {pluralize(len(after), 'request was', 'requests were')} refused because the START "
-                f"flag is missing.",
+                f"{limit_ms:g} ms, so {pluralize(len(after), 'request was', 'requests were')} refused because the "
+                f"START flag is missing.",
                 evidence,
             )
 
