@@ -167,7 +167,7 @@ def replayed(config, events: list[Event]) -> tuple[list, list]:
             virtual.cancel(event.time_ns, requests[event.serial])
     virtual.run()
     batches = [(each.decision.instance, members(each.decision), each.decision.slots or ()) for each in virtual.batches]
-    refusals = [(each.request.serial, _text(str(each.error))) for each in virtual.answers if each.error is not None]
+    refusals = [(each.request.serial, _text(str(each.error))) for each in virtual.responses if each.error is not None]
     return batches, refusals
 
 

@@ -179,8 +179,8 @@ def test_a_port_that_is_taken(option: str):
         text = text_of(lambda: Server(**{"port": 0, option: port}))
     service = {"port": "HTTP", "grpc_port": "GRPC", "metrics_port": "Metrics"}[option]
     assert text == (
-        f"the {service} service cannot listen on 127.0.0.1:{port}: the port is already in use; another {option}=, or "
-        f"{option}=0 for any free port, avoids that"
+        f"the {service} service cannot listen on 127.0.0.1:{port}: the port is already in use; pass another {option}=, or "
+        f"{option}=0 for any free port"
     )
 
 
@@ -191,10 +191,10 @@ def test_a_port_that_is_taken(option: str):
         ({"load_model": ["m"]}, "Server has no option 'load_model'; did you mean 'load_models'?"),
         ({"model_control_mode": "manual"}, "model_control_mode cannot be 'manual': one of 'none', 'explicit', 'poll'"),
         ({"rate_limit": "on"}, "rate_limit cannot be 'on': one of 'off', 'execution_count'"),
-        ({"port": 99_999}, "cannot listen on 127.0.0.1:99999: ports end at 65535"),
-        ({"port": -1}, "cannot listen on 127.0.0.1:-1: ports end at 65535"),
-        ({"port": "8000"}, "cannot listen on 127.0.0.1:8000: a port is a whole number, got '8000'"),
-        ({"grpc_port": 80.5}, "cannot listen on 127.0.0.1:80.5: a port is a whole number, got 80.5"),
+        ({"port": 99_999}, "cannot listen on 127.0.0.1:99999: expected a port from 0 to 65535, got 99999"),
+        ({"port": -1}, "cannot listen on 127.0.0.1:-1: expected a port from 0 to 65535, got -1"),
+        ({"port": "8000"}, "cannot listen on 127.0.0.1:8000: expected an integer port, got '8000'"),
+        ({"grpc_port": 80.5}, "cannot listen on 127.0.0.1:80.5: expected an integer port, got 80.5"),
         ({"model_repository": 5}, "model_repository: expected a path or a sequence of paths, got 5"),
         ({"model_repository": None}, "model_repository: expected a path or a sequence of paths, got None"),
         ({"load_models": "add_sub"}, "load_models must be a list of names, got 'add_sub'"),
@@ -203,9 +203,9 @@ def test_a_port_that_is_taken(option: str):
         ({"repository_poll_secs": "x"}, "repository_poll_secs must be a number from 0 on, got 'x'"),
         ({"backend_config": "onnx"}, "backend_config must be a dict of dicts, got 'onnx'"),
         ({"http": {"max_input_size": 1}}, "http must be HttpOptions(...), got {'max_input_size': 1}"),
-        ({"http": tnb.HttpOptions(transport="slow")}, "transport must be 'auto', 'fast' or 'tornado', not 'slow'"),
+        ({"http": tnb.HttpOptions(transport="slow")}, "HttpOptions.transport: expected 'auto', 'fast' or 'tornado', got 'slow'"),
         ({"grpc_port": 0, "grpc": tnb.GrpcOptions(transport="c++")},
-         "transport must be 'auto', 'fast' or 'grpcio', not 'c++'"),
+         "GrpcOptions.transport: expected 'auto', 'fast' or 'grpcio', got 'c++'"),
         ({"trace": "file"}, "trace must be TraceOptions(...), got 'file'"),
     ],
 )  # fmt: skip
@@ -305,10 +305,10 @@ def test_an_arrival_that_cannot_be(arrivals: list[Any], words: str):
             lambda: tnb.measured({}),
             "statistics expected at least one execution in batch_stats, got none; send requests to the model first",
         ),
-        (lambda: tnb.theory("rec"), "theory needs a recording, got str"),  # type: ignore[arg-type]
+        (lambda: tnb.theory("rec"), "theory expected a recording, got str"),  # type: ignore[arg-type]
         (
             lambda: tnb.worksheet().check(5),
-            "an answer is text such as 'A BC' or a list such as ['A', 'BC'] or [['A'], ['B', 'C']], got 5",
+            "answer expected a string such as 'A BC' or a list such as ['A', 'BC'] or [['A'], ['B', 'C']], got 5",
         ),
     ],
 )
@@ -358,7 +358,7 @@ def test_a_simulation_in_which_all_is_refused_says_why():
 
 def test_a_load_of_what_is_no_model_and_a_dashboard_of_one_that_there_is_not(server: Server):
     assert text_of(lambda: tnb.load(5, clients=1, requests=1)) == (  # type: ignore[arg-type]
-        "expected a model, as server['NAME'] or http://HOST:PORT/v2/models/NAME, got int"
+        "model expected server['NAME'] or http://HOST:PORT/v2/models/NAME, got int"
     )
     assert text_of(lambda: server.dashboard("addsub")).startswith("Request for unknown model: 'addsub' is not found")
 
