@@ -388,7 +388,7 @@ def test_a_request_made_outside_a_model_says_what_it_needs(server: Server):
     from tritonnb.backends.python import pb_utils
 
     request = pb_utils.InferenceRequest(model_name="double", requested_output_names=[], inputs=[])
-    with ThreadPoolExecutor() as anybody, pytest.raises(pb_utils.TritonModelException, match="expected the request to come from a model that a server runs"):
+    with ThreadPoolExecutor() as anybody, pytest.raises(pb_utils.TritonModelException, match="expected the request"):
         anybody.submit(request.exec).result()
 
 

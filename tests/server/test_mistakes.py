@@ -179,8 +179,8 @@ def test_a_port_that_is_taken(option: str):
         text = text_of(lambda: Server(**{"port": 0, option: port}))
     service = {"port": "HTTP", "grpc_port": "GRPC", "metrics_port": "Metrics"}[option]
     assert text == (
-        f"the {service} service cannot listen on 127.0.0.1:{port}: the port is already in use; pass another {option}=, or "
-        f"{option}=0 for any free port"
+        f"the {service} service cannot listen on 127.0.0.1:{port}: the port is already in use; pass another "
+        f"{option}=, or {option}=0 for any free port"
     )
 
 
@@ -203,7 +203,8 @@ def test_a_port_that_is_taken(option: str):
         ({"repository_poll_secs": "x"}, "repository_poll_secs must be a number from 0 on, got 'x'"),
         ({"backend_config": "onnx"}, "backend_config must be a dict of dicts, got 'onnx'"),
         ({"http": {"max_input_size": 1}}, "http must be HttpOptions(...), got {'max_input_size': 1}"),
-        ({"http": tnb.HttpOptions(transport="slow")}, "HttpOptions.transport: expected 'auto', 'fast' or 'tornado', got 'slow'"),
+        ({"http": tnb.HttpOptions(transport="slow")},
+         "HttpOptions.transport: expected 'auto', 'fast' or 'tornado', got 'slow'"),
         ({"grpc_port": 0, "grpc": tnb.GrpcOptions(transport="c++")},
          "GrpcOptions.transport: expected 'auto', 'fast' or 'grpcio', got 'c++'"),
         ({"trace": "file"}, "trace must be TraceOptions(...), got 'file'"),
