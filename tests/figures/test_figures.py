@@ -90,7 +90,7 @@ def test_the_timeline_explains_the_marks_that_it_has(guide, busy):
     many = tnb.simulate("max_batch_size: 4 dynamic_batching { }", [(1000 * n, 1) for n in range(40)], tnb.fixed(4))
     [ax] = many.plot.timeline().axes
     assert "4/4" in texts(ax)
-    assert ax.get_xlabel().endswith("its share of max_batch_size (requests/rows)")
+    assert ax.get_xlabel().endswith("share of max_batch_size (label: requests/rows)")
 
 
 def test_descriptions_are_computed(guide, busy):

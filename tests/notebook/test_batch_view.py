@@ -185,7 +185,7 @@ def test_a_view_shows_one_model():
     both = tnb.Recording([*one.events, *two.events], one.configs | two.configs)
     with pytest.raises(tnb.TritonError, match=r"expected a recording of one model, got a, b; select one with"):
         both.view()
-    assert both.of("a").view().history["meta"]["model"] == "a"
+    assert both.for_model("a").view().history["meta"]["model"] == "a"
     with pytest.raises(tnb.TritonError, match="expected a recording of one model, got none"):
         tnb.Recording().view()
 

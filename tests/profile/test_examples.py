@@ -79,7 +79,7 @@ def test_given_rows_are_repeated_or_cut_where_a_size_is_asked_for():
         (ONE, {"Z": [[1]]}, {}, "unexpected inference input 'Z'"),
         (ONE, {}, {}, "expected 1 inputs but got 0"),
         (VARIABLE, "random", {}, r"variable dimensions \[-1, 3\].*shapes=\{'X': \[16, 3\]\}"),
-        (VARIABLE, "random", {"X": (5, 4)}, r"gives \[5, 4\] for input 'X', but model 'm' expects \[-1, 3\]"),
+        (VARIABLE, "random", {"X": (5, 4)}, r"input 'X' of model 'm' expected \[-1, 3\] .*, got \[5, 4\]"),
         (VARIABLE, "random", {"Q": (5,)}, "shapes expected inputs of model 'm' .* got 'Q'"),
     ],
 )

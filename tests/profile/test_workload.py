@@ -97,7 +97,7 @@ def test_each_client_of_a_closed_loop_sends_sequences_of_its_own():
         ({"rate": 5, "arrivals": "sometimes"}, "arrivals expected one of constant, poisson, burst"),
         ({"rate": 5, "arrivals": [(0, 1)]}, "rate cannot be combined with a list of arrivals"),
         ({"arrivals": []}, "got an empty list"),
-        ({"arrivals": [(-1, 1)]}, "an arrival has a time in µs from 0 on"),
+        ({"arrivals": [(-1, 1)]}, "Arrival expected a time in µs of at least 0"),
         ({"arrivals": tnb.ClosedLoop(2, 9), "clients": 2}, "clients cannot be combined with a ClosedLoop"),
         ({"rate": 5, "sequence_length": -1}, "sequence_length expected 0 or more, got -1"),
         ({"rate": 5, "sequence_length": 0, "stateful": True}, "sequence_length of a stateful model expected 1 or more"),

@@ -80,7 +80,7 @@ class Traffic(StaticFallback, ipywidgets.VBox):  # type: ignore[misc]
         )
         self.burst = ipywidgets.BoundedIntText(8, min=1, max=1000, description="per burst", layout=_NARROW)
         self.clients = ipywidgets.IntSlider(8, min=1, max=128, description="clients", continuous_update=False)
-        self.size = ipywidgets.BoundedIntText(
+        self.rows = ipywidgets.BoundedIntText(
             1, min=1, max=max(1, model.served.spec.max_batch_size), description="rows per request", layout=_NARROW
         )
         self.sequence_length = ipywidgets.BoundedIntText(
@@ -117,7 +117,7 @@ class Traffic(StaticFallback, ipywidgets.VBox):  # type: ignore[misc]
         return f"<p><b>Traffic on '{html.escape(self._model.name)}'</b></p><p>{self.status.value}</p>"
 
     def _settings(self) -> list[ipywidgets.Widget]:
-        return [self.arrivals, self.rate, self.burst, self.clients, self.size, self.sequence_length, self.http]
+        return [self.arrivals, self.rate, self.burst, self.clients, self.rows, self.sequence_length, self.http]
 
     # --- user input ---------------------------------------------------------------------------
 
@@ -127,7 +127,7 @@ class Traffic(StaticFallback, ipywidgets.VBox):  # type: ignore[misc]
         controls = [self.arrivals, self.rate] if open_loop else [self.clients]
         if open_loop and self.arrivals.value == "burst":
             controls.append(self.burst)
-        controls.append(self.size)
+        controls.append(self.rows)
         if self._sequences:
             controls.append(self.sequence_length)
         self.children[1].children = [*controls, self.http]
@@ -156,7 +156,7 @@ class Traffic(StaticFallback, ipywidgets.VBox):  # type: ignore[misc]
             threading.Thread(target=self._follow, args=(self.load,), name="tritonnb-traffic", daemon=True).start()
 
     def _load_options(self) -> dict[str, Any]:
-        options: dict[str, Any] = {"over": "http" if self.http.value else "process", "size": self.size.value}
+        options: dict[str, Any] = {"over": "http" if self.http.value else "process", "rows": self.rows.value}
         if self.loop.value == _OPEN:
             options |= {"rate": self.rate.value, "arrivals": self.arrivals.value, "burst": self.burst.value}
         else:
