@@ -510,7 +510,7 @@ def test_a_model_that_writes_to_a_lent_array_fails(server: Server, name: str):
 
 
 def test_copy_is_true_or_false(server: Server):
-    with pytest.raises(tnb.TritonError, match="copy must be True or False, got 'no'"):
+    with pytest.raises(tnb.TritonError, match="copy: expected True or False, got 'no'"):
         server["reverse_py"](X=[1.0], copy="no")
 
 

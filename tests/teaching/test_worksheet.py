@@ -136,7 +136,7 @@ FOLLOWING = tnb.Arrival(ms=1, sequence_id=7, sequence_start=True)
     ("config", "arrivals", "execution_ms", "complaint"),
     [
         ("max_batchsize: 8", [(0, 1)], 10, "max_batchsize"),
-        ('platform: "ensemble" ensemble_scheduling { }', [(0, 1)], 10, "is an ensemble"),
+        ('platform: "ensemble" ensemble_scheduling { }', [(0, 1)], 10, "got an ensemble"),
         (CONFIG, 5, 10, "arrivals expected a list of Arrival or of \\(time in µs, rows\\), got 5"),
         (CONFIG, [(0, 1, 2, 3)], 10, "arrivals expected Arrival or \\(time in µs, rows\\), got \\(0, 1, 2, 3\\)"),
         (CONFIG, [(0, 9)], 10, "batch-size must be <= 8"),
