@@ -2,7 +2,7 @@
 
 In a checkout the compiled modules lie beside their sources, where Python prefers them. They call one another past the
 interpreter, so they run together or not at all: once one of the sources was edited, all are interpreted, until they
-are compiled anew.
+are compiled again.
 """
 
 from __future__ import annotations

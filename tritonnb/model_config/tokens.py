@@ -218,7 +218,7 @@ def tokens_before(text: str, line: int, column: int, including: bool = False) ->
 
 
 def all_tokens(text: str) -> Iterator[Token]:
-    """The tokens of a text, up to what is none."""
+    """The tokens of a text, up to the first position where no token begins."""
     tokenizer = Tokenizer(text.encode("utf-8", "surrogateescape"))
     with contextlib.suppress(ConfigSyntaxError):
         while (token := tokenizer.next()).kind is not Kind.END:
@@ -240,7 +240,7 @@ def string_value(literal: str) -> bytes:
         if pair is not None:
             return bytes.fromhex((pair[:4] + pair[6:]).decode()).decode("utf-16-be").encode()
         codepoint = int(short or long, 16)
-        # What is no code point is left as it was written.
+        # An escape that is not a code point is left as it was written.
         return chr(codepoint).encode("utf-8", "surrogatepass") if codepoint <= 0x10FFFF else b"\\U%08x" % codepoint
 
     return _ESCAPE.sub(resolve, raw)

@@ -20,7 +20,7 @@ Check = Callable[[Any], Any]
 
 
 def report_on(text: str, check: Check, running: Any, running_text: str, failure: tuple[str, str] | None) -> Any:
-    """Check a text.
+    """Check the text of a configuration.
 
     Parameters
     ----------
