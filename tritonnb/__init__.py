@@ -40,7 +40,7 @@ from tritonnb.profile.theory import Theory, theory
 from tritonnb.recording.comparison import Comparison, compare
 from tritonnb.recording.recording import Recording
 from tritonnb.recording.simulate import simulate
-from tritonnb.scheduling.rate_limiter import Resource
+from tritonnb.scheduling.resources import Resource
 from tritonnb.server.nested_loop import allow_nested
 from tritonnb.server.serve import serve
 from tritonnb.server.server import Server

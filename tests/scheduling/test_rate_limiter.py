@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.scheduling.rate_limiter import InstanceKey, RateLimiter, Resource
+from tritonnb.scheduling.rate_limiter import InstanceKey, RateLimiter
+from tritonnb.scheduling.resources import Resource
 
 R = Resource("R", 1)
 A, B, C = (1, 0), (2, 0), (3, 0)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import tritonnb as tnb
 from tests.server.conftest import python_model
-from tritonnb.scheduling.rate_limiter import Resource
+from tritonnb.scheduling.resources import Resource
 from tritonnb.server.server import Server
 
 STATE = """

@@ -15,7 +15,7 @@ import tritonclient.http as httpclient
 import tritonnb as tnb
 from tests.server.conftest import python_model
 from tritonnb.core.errors import InvalidArgumentError, TritonError
-from tritonnb.scheduling.rate_limiter import Resource
+from tritonnb.scheduling.resources import Resource
 from tritonnb.server.server import Server
 
 Write = Callable[..., Path]

@@ -35,7 +35,7 @@ from typing import Any, ClassVar, Protocol
 
 from tritonnb.core.errors import InternalError, TritonError
 from tritonnb.core.messages import InferRequest, InferResponse, ParameterValue, Tensor
-from tritonnb.scheduling.rate_limiter import Resource
+from tritonnb.scheduling.resources import Resource
 from tritonnb.telemetry.custom_metrics import CustomMetrics
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from tritonnb.endpoints.grpc.dispatch import PROTOCOLS
-from tritonnb.scheduling.rate_limiter import Resource
+from tritonnb.scheduling.resources import Resource
 from tritonnb.telemetry.log_settings import FORMATS
 
 T = TypeVar("T")

@@ -15,32 +15,16 @@ import heapq
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.scheduling.resources import Pool, Resource
 
 #: An instance counts its own initialisation and warm-up as executions.
 _FIRST_COUNT = 2
 
 #: The number of the loaded model, and of its instance.
 InstanceKey = tuple[int, int]
-#: Name and device of a resource; None for the whole server.
-Pool = tuple[str, int | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Resource:
-    """An amount of a resource; ``device`` is None for a global resource of the server."""
-
-    name: str
-    count: int
-    device: int | None = None
-
-    @property
-    def pool(self) -> Pool:
-        """Name and device."""
-        return self.name, self.device
 
 
 class _Instance:

@@ -15,7 +15,7 @@ from tritonnb.core.messages import ParameterValue
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.metrics.families import MetricsOptions
-from tritonnb.scheduling.rate_limiter import Resource
+from tritonnb.scheduling.resources import Resource
 from tritonnb.telemetry.log_settings import LogSettings
 from tritonnb.telemetry.trace_settings import TraceOptions
 

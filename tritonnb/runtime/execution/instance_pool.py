@@ -15,7 +15,7 @@ from typing import Any
 
 from tritonnb.backends.contract import InstanceSpec
 from tritonnb.runtime.execution.instance import Instance
-from tritonnb.scheduling.rate_limiter import Resource
+from tritonnb.scheduling.resources import Resource
 
 
 class InstancePool:
