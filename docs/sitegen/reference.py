@@ -59,6 +59,7 @@ def api_page() -> str:
     values = [name for name in items if name not in {*functions, *classes, "errors", "__version__"}]
     if undocumented():
         raise ValueError(f"public names: expected a docstring for each, got none for {undocumented()}")
+    exceptions = [name for name in tnb.errors.__all__ if name not in items]
     returned = [f"{item.__module__}.{item.__qualname__}" for item in returned_classes()]
     return "\n".join(
         (
@@ -68,7 +69,7 @@ def api_page() -> str:
             "",
             *_autosummary("Functions", (f"tritonnb.{name}" for name in functions)),
             *_autosummary("Classes", (f"tritonnb.{name}" for name in classes)),
-            *_autosummary("Exceptions", (f"tritonnb.errors.{name}" for name in tnb.errors.__all__)),
+            *_autosummary("Exceptions", (f"tritonnb.errors.{name}" for name in exceptions)),
             *_heading("Returned objects", "-"),
             "Functions and methods above return objects of these classes. Their methods and attributes are public;",
             "the modules in which they are defined are not.",

@@ -38,7 +38,7 @@ class ConfigError(TritonError):
     Attributes
     ----------
     cause : str
-        What Triton logs after ``Poll failed for model directory 'NAME': ``.
+        What Triton logs after the words "Poll failed for model directory 'NAME'".
     client_message : str
     log_lines : list of str
         The lines that Triton logs, in order.
