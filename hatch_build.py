@@ -7,13 +7,16 @@ modules is in pyproject.toml; one of them may not be inherited from by a class t
 
 from __future__ import annotations
 
+import ast
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -32,10 +35,14 @@ _OPTIONS = (
     "--disallow-subclassing-any",
 )
 _SETUP = """
+import sys
 from mypyc.build import mypycify
 from setuptools import setup
-modules = mypycify({sources!r}, opt_level="2", debug_level="0", multi_file=True, group_name="tritonnb")
-setup(name="compiled", ext_modules=modules)
+sys.path.insert(0, {root!r})
+from hatch_build import add_docstrings
+extensions = mypycify({options!r} + {modules!r}, opt_level="2", debug_level="0", multi_file=True, group_name="tritonnb")
+add_docstrings({modules!r})
+setup(name="compiled", ext_modules=extensions)
 """
 _WITHOUT = "tritonnb was not compiled (is there a C compiler, with Python's headers?): it is interpreted, and slower"
 
@@ -84,12 +91,50 @@ def compile_in(scratch: Path, modules: Sequence[str]) -> list[Path]:
     """
     copy = scratch / "copy"
     shutil.copytree(ROOT / "tritonnb", copy / "tritonnb", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
-    (copy / "setup.py").write_text(_SETUP.format(sources=[*_OPTIONS, *modules]))
+    (copy / "setup.py").write_text(_SETUP.format(root=str(ROOT), options=[*_OPTIONS], modules=[*modules]))
     command = [sys.executable, "setup.py", "--quiet", "build_ext", f"--build-lib={scratch}"]
     if subprocess.run([*command, f"--parallel={os.cpu_count()}"], cwd=copy, check=False).returncode:
         return []
     shutil.rmtree(copy)
-    return [each.relative_to(scratch) for each in scratch.rglob("*.so")]
+    return [extension.relative_to(scratch) for extension in scratch.rglob("*.so")]
+
+
+_DOC_OF_CLASS = re.compile(r'\.tp_doc = PyDoc_STR\((?P<doc>"(?P<name>\w+)[^"]*")\)')
+_DOC_OF_FUNCTION = re.compile(r'CPyPy_(?P<name>\w+),\s*METH_[^,]*, PyDoc_STR\((?P<doc>NULL|"(?:[^"\\]|\\.)*")\)')
+
+
+def add_docstrings(modules: Sequence[str]) -> None:
+    """Put the docstrings into the C sources in ``build``, where mypyc writes signatures only.
+
+    Parameters
+    ----------
+    modules : sequence of str
+        Paths of the Python sources.
+    """
+    for module in modules:
+        docstrings = dict(_docstrings(ast.parse(Path(module).read_text())))
+
+        def with_docstring(match: re.Match[str], docstrings: dict[str, str] = docstrings) -> str:
+            # A function's C name ends in its module's, its class's, and its own, joined by three underscores.
+            *_, scope, name = "", *re.split("(?<!_)___(?=_*[a-zA-Z])", match["name"])
+            docstring = docstrings.get(f"{scope}.{name}") or docstrings.get(name)
+            if docstring is None:
+                return match[0]
+            signature = "" if match["doc"] == "NULL" else json.loads(match["doc"].replace("\\'", "'"))
+            return match[0].replace(match["doc"], json.dumps(signature + docstring))
+
+        generated = Path("build", f"__native_{module.removesuffix('.py').replace('/', '___')}.c")
+        text = _DOC_OF_CLASS.sub(with_docstring, generated.read_text())
+        generated.write_text(_DOC_OF_FUNCTION.sub(with_docstring, text))
+
+
+def _docstrings(scope: ast.Module | ast.ClassDef, prefix: str = "") -> Iterator[tuple[str, str]]:
+    for node in scope.body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            if docstring := ast.get_docstring(node):
+                yield prefix + node.name, docstring
+            if isinstance(node, ast.ClassDef):
+                yield from _docstrings(node, f"{node.name}.")
 
 
 def compile_checkout() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import shutil
 import subprocess
@@ -10,10 +11,12 @@ import sys
 import tomllib
 from abc import ABCMeta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tritonnb import compiled
+from tritonnb.core import datatypes, messages
 
 ROOT = Path(__file__).parents[2]
 
@@ -38,6 +41,15 @@ def test_a_module_that_was_edited_runs_as_it_was_edited(tmp_path: Path):
     assert state(environment) == "compiled .so"
     (tmp_path / "checkout" / "tritonnb" / "scheduling" / "queue.py").touch()
     assert state(environment) == "interpreted, since it was edited after it was compiled .py"
+
+
+@pytest.mark.skipif(compiled.STATE != "compiled", reason="nothing was compiled (make build/.compiled)")
+@pytest.mark.parametrize("item", [messages.Tensor, messages.Tensor.copy, datatypes.datatype_of])
+def test_what_is_compiled_keeps_its_docstring(item: Any):
+    """mypyc writes signatures only; help() in a notebook has to say more."""
+    source = "".join((ROOT / "tritonnb" / "core" / name).read_text() for name in ("messages.py", "datatypes.py"))
+    first_line, _, _ = (inspect.getdoc(item) or "nothing").partition("\n")
+    assert f'    """{first_line}' in source
 
 
 def test_what_is_compiled_derives_from_no_abc():
