@@ -1,8 +1,7 @@
-"""What a real Triton 2.51 answered over gRPC, asked again of this server over a real socket."""
+"""Responses of a real Triton over gRPC, compared with those of this server over a real socket."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,13 +12,13 @@ from google.protobuf import json_format
 from google.protobuf.message_factory import GetMessageClass
 from tritonclient.grpc import service_pb2 as pb
 
+from tests.endpoints.newer_release import recordings
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.server.server import Server
 from tritonnb.telemetry.trace_settings import TraceOptions
 
-HERE = Path(__file__).parent
-MODELS = HERE.parent / "models"
-CASES = json.loads((HERE / "grpc_transcripts.json").read_text())
+MODELS = Path(__file__).parents[1] / "models"
+CASES = recordings("grpc_transcripts.json")
 METHODS = {each.name: each for each in pb.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods}
 
 

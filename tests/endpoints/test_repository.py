@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import time
-from pathlib import Path
 
 import pytest
 
+from tests.endpoints.newer_release import recordings
 from tests.endpoints.replay import differences, send
 from tests.endpoints.test_transcripts import MODELS
 from tritonnb.model_config.load import ConfigError
 from tritonnb.server.server import Server
 
-EXCHANGES = json.loads((Path(__file__).parent / "repository.json").read_text())
+EXCHANGES = recordings("repository.json")
 
 
 def test_loading_unloading_and_the_index_are_answered_as_recorded():

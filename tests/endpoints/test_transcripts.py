@@ -1,13 +1,13 @@
-"""What a real Triton 2.51 answered, asked again of this server over a real socket."""
+"""Responses of a real Triton, compared with those of this server over a real socket."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.endpoints.newer_release import recordings, unused_changes
 from tests.endpoints.replay import differences, send, shared_object
 from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.server.server import Server
@@ -16,8 +16,8 @@ from tritonnb.telemetry.trace_settings import TraceOptions
 HERE = Path(__file__).parent
 SHARED = Path("/dev/shm")
 MODELS = HERE.parent / "models"
-EXCHANGES = json.loads((HERE / "transcripts.json").read_text())
-VARIATIONS = json.loads((HERE / "variations.json").read_text())
+EXCHANGES = recordings("transcripts.json")
+VARIATIONS = recordings("variations.json")
 
 
 @pytest.fixture(scope="module", params=["fast", "tornado"])
@@ -52,3 +52,8 @@ def test_variations_of_the_recorded_requests_are_answered_alike(server: Server, 
         if each["area"] == area and (different := differences(each, *send(server.port, each["request"])))
     }
     assert found == {}
+
+
+def test_every_change_of_a_newer_release_belongs_to_an_exchange():
+    files = ("transcripts.json", "variations.json", "repository.json", "grpc_transcripts.json")
+    assert unused_changes(*files) == set()
