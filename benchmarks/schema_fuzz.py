@@ -54,7 +54,13 @@ def main() -> None:
     region = shared_memory.SharedMemory(create=True, size=4096)
     failed = False
     try:
-        with Server(ROOT / "tests" / "models", port=0, model_control_mode="explicit", load_models=MODELS) as server:
+        with Server(
+            ROOT / "tests" / "models",
+            port=0,
+            model_control_mode="explicit",
+            load_models=MODELS,
+            allow_client_shm=True,
+        ) as server:
             done, seed = 0, options.seed
             while done < options.cases and not failed and not errors.count:
                 count, failed = _run(server.url, region.name, options.schemathesis, seed)

@@ -179,7 +179,7 @@ def test_tensors_travel_in_shared_memory(start: Start):
     handle = shm.create_shared_memory_region("region", "/tritonnb_test_grpc", 64)
     try:
         shm.set_shared_memory_region(handle, [np.arange(8, dtype=np.int32)])
-        with client_of(start()) as client:
+        with client_of(start(allow_client_shm=True)) as client:
             client.register_system_shared_memory("region", "/tritonnb_test_grpc", 64)
             assert client.get_system_shared_memory_status().regions["region"].byte_size == 64
             inputs = [grpcclient.InferInput(f"INPUT{n}", [1, 4], "INT32") for n in range(2)]

@@ -25,7 +25,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     names = [each.name for each in MODELS.iterdir() if each.name not in ("probe", "wont_load")]
     options = HttpOptions(transport=request.param)
     explicit = {"model_control_mode": "explicit", "load_models": names, "trace": TraceOptions("trace.json")}
-    with Server(MODELS, port=0, http=options, metrics_port=0, **explicit) as server:
+    with Server(MODELS, port=0, http=options, metrics_port=0, allow_client_shm=True, **explicit) as server:
         assert not server.load_errors
         yield server
     for key in {each["shared_memory"]["key"] for each in EXCHANGES if "shared_memory" in each}:

@@ -257,6 +257,11 @@ def test_a_flag_that_cannot_be_is_an_error(write_model: Callable[..., Path], fla
         (["--strict-readiness=maybe"], "invalid value for bool option: maybe"),
         (["--load-model=m"], "Use of '--load-model' requires setting '--model-control-mode=explicit' as well."),
         (["--grpc-port=7", "--metrics-port=7"], "at the same address and port 127.0.0.1:7"),
+        (["--grpc-infer-thread-count=1"], "for --grpc_infer_thread_count. Must be in the range 2 to 128."),
+        (["--grpc-infer-thread-count=129"], "for --grpc_infer_thread_count. Must be in the range 2 to 128."),
+        (["--grpc-max-response-pool-size=0"], "Error: --grpc-max-response-pool-size must be greater than 0."),
+        (["--http-max-input-size=0"], "Error: --http-max-input-size must be greater than 0."),
+        (["--allow-client-shm=yes"], "invalid value for bool option: yes"),
         (["--model-namespacing=true"], "models of one name in several repositories are not supported"),
         (["--allow-sagemaker=true"], "there is no Sagemaker endpoint here"),
         (["--allow-vertex-ai=true"], "there is no Vertex AI endpoint here"),
@@ -290,6 +295,21 @@ def test_older_flags_and_those_without_effect_are_taken_with_a_warning(tmp_path:
     assert chosen["auto_complete_config"] is False
     assert chosen["cache_config"] == {"local": {"size": "99"}}
     assert (chosen["trace"].file, chosen["trace"].levels) == ("t.json", {"TIMESTAMPS"})
+
+
+def test_the_flags_of_nvidias_test_programs_are_accepted(tmp_path: Path):
+    """They start every server of release 26.04 and later with shared memory allowed."""
+    parser = FlagParser()
+    add_flags(parser)
+    flags = ["--allow-client-shm=true", "--grpc-infer-thread-count=8", "--grpc-max-response-pool-size=1"]
+    options = parser.parse_args([f"--model-repository={tmp_path}", *flags])
+    assert server_options(options)["allow_client_shm"] is True
+    assert [text.split("'")[1] for text in warnings(options)] == [
+        "--grpc-infer-thread-count",
+        "--grpc-max-response-pool-size",
+    ]
+    default = parser.parse_args([f"--model-repository={tmp_path}"])
+    assert server_options(default)["allow_client_shm"] is False
 
 
 def test_without_its_repository_a_server_may_go_on_but_is_not_live(tmp_path: Path):

@@ -9,9 +9,18 @@ import pytest
 import tritonclient.http as httpclient
 import tritonclient.utils.shared_memory as shm
 
+from tests.server.conftest import EXAMPLES
 from tritonnb.server.server import Server
 
 pytest.importorskip("_posixshmem")
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server(
+        EXAMPLES, port=0, model_control_mode="explicit", load_models=["string_upper"], allow_client_shm=True
+    ) as server:
+        yield server
 
 
 @pytest.fixture

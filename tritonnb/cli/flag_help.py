@@ -15,6 +15,7 @@ HELP: Mapping[str, str] = {
     "poll: follow changes on disk",
     "repository-poll-secs": "seconds between two checks in mode poll; 0 for none",
     "allow-file-override": "whether load requests may contain model files (code); by default only from this machine",
+    "allow-client-shm": "whether clients may register shared memory regions for their tensors",
     "load-model": "in mode explicit: a model to load at start, or * for all; may be repeated",
     "model-load-thread-count": "number of models to load at the same time",
     "model-load-retry-count": "number of retries for a model that fails to load",

@@ -42,6 +42,29 @@ def integer(text: str) -> int:
     return _number(int, text)
 
 
+def positive(flag: str) -> Callable[[str], int]:
+    """An integer above 0."""
+
+    def parsed(text: str) -> int:
+        value = integer(text)
+        if value <= 0:
+            raise argparse.ArgumentTypeError(f"Error: --{flag} must be greater than 0.")
+        return value
+
+    return parsed
+
+
+def grpc_infer_thread_count(text: str) -> int:
+    """The number of threads of ``--grpc-infer-thread-count``."""
+    count = integer(text)
+    if not 2 <= count <= 128:
+        # The underscores are Triton's.
+        raise argparse.ArgumentTypeError(
+            "invalid argument for --grpc_infer_thread_count. Must be in the range 2 to 128."
+        )
+    return count
+
+
 def number(text: str) -> float:
     """A number."""
     return _number(float, text)

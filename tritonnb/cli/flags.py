@@ -35,6 +35,8 @@ WITHOUT_EFFECT: Mapping[str, Callable[[str], Any]] = {
     "cuda-virtual-address-size": flag_values.pair(flag_values.integer, flag_values.integer),
     "enable-peer-access": flag_values.boolean,
     "grpc-infer-allocation-pool-size": flag_values.integer,
+    "grpc-infer-thread-count": flag_values.grpc_infer_thread_count,
+    "grpc-max-response-pool-size": flag_values.positive("grpc-max-response-pool-size"),
     "host-policy": flag_values.host_policy,
     "http-thread-count": flag_values.integer,
     "metrics-interval-ms": flag_values.integer,
@@ -122,6 +124,7 @@ def _add_repository_flags(add: Callable[..., Any]) -> None:
     add("--model-control-mode", type=flag_values.choice("model-control-mode", *CONTROL_MODES), default="none")
     add("--repository-poll-secs", type=flag_values.number, default=15.0)
     add("--allow-file-override", type=flag_values.boolean)
+    add("--allow-client-shm", type=flag_values.boolean, default=False)
     add("--load-model", action="append", default=[])
     add("--model-load-thread-count", type=flag_values.integer, default=4)
     add("--model-load-retry-count", type=flag_values.integer, default=0)
@@ -137,7 +140,7 @@ def _add_endpoint_flags(add: Callable[..., Any]) -> None:
     add("--http-address", default="127.0.0.1")
     add("--http-port", type=flag_values.integer, default=DEFAULT_PORT)
     add("--reuse-http-port", type=flag_values.boolean, default=False)
-    add("--http-max-input-size", type=flag_values.integer, default=HttpOptions().max_input_size)
+    add("--http-max-input-size", type=flag_values.positive("http-max-input-size"), metavar="N", default=HttpOptions().max_input_size)
     add("--http-restricted-api", action="append", default=[],
         type=flag_values.restriction("http-restricted-api", "api"), metavar="API[,API...]:KEY=VALUE")  # fmt: skip
     add("--http-header-forward-pattern", default="")
@@ -215,6 +218,7 @@ def server_options(options: argparse.Namespace) -> dict[str, Any]:
         "model_control_mode": options.model_control_mode,
         "repository_poll_secs": max(0, options.repository_poll_secs),
         "allow_file_override": _allows_files(options),
+        "allow_client_shm": options.allow_client_shm,
         "load_models": options.load_model,
         "model_load_threads": options.model_load_thread_count,
         "model_load_retries": options.model_load_retry_count,

@@ -73,7 +73,7 @@ class Engine:
         self.options = options
         self.stream = EventStream()
         self.load_errors: dict[str, TritonError] = {}
-        self.shared_memory = SharedMemory()
+        self.shared_memory = SharedMemory(options.allow_client_shm)
         self.tracer = Tracer(self.stream, options.trace)
         self._calls = ModelCalls(self)
         self.custom_metrics = self._calls.metrics

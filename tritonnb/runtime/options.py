@@ -31,6 +31,9 @@ class EngineOptions:
         ``--load-model``: what explicit mode loads at start; ``"*"`` is every model.
     allow_file_override : bool
         Whether a load request may bring the model's files with it: they are code.
+    allow_client_shm : bool
+        ``--allow-client-shm``: whether clients may register shared memory regions for their tensors. In-process
+        inference does not use such regions and does not need it.
     auto_complete_config : bool
         False with ``--disable-auto-complete-config``.
     model_config_name : str
@@ -71,6 +74,7 @@ class EngineOptions:
     repository_poll_secs: float = 15.0
     load_models: Sequence[str] = ()
     allow_file_override: bool = False
+    allow_client_shm: bool = False
     auto_complete_config: bool = True
     model_config_name: str = ""
     backend_config: Mapping[str, Mapping[str, str]] = field(default_factory=dict)

@@ -14,7 +14,13 @@ import os
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeVar
 
-from tritonnb.core.errors import AlreadyExistsError, InternalError, InvalidArgumentError, NotFoundError
+from tritonnb.core.errors import (
+    AlreadyExistsError,
+    InternalError,
+    InvalidArgumentError,
+    NotFoundError,
+    UnsupportedError,
+)
 from tritonnb.runtime.cuda_memory import CudaRegion
 
 try:
@@ -99,11 +105,33 @@ class SystemRegion:
 Region = TypeVar("Region", SystemRegion, CudaRegion)
 
 
-class SharedMemory:
-    """The regions of one server; lives on its loop."""
+#: Triton's text for clients of a server that was started without ``--allow-client-shm=true``.
+_DISABLED = "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable."
 
-    def __init__(self) -> None:
+
+class SharedMemory:
+    """The regions of one server; lives on its loop.
+
+    Parameters
+    ----------
+    allow_clients : bool, optional
+        Whether clients may register and unregister regions (``--allow-client-shm``).
+    """
+
+    def __init__(self, allow_clients: bool = False) -> None:
+        self._allow_clients = allow_clients
         self._regions: dict[str, SystemRegion | CudaRegion] = {}
+
+    def check_clients_allowed(self) -> None:
+        """Check that clients may register and unregister regions; endpoints call it before they read such a request.
+
+        Raises
+        ------
+        UnsupportedError
+            If they may not.
+        """
+        if not self._allow_clients:
+            raise UnsupportedError(_DISABLED)
 
     def register_system(self, name: str, key: str, offset: int, byte_size: int) -> None:
         """Register a part of a shared memory object.

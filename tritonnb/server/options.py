@@ -34,6 +34,7 @@ class EngineKeywords(TypedDict, total=False):
     repository_poll_secs: float
     load_models: Sequence[str]
     allow_file_override: bool
+    allow_client_shm: bool
     auto_complete_config: bool
     model_config_name: str
     backend_config: Mapping[str, Mapping[str, str]]

@@ -92,11 +92,13 @@ class Handlers:
 
     async def SystemSharedMemoryRegister(self, request: Any) -> Any:
         """Register a region."""
+        self._engine.shared_memory.check_clients_allowed()
         self._engine.shared_memory.register_system(request.name, request.key, request.offset, request.byte_size)
         return pb.SystemSharedMemoryRegisterResponse()
 
     async def SystemSharedMemoryUnregister(self, request: Any) -> Any:
         """Unregister a region, or all."""
+        self._engine.shared_memory.check_clients_allowed()
         self._engine.shared_memory.unregister(SystemRegion, request.name)
         return pb.SystemSharedMemoryUnregisterResponse()
 
@@ -110,11 +112,13 @@ class Handlers:
 
     async def CudaSharedMemoryRegister(self, request: Any) -> Any:
         """Register a region; Triton does not check the size of the handle here."""
+        self._engine.shared_memory.check_clients_allowed()
         self._engine.shared_memory.register_cuda(request.name, request.raw_handle, request.device_id, request.byte_size)
         return pb.CudaSharedMemoryRegisterResponse()
 
     async def CudaSharedMemoryUnregister(self, request: Any) -> Any:
         """Unregister a region, or all."""
+        self._engine.shared_memory.check_clients_allowed()
         self._engine.shared_memory.unregister(CudaRegion, request.name)
         return pb.CudaSharedMemoryUnregisterResponse()
 

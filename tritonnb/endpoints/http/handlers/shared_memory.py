@@ -35,6 +35,7 @@ class SystemRegister(Handler):
 
     def post(self, region: str = "") -> None:
         """Register a region."""
+        self.engine.shared_memory.check_clients_allowed()
         _check_named(region, "system")
         body = json_reader.parse(self.request.body)
         key = json_fields.string(_field(body, "key"))
@@ -47,6 +48,7 @@ class CudaRegister(Handler):
 
     def post(self, region: str = "") -> None:
         """Register a region."""
+        self.engine.shared_memory.check_clients_allowed()
         _check_named(region, "cuda")
         body = json_reader.parse(self.request.body)
         handle = json_fields.string(json_fields.member(_field(body, "raw_handle"), "b64"))
@@ -66,6 +68,7 @@ class Unregister(Handler):
 
     def post(self, kind: str, region: str = "") -> None:
         """Unregister a region, or all; the body is ignored."""
+        self.engine.shared_memory.check_clients_allowed()
         self.engine.shared_memory.unregister(_KINDS[kind], region)
 
 
