@@ -44,8 +44,13 @@ def test_a_region_is_a_part_of_the_object(regions: SharedMemory, shared: Object)
         (100, 0, "Invalid offset for shared memory region: 'r'"),
         (2**64 - 1, 2, "Invalid offset for shared memory region: 'r'"),
         (90, 11, "Invalid offset + byte size for shared memory region: 'r'"),
-        (0, 0, "Invalid offset + byte size for shared memory region: 'r'"),
-        (1, 2**64 - 1, "Invalid offset + byte size for shared memory region: 'r'"),
+        (1, 2**64 - 2, "Invalid offset + byte size for shared memory region: 'r'"),
+        (
+            1,
+            2**64 - 1,
+            "Integer overflow detected: byte_size (18446744073709551615) + offset (1) exceeds maximum value "
+            "(18446744073709551615) for region 'r'",
+        ),
     ],
 )
 def test_a_part_beyond_the_region_is_refused(regions: SharedMemory, offset: int, size: int, message: str):
@@ -70,11 +75,29 @@ def test_a_region_beyond_the_object_is_refused(shared: Object, offset: int, size
     assert raised.value.message == f"failed to register shared memory region 'x': {reason}"
 
 
-@pytest.mark.parametrize("key", ["", "/no_such_object", "/a/../b", "a\0b"])
+@pytest.mark.parametrize("key", ["/no_such_object", "/a/../b", "a\0b"])
 def test_an_object_that_cannot_be_opened_is_refused(key: str):
     with pytest.raises(TritonError) as raised:
         SharedMemory().register_system("x", key, 0, 1)
     assert raised.value.message == f"Unable to open shared memory region: '{key}'"
+
+
+@pytest.mark.parametrize("key", ["", "/", "//"])
+def test_a_key_without_a_name_is_refused(key: str):
+    with pytest.raises(TritonError) as raised:
+        SharedMemory().register_system("x", key, 0, 1)
+    assert raised.value.message == f"cannot register shared memory region 'x' - invalid shm key '{key}'"
+
+
+@pytest.mark.parametrize("slashes", ["", "/", "//"])
+def test_the_objects_of_tritons_python_backend_are_refused(slashes: str):
+    key = f"{slashes}triton_python_backend_shm_region_7"
+    with pytest.raises(TritonError) as raised:
+        SharedMemory().register_system("x", key, 0, 1)
+    assert raised.value.message == (
+        f"cannot register shared memory region 'x' with key '{key}' as the key contains the reserved prefix "
+        "'triton_python_backend_shm_region_'"
+    )
 
 
 def test_several_regions_may_share_an_object(regions: SharedMemory, shared: Object):
@@ -83,20 +106,20 @@ def test_several_regions_may_share_an_object(regions: SharedMemory, shared: Obje
     assert bytes(regions.part("r", 0, 1).read()) == b"z"
 
 
-def test_a_region_that_a_request_sees_stays(regions: SharedMemory, shared: Object):
+@pytest.mark.parametrize("name", ["r", ""], ids=["one", "all"])
+def test_a_region_in_use_is_unregistered_when_its_requests_are_done(
+    regions: SharedMemory, shared: Object, name: str
+):
     regions.register_system("second", shared.name, 0, 10)
     part = regions.part("r", 0, 3)
-    with pytest.raises(TritonError) as raised:
-        regions.unregister(SystemRegion, "r")
-    assert raised.value.message == "Cannot unregister shared memory region 'r', it is currently in use."
-    with pytest.raises(TritonError) as raised:
-        regions.unregister(SystemRegion)
-    assert raised.value.message == "Failed to unregister the following system shared memory regions: r ,"
-    assert [each.name for each in regions.status(SystemRegion)] == ["r"]
+    regions.unregister(SystemRegion, name)
+    assert "r" in [region.name for region in regions.status(SystemRegion)]
+    with pytest.raises(TritonError, match="shared memory region 'r' already in manager"):
+        regions.register_system("r", shared.name, 0, 10)
     shared.buf[4096:4099] = b"abc"
     assert bytes(part.read()) == b"abc"
     del part
-    regions.unregister(SystemRegion, "r")
+    assert [region.name for region in regions.status(SystemRegion)] == ([] if name == "" else ["second"])
     with pytest.raises(TritonError, match="Unable to find shared memory region: 'r'"):
         regions.part("r", 0, 3)
 

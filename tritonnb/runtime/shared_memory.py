@@ -1,7 +1,7 @@
 """Shared memory regions that clients register, to send and receive tensors without copying them.
 
-A region is a part of a POSIX shared memory object, mapped while it is registered; while a request sees it, it
-cannot be unregistered. CUDA regions are refused, as a Triton does that sees no GPU.
+A region is a part of a POSIX shared memory object, mapped while it is registered. A region that is unregistered while
+requests use it stays registered until they are done. Without a GPU, CUDA regions are refused as on Triton.
 
 Implements the system shared memory and CUDA shared memory extensions.
 """
@@ -9,6 +9,7 @@ Implements the system shared memory and CUDA shared memory extensions.
 from __future__ import annotations
 
 import gc
+import logging
 import mmap
 import os
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ try:
     import _posixshmem
 except ImportError:  # Windows has no such objects
     _posixshmem = None
+
+logger = logging.getLogger(__name__)
 
 
 class Part(Protocol):
@@ -87,15 +90,12 @@ class SystemRegion:
         return SystemPart(memoryview(self.memory)[offset : offset + byte_size])
 
     def release(self) -> bool:
-        """End the mapping, unless a request still sees it."""
-        for _ in range(2):
-            try:
-                self.memory.close()
-            except BufferError:
-                gc.collect()  # requests that are done may wait for that
-            else:
-                return True
-        return False
+        """End the mapping; False if a request still uses it."""
+        try:
+            self.memory.close()
+        except BufferError:
+            return False
+        return True
 
     def to_dict(self) -> dict[str, Any]:
         """As the extension describes it."""
@@ -105,6 +105,9 @@ class SystemRegion:
 Region = TypeVar("Region", SystemRegion, CudaRegion)
 
 
+#: Objects with this prefix belong to Triton's Python backend.
+_RESERVED_PREFIX = "triton_python_backend_shm_region_"
+_MAX_SIZE = 2**64 - 1
 #: Triton's text for clients of a server that was started without ``--allow-client-shm=true``.
 _DISABLED = "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable."
 
@@ -121,6 +124,8 @@ class SharedMemory:
     def __init__(self, allow_clients: bool = False) -> None:
         self._allow_clients = allow_clients
         self._regions: dict[str, SystemRegion | CudaRegion] = {}
+        #: Regions that were unregistered while requests used them.
+        self._unregistered: set[str] = set()
 
     def check_clients_allowed(self) -> None:
         """Check that clients may register and unregister regions; endpoints call it before they read such a request.
@@ -139,8 +144,10 @@ class SharedMemory:
         Raises
         ------
         AlreadyExistsError, InternalError, InvalidArgumentError
-            If the name is registered already, or the object does not exist or is smaller.
+            If the key is invalid or reserved, the name is registered already, or the object does not exist or is
+            smaller.
         """
+        _check_key(name, key)
         self._check_free(name)
         descriptor = _open(key)
         try:
@@ -163,25 +170,28 @@ class SharedMemory:
         self._regions[name] = CudaRegion.open(name, handle, device_id, byte_size)
 
     def unregister(self, kind: type[SystemRegion | CudaRegion], name: str = "") -> None:
-        """Forget a region of this kind, which need not be there, or all of them.
+        """Unregister a region of this kind, which need not exist, or all of them.
+
+        A region that requests use is unregistered when they are done.
 
         Raises
         ------
         InternalError
-            If requests still use it, or some of them; the others are forgotten.
+            If a region of a GPU cannot be closed.
         """
-        there = [each for each in sorted(self._regions) if isinstance(self._regions[each], kind)]
-        selected = [each for each in there if name in ("", each)]
-        in_use = [each for each in selected if not self._regions[each].release()]
-        for each in set(selected).difference(in_use):
-            del self._regions[each]
-        if in_use and name:
-            raise InternalError(f"Cannot unregister shared memory region '{name}', it is currently in use.")
-        if in_use:
-            failed = "".join(f"{each} ," for each in in_use)
+        selected = [key for key, region in sorted(self._regions.items()) if isinstance(region, kind)]
+        selected = [key for key in selected if name in ("", key)]
+        self._unregistered.update(selected)
+        failures = self._release_unregistered()
+        if name and name in failures:
+            raise failures[name]
+        failed = "".join(f"{key} ," for key in selected if key in failures)
+        if failed:
             raise InternalError(
                 f"Failed to unregister the following {kind.kind.lower()} shared memory regions: {failed}"
             )
+        for key in self._unregistered.intersection(selected):
+            logger.debug("Shared memory region '%s' will be unregistered after in-flight requests complete.", key)
 
     def status(self, kind: type[Region], name: str = "") -> list[Region]:
         """A region of this kind, or all of them by name.
@@ -191,6 +201,7 @@ class SharedMemory:
         NotFoundError
             If there is none of that name.
         """
+        self._release_unregistered()
         if not name:
             return [each for _, each in sorted(self._regions.items()) if isinstance(each, kind)]
         region = self._regions.get(name)
@@ -210,16 +221,49 @@ class SharedMemory:
         NotFoundError, InvalidArgumentError
             If the region does not exist or ends before that.
         """
+        if self._unregistered:
+            self._release_unregistered(collect=False)
         region = self._regions.get(name)
         if region is None:
             raise NotFoundError(f"Unable to find shared memory region: '{name}'")
         if offset >= region.byte_size:
             raise InvalidArgumentError(f"Invalid offset for shared memory region: '{name}'")
-        if not 0 <= offset + byte_size - 1 < region.byte_size:
+        if byte_size > _MAX_SIZE - offset:
+            raise InvalidArgumentError(
+                f"Integer overflow detected: byte_size ({byte_size}) + offset ({offset}) exceeds maximum value "
+                f"({_MAX_SIZE}) for region '{name}'"
+            )
+        if offset + byte_size > region.byte_size:
             raise InvalidArgumentError(f"Invalid offset + byte size for shared memory region: '{name}'")
         return region.part(offset, byte_size)
 
+    def _release_unregistered(self, collect: bool = True) -> dict[str, InternalError]:
+        """Release the regions that were unregistered and are not in use any more; the errors of those that failed.
+
+        With ``collect`` the garbage collector first frees requests that are done, if that is necessary.
+        """
+        failures = self._try_release_unregistered()
+        if self._unregistered and collect:
+            gc.collect()
+            failures |= self._try_release_unregistered()
+        return failures
+
+    def _try_release_unregistered(self) -> dict[str, InternalError]:
+        failures: dict[str, InternalError] = {}
+        for name in sorted(self._unregistered):
+            try:
+                released = self._regions[name].release()
+            except InternalError as error:
+                failures[name] = error
+                self._unregistered.discard(name)
+                continue
+            if released:
+                del self._regions[name]
+                self._unregistered.discard(name)
+        return failures
+
     def _check_free(self, name: str) -> None:
+        self._release_unregistered()
         if name in self._regions:
             raise AlreadyExistsError(f"shared memory region '{name}' already in manager")
 
@@ -238,6 +282,17 @@ def fill(output: str, part: Part, contents: bytes | memoryview) -> None:
             f"least {len(contents)} bytes to hold the results"
         )
     part.write(contents)
+
+
+def _check_key(name: str, key: str) -> None:
+    unprefixed = key.lstrip("/")
+    if not unprefixed:
+        raise InvalidArgumentError(f"cannot register shared memory region '{name}' - invalid shm key '{key}'")
+    if unprefixed.startswith(_RESERVED_PREFIX):
+        raise InvalidArgumentError(
+            f"cannot register shared memory region '{name}' with key '{key}' as the key contains the reserved prefix "
+            f"'{_RESERVED_PREFIX}'"
+        )
 
 
 def _open(key: str) -> int:
