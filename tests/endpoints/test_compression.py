@@ -75,6 +75,13 @@ def test_what_would_grow_beyond_the_limit_is_refused():
     assert decompress(gzip.compress(DATA), "gzip", 7000) == DATA
 
 
+@pytest.mark.parametrize("name", ["gzip", "deflate"])
+def test_broken_data_does_not_grow_beyond_the_limit_either(name: str):
+    broken = compress(bytes(10_000_000), name)[:-12] + b"?" * 12
+    with pytest.raises(InvalidArgumentError, match=r"exceeds the maximum allowed value of 70000 bytes\."):
+        decompress(broken, name, 70_000)
+
+
 def test_what_is_compressed_can_be_undone():
     assert gzip.decompress(compress(DATA, "gzip")) == DATA
     assert zlib.decompress(compress(DATA, "deflate")) == DATA

@@ -28,8 +28,9 @@ def discard_response(request: InferRequest, response: InferResponse) -> None:
     """Responses do not matter here."""
 
 
-def read(document: Any, config: str = TEXT) -> InferRequest:
-    return read_generate_request(spec_of(config), 1, json.dumps(document).encode(), 1 << 20, discard_response)
+def read(document: Any, config: str = TEXT, limit: int = 1 << 20) -> InferRequest:
+    body = json.dumps(document, separators=(",", ":")).encode()
+    return read_generate_request(spec_of(config), 1, body, limit, discard_response)
 
 
 def test_members_are_inputs_parameters_or_the_id():
@@ -54,6 +55,30 @@ def test_members_are_inputs_parameters_or_the_id():
 )
 def test_elements_are_divided_among_the_dimensions(batching: str, name: str, value: Any, shape: tuple[int, ...]):
     assert read({name: value}, batching + TEXT).inputs[name].shape == shape
+
+
+def test_the_inputs_of_an_object_have_a_limit_together():
+    document = {"prompt": "a", "weights": [1] * 200}
+    read(document, limit=5 + 800)
+    with pytest.raises(InvalidArgumentError) as raised:
+        read(document, limit=5 + 799)
+    assert raised.value.message == (
+        "request size of 5 bytes with input 'weights' of size 800 bytes exceeds the maximum allowed input size of 804. "
+        "Use --http-max-input-size to increase the limit."
+    )
+    nested = {"prompt": "a", "parameters": {"weights": [1] * 200}}
+    read(nested, limit=800)
+    with pytest.raises(TritonError, match=r"^Converting keyword: 'parameters': request size of 0 bytes with"):
+        read(nested, limit=799)
+
+
+def test_the_document_has_a_limit():
+    with pytest.raises(InvalidArgumentError) as raised:
+        read({"prompt": "abc"}, limit=15)
+    assert raised.value.message == (
+        "request JSON size of 16 bytes exceeds the maximum allowed input size of 15 bytes. Use --http-max-input-size "
+        "to increase the limit."
+    )
 
 
 @pytest.mark.parametrize(("name", "value"), [("prompt", ["a", "b"]), ("prompt", []), ("weights", [1, 2, 3])])

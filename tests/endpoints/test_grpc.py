@@ -299,6 +299,15 @@ def test_headers_that_match_become_parameters(start: Start):
     assert b"other" not in seen
 
 
+def test_a_request_with_reserved_metadata_is_refused(start: Start):
+    server = start("parameters", grpc=GrpcOptions(header_forward_pattern="."))
+    with client_of(server) as client:
+        with pytest.raises(InferenceServerException) as raised:
+            client.infer("parameters", [given("INPUT0", 1, rows=False)], headers={"priority": "1"})
+    assert raised.value.message() == "Header 'priority' is reserved for Triton usage and cannot be forwarded."
+    assert raised.value.status() == "StatusCode.INVALID_ARGUMENT"
+
+
 def test_a_taken_port_is_refused(start: Start):
     taken = int(address(start()).split(":")[1])
     with pytest.raises(UnavailableError, match=f"GRPC service cannot listen on .*:{taken}: .*in use; .*grpc_port=0"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.endpoints.requests import compile_forward_pattern
+from tritonnb.endpoints.requests import check_forwarded, compile_forward_pattern
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,31 @@ def test_a_header_is_forwarded_if_the_pattern_is_found_in_its_name(pattern: str,
     found = compile_forward_pattern(pattern)
     assert found is not None
     assert bool(found.search(header)) == forwarded
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sequence_id",
+        "sequence_start",
+        "sequence_end",
+        "priority",
+        "timeout",
+        "headers",
+        "binary_data_output",
+        "triton_enable_empty_final_response",
+        "triton_",
+    ],
+)
+def test_headers_with_reserved_names_are_not_forwarded(name: str):
+    with pytest.raises(InvalidArgumentError) as raised:
+        check_forwarded({"x-one": "1", name: "1"})
+    assert raised.value.message == f"Header '{name}' is reserved for Triton usage and cannot be forwarded."
+
+
+def test_other_headers_are_forwarded():
+    headers = {"x-one": "1", "triton-x": "2", "x-triton_": "3", "timeouts": "4"}
+    assert check_forwarded(headers) == headers
 
 
 def test_without_a_pattern_nothing_is_forwarded():

@@ -69,13 +69,30 @@ def test_json_and_binary_tensors_may_be_mixed():
 
 
 @pytest.mark.parametrize(
-    ("value", "length"), [(None, 9), ("4", 4), ("0", 0), ("4.5", 4), ("4abc", 4), ("abc", 0), ("", 0), (" 9", 9)]
+    ("value", "length"), [(None, 9), ("4", 4), ("0", 0), ("4.5", 4), ("4abc", 4), ("+4", 4), (" 9", 9)]
 )
 def test_of_the_length_header_the_leading_digits_count(value: str | None, length: int):
     assert header_length(value, b"123456789") == length
 
 
-@pytest.mark.parametrize("value", ["-1", "10", "4294967300", "9" * 5000])
+@pytest.mark.parametrize("value", ["", "abc", "-", ".5"])
+def test_a_length_header_without_a_number_is_refused(value: str):
+    with pytest.raises(InvalidArgumentError) as raised:
+        header_length(value, b"123456789")
+    assert raised.value.message == f"Unable to parse Inference-Header-Content-Length, got: {value}"
+
+
+@pytest.mark.parametrize("value", ["2147483648", "-2147483649", "9" * 5000])
+def test_a_length_of_more_than_32_bits_is_refused(value: str):
+    with pytest.raises(InvalidArgumentError) as raised:
+        header_length(value, b"123456789")
+    assert raised.value.message == (
+        "Unable to parse Inference-Header-Content-Length, value is out of range [ -2147483648, 2147483647 ], got: "
+        f"{value}"
+    )
+
+
+@pytest.mark.parametrize("value", ["-1", "10", "2147483647", "-2147483648"])
 def test_a_length_beyond_the_body_is_refused(value: str):
     with pytest.raises(InvalidArgumentError, match=rf"^inference header size .* \(0, 9\), got: {value}$"):
         header_length(value, b"123456789")
@@ -92,6 +109,30 @@ def test_a_json_tensor_has_a_limit_before_its_elements_are_read():
     huge = {"name": "B", "datatype": "INT32", "shape": [1, 1 << 40], "data": [1]}
     with pytest.raises(InvalidArgumentError, match=r"^JSON input 'B' has a byte_size \(4398046511104 bytes\)"):
         read({"inputs": [huge]})
+
+
+def test_the_limit_of_strings_includes_their_lengths():
+    strings = spec_of("""
+    name: "strings"
+    input { name: "S" data_type: TYPE_STRING dims: [ -1 ] }
+    output { name: "OUT" data_type: TYPE_STRING dims: [ -1 ] }
+    """)
+    empty = {"name": "S", "datatype": "BYTES", "shape": [1000], "data": [""] * 1000}
+    data = json.dumps({"inputs": [empty]}, separators=(",", ":")).encode()
+    assert len(data) < 3999 < 1000 * 4
+
+    def read_within(limit: int) -> InferRequest:
+        return read_request(strings, 1, data, len(data), limit, SharedMemory(), discard_response)[0]
+
+    assert read_within(4000).inputs["S"].shape == (1000,)
+    with pytest.raises(InvalidArgumentError, match=r"^JSON input 'S' has a byte_size \(4000 bytes\) that exceeds"):
+        read_within(3999)
+
+
+def test_an_output_is_requested_once():
+    with pytest.raises(InvalidArgumentError) as raised:
+        read({"id": "7", "inputs": [], "outputs": [{"name": "OUT"}, {"name": "OUT"}]})
+    assert raised.value.message == "[request id: 7] output 'OUT' already exists in request"
 
 
 @pytest.mark.parametrize("shape", [[2, 4611686018427387904], [1 << 62, 1 << 62]])

@@ -6,10 +6,13 @@ import json
 import time
 
 import pytest
+import tritonclient.grpc
+from tritonclient.utils import InferenceServerException
 
 from tests.endpoints.newer_release import recordings
 from tests.endpoints.replay import differences, send
 from tests.endpoints.test_transcripts import MODELS
+from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.model_config.load import ConfigError
 from tritonnb.server.server import Server
 
@@ -81,3 +84,32 @@ def test_a_model_that_is_in_no_repository_leaves_nothing_behind():
         with pytest.raises(ConfigError, match="failed to poll from model repository"):
             server.load("nowhere")
         assert server.index() == before
+
+
+NAMES = [
+    ("", "Model name cannot be empty. Please enter a valid name to deploy."),
+    (" \t\r\n", "Model name cannot be empty. Please enter a valid name to deploy."),
+    ("..", "invalid model name '..', model name must not contain path traversal characters"),
+    (" .. ", "invalid model name ' .. ', model name must not contain path traversal characters"),
+    ("../addsub", "invalid model name '../addsub', model name must not contain path traversal characters"),
+    ("/addsub", "invalid model name '/addsub', model name must not contain path traversal characters"),
+]
+
+
+@pytest.mark.parametrize(("name", "text"), NAMES)
+def test_a_name_that_is_blank_or_a_path_is_not_loaded(name: str, text: str):
+    with Server(MODELS, port=0, grpc_port=0, model_control_mode="explicit") as server:
+        with pytest.raises(InvalidArgumentError) as raised:
+            server.run(server.engine.load(name))
+        assert raised.value.message == text
+        with tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{server.grpc_port}") as client:
+            with pytest.raises(InferenceServerException) as refused:
+                client.load_model(name)
+            assert (refused.value.message(), refused.value.status()) == (text, "StatusCode.INVALID_ARGUMENT")
+            client.unload_model(name)
+
+
+def test_a_name_that_is_a_path_is_not_loaded_over_http():
+    with Server(MODELS, port=0, model_control_mode="explicit") as server:
+        status, _, body = send(server.port, {"method": "POST", "path": "/v2/repository/models/../load"})
+    assert (status, json.loads(body)) == (400, {"error": NAMES[2][1]})

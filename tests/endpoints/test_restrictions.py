@@ -22,7 +22,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     options = HttpOptions(
         transport=request.param,
         restricted_api=(("inference", "key", "secret"), ("logging", "key", "secret")),
-        header_forward_pattern="X-",
+        header_forward_pattern="X-|^timeout$",
     )
     explicit = {"model_control_mode": "explicit", "load_models": ["parameters"]}
     with Server(MODELS, port=0, http=options, **explicit) as server:
@@ -65,6 +65,14 @@ def test_headers_that_match_become_parameters_of_each_request(server: Server):
         _, _, body = ask(server, "POST", "/v2/models/parameters/infer", BODY, key="secret", X_One=value, other="3")
         seen = json.loads(json.loads(body)["outputs"][0]["data"][0])
         assert seen["parameters"] == {"x-one": value}
+
+
+@pytest.mark.parametrize("name", ["timeout", "Timeout"])
+def test_a_request_with_a_reserved_header_is_refused(server: Server, name: str):
+    for _ in range(2):  # a head that was seen before is judged as the first time
+        answer = ask(server, "POST", "/v2/models/parameters/infer", BODY, key="secret", **{name: "5"})
+        text = "Header 'timeout' is reserved for Triton usage and cannot be forwarded."
+        assert answer == (400, "application/json", f'{{"error":"{text}"}}'.encode())
 
 
 @pytest.mark.parametrize(

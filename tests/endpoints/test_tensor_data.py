@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -117,13 +118,18 @@ def test_data_may_be_nested_and_integers_wrap_round(datatype, data: list, array:
         ("FP32", ["1"], "attempt to access JSON non-number as double"),
         ("FP64", [None], "attempt to access JSON non-number as double"),
         ("INT32", [1, 2], "Shape does not match true shape of 'data' field"),
-        ("INT32", [], "Shape does not match true shape of 'data' field"),
     ],
 )
-def test_elements_of_another_type_or_number_are_refused(datatype: str, data: list, complaint: str):
+def test_elements_of_another_type_or_too_many_are_refused(datatype: str, data: list, complaint: str):
     with pytest.raises(InternalError) as raised:
         read_data(data, BY_NAME[datatype], 1)
-    assert raised.value.message == complaint
+    assert raised.value.message == f"Unable to parse 'data': {complaint}"
+
+
+def test_too_few_elements_are_refused():
+    with pytest.raises(InternalError) as raised:
+        read_data([1, [2]], INT32, 3)
+    assert raised.value.message == "Failed to parse 'data' field: shape does not match true shape"
 
 
 def test_strings_keep_their_bytes():
@@ -132,12 +138,22 @@ def test_strings_keep_their_bytes():
         read_strings(["a", 1])
 
 
-def test_nesting_has_a_limit():
-    deep: list = [1]
-    for _ in range(98):
-        deep = [deep]
-    assert read_data([deep], INT32, 1).tolist() == [1]
-    assert read_data([deep, 2], INT32, 2).tolist() == [1, 2]
-    for too_deep in ([[deep]], [[deep], 2]):
-        with pytest.raises(InvalidArgumentError, match=r"^Unable to parse 'data': JSON nesting depth exceeds"):
-            read_data(too_deep, INT32, 1)
+def nested(element: Any, depth: int) -> Any:
+    """An element inside so many arrays."""
+    for _ in range(depth):
+        element = [element]
+    return element
+
+
+def test_elements_are_inside_fewer_than_100_arrays():
+    assert read_data(nested(1, 99), INT32, 1).tolist() == [1]
+    assert read_data([nested(1, 98), 2], INT32, 2).tolist() == [1, 2]
+    assert read_data([nested([], 98), 2], INT32, 1).tolist() == [2]
+    for data in (nested(1, 100), [nested(1, 99), 2], [nested([], 99), 2]):
+        with pytest.raises(InvalidArgumentError) as raised:
+            read_data(data, INT32, 1)
+        assert raised.value.message == (
+            "Unable to parse 'data': JSON nesting depth exceeds maximum allowed limit (100)"
+        )
+    with pytest.raises(InvalidArgumentError, match=r"^JSON nesting depth exceeds maximum allowed limit \(100\)$"):
+        read_strings(nested("a", 100))

@@ -107,9 +107,7 @@ def test_several_regions_may_share_an_object(regions: SharedMemory, shared: Obje
 
 
 @pytest.mark.parametrize("name", ["r", ""], ids=["one", "all"])
-def test_a_region_in_use_is_unregistered_when_its_requests_are_done(
-    regions: SharedMemory, shared: Object, name: str
-):
+def test_a_region_in_use_is_unregistered_when_its_requests_are_done(regions: SharedMemory, shared: Object, name: str):
     regions.register_system("second", shared.name, 0, 10)
     part = regions.part("r", 0, 3)
     regions.unregister(SystemRegion, name)

@@ -140,7 +140,12 @@ def _add_endpoint_flags(add: Callable[..., Any]) -> None:
     add("--http-address", default="127.0.0.1")
     add("--http-port", type=flag_values.integer, default=DEFAULT_PORT)
     add("--reuse-http-port", type=flag_values.boolean, default=False)
-    add("--http-max-input-size", type=flag_values.positive("http-max-input-size"), metavar="N", default=HttpOptions().max_input_size)
+    add(
+        "--http-max-input-size",
+        type=flag_values.positive("http-max-input-size"),
+        metavar="N",
+        default=HttpOptions().max_input_size,
+    )
     add("--http-restricted-api", action="append", default=[],
         type=flag_values.restriction("http-restricted-api", "api"), metavar="API[,API...]:KEY=VALUE")  # fmt: skip
     add("--http-header-forward-pattern", default="")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Mapping
 
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.strtol import leading_number
@@ -71,6 +72,39 @@ def compile_forward_pattern(text: str) -> re.Pattern[str] | None:
         raise InvalidArgumentError(
             f"header forward pattern: expected a regular expression, got '{text}': {error}"
         ) from error
+
+
+#: Names of request parameters that have a meaning to the server, as have all that begin with ``triton_``.
+_RESERVED = {"sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "headers", "binary_data_output"}
+
+
+def check_forwarded(headers: Mapping[str, str]) -> Mapping[str, str]:
+    """Check the headers that are to become request parameters.
+
+    Parameters
+    ----------
+    headers : mapping of str to str
+        Names are in lower case.
+
+    Returns
+    -------
+    mapping of str to str
+        The same headers.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If a name is that of a parameter that has a meaning to the server.
+
+    Examples
+    --------
+    >>> check_forwarded({"x-user": "7"})
+    {'x-user': '7'}
+    """
+    for name in headers:
+        if name in _RESERVED or name.startswith("triton_"):
+            raise InvalidArgumentError(f"Header '{name}' is reserved for Triton usage and cannot be forwarded.")
+    return headers
 
 
 def client_text(error: TritonError) -> str:

@@ -262,6 +262,7 @@ class Engine:
             As Triton's load API.
         """
         self._refuse_when_stopping()
+        _check_name(name)
         override, files = None, {}
         for parameter, value in (parameters or {}).items():
             if parameter == "config":
@@ -359,3 +360,20 @@ class Engine:
     def _refuse_when_stopping(self) -> None:
         if self._stopping:
             raise UnavailableError("Server not ready")
+
+
+def _check_name(name: str) -> None:
+    """Check the name of a model that is to be loaded.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If it is blank or a path; with Triton's text.
+    """
+    trimmed = name.strip()
+    if not trimmed:
+        raise InvalidArgumentError("Model name cannot be empty. Please enter a valid name to deploy.")
+    if trimmed == ".." or "/" in trimmed:
+        raise InvalidArgumentError(
+            f"invalid model name '{name}', model name must not contain path traversal characters"
+        )

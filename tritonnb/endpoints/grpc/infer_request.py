@@ -67,11 +67,12 @@ def read_request(
     if message.parameters:
         _read_parameters(message.parameters, request)
     descriptions = _read_descriptions(message.inputs, request)
+    _check_output_names(message.outputs, request)
     _read_inputs(message, descriptions, request, shared_memory)
     response_format = ResponseFormat()
     for output in message.outputs:
         output_format = _output_format(output, shared_memory) if output.parameters else OutputFormat()
-        response_format.outputs.setdefault(output.name, output_format)
+        response_format.outputs[output.name] = output_format
     if response_format.outputs:
         request.requested_outputs = tuple(response_format.outputs)
     return request, response_format
@@ -217,6 +218,14 @@ def _correlation_id(value: Any, kind: str | None) -> int | str:
 
 
 # --- outputs and regions ------------------------------------------------------------------------
+
+
+def _check_output_names(outputs: Any, request: InferRequest) -> None:
+    names = set()
+    for output in outputs:
+        if output.name in names:
+            raise InvalidArgumentError(f"{request.id_prefix}output '{output.name}' already exists in request")
+        names.add(output.name)
 
 
 def _output_format(output: Any, shared_memory: SharedMemory) -> OutputFormat:

@@ -12,7 +12,7 @@ from tritonnb.core.messages import InferRequest, InferResponse, discard_response
 from tritonnb.endpoints.grpc.infer_request import read_request, wants_empty_final
 from tritonnb.endpoints.grpc.infer_response import common_response_bytes, response_message
 from tritonnb.endpoints.grpc.request_cache import GrpcRequestCache
-from tritonnb.endpoints.requests import version_number
+from tritonnb.endpoints.requests import check_forwarded, version_number
 from tritonnb.endpoints.tensors import ResponseFormat
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.models.served_base import Served
@@ -91,10 +91,10 @@ class Inference:
         self.request, self._response_format = read_request(
             message, served.spec, served.version, engine.shared_memory, self._responded
         )
-        if headers:
-            self.request.parameters.update(headers)
         self._trace = engine.tracer.sample(served.name, metadata) if engine.tracer.active else None
         try:
+            if headers:
+                self.request.parameters.update(check_forwarded(headers))
             if self._trace is not None:
                 now = time.monotonic_ns()
                 self._trace.stamp("GRPC_WAITREAD_START", now)

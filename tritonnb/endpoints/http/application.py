@@ -31,7 +31,7 @@ def make_application(engine: Engine, max_input_size: int) -> web.Application:
     max_input_size : int
         ``--http-max-input-size``, in bytes.
     """
-    generate = {"max_input_size": max_input_size}
+    arguments = {"engine": engine, "max_input_size": max_input_size}
     routes: list[tuple[str, type[metadata.Handler], dict[str, Any]]] = [
         (r"/v2/health/live", metadata.Live, {}),
         (r"/v2/health/ready", metadata.Ready, {}),
@@ -43,8 +43,8 @@ def make_application(engine: Engine, max_input_size: int) -> web.Application:
         (f"{_MODEL}/config", metadata.ModelConfiguration, {}),
         (f"{_MODEL}/stats", metadata.Statistics, {}),
         (f"{_MODEL}/infer", metadata.Infer, {}),
-        (f"{_MODEL}/generate", Generate, {**generate, "streaming": False}),
-        (f"{_MODEL}/generate_stream", Generate, {**generate, "streaming": True}),
+        (f"{_MODEL}/generate", Generate, {"streaming": False}),
+        (f"{_MODEL}/generate_stream", Generate, {"streaming": True}),
         (f"{_REPOSITORY}/index", metadata.RepositoryIndex, {}),
         (rf"{_REPOSITORY}/models/(?P<model>[^/]+)/load", metadata.RepositoryLoad, {}),
         (rf"{_REPOSITORY}/models/(?P<model>[^/]+)/unload", metadata.RepositoryUnload, {}),
@@ -52,11 +52,11 @@ def make_application(engine: Engine, max_input_size: int) -> web.Application:
         (r"/v2/logging", settings.Logging, {}),
         *((path, handler, {}) for path, handler in shared_memory.routes()),
     ]
-    rules = [routing.Rule(_RawPath(path), handler, {"engine": engine, **more}) for path, handler, more in routes]
+    rules = [routing.Rule(_RawPath(path), handler, {**arguments, **more}) for path, handler, more in routes]
     return web.Application(
         rules,
         default_handler_class=metadata.Unknown,
-        default_handler_args={"engine": engine},
+        default_handler_args=arguments,
         log_function=_log,
     )
 

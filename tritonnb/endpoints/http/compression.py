@@ -41,7 +41,7 @@ def decompress(body: bytes | bytearray, encoding: str | None, limit: int) -> byt
     try:
         plain = stream.decompress(body, limit + 1)
     except zlib.error:
-        return _decompress_corrupt(body)
+        plain = _decompress_corrupt(body, limit + 1)
     if len(plain) > limit:
         raise InvalidArgumentError(
             f"Decompressed data size exceeds the maximum allowed value of {limit} bytes. Use "
@@ -50,15 +50,15 @@ def decompress(body: bytes | bytearray, encoding: str | None, limit: int) -> byt
     return plain
 
 
-def _decompress_corrupt(body: bytes | bytearray) -> bytes:
-    """Decompress corrupt data as far as possible."""
+def _decompress_corrupt(body: bytes | bytearray, limit: int) -> bytes:
+    """Decompress corrupt data as far as possible, but not more than ``limit`` bytes."""
     stream = zlib.decompressobj(_EITHER_HEADER)
     plain = bytearray()
     offset, step = 0, 1 << 16
-    while step:
+    while step and len(plain) < limit:
         before = stream.copy()
         try:
-            plain += stream.decompress(body[offset : offset + step])
+            plain += stream.decompress(body[offset : offset + step], limit - len(plain))
             offset += step
         except zlib.error:
             stream, step = before, step // 2

@@ -11,6 +11,7 @@ Implements the generate extension as Triton's server does.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 from tritonnb.core.datatypes import BYTES
@@ -49,17 +50,70 @@ def read_generate_request(
     TritonError
         If the request is invalid; with Triton's text.
     """
-    document = json_reader.parse(raw)
-    request = InferRequest(spec.name, {}, respond, model_version=version)
+    document = json_reader.parse_request(raw, max_input_size)
+    reader = _Reader(InferRequest(spec.name, {}, respond, model_version=version), spec, max_input_size)
     names = json_fields.names(document)
     if _ID in document:
-        request.id = json_fields.read_field(_ID, json_fields.string, document[_ID])
-    for name in names:
-        if name == _NESTED:
-            _read_nested(document[name], request, spec, max_input_size)
-        else:
-            _read_member(name, document[name], request, spec, max_input_size)
-    return request
+        reader.request.id = json_fields.read_field(_ID, json_fields.string, document[_ID])
+    reader.read_members(names, document)
+    return reader.request
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Reads the members of an object into a request."""
+
+    request: InferRequest
+    spec: ModelSpec
+    max_input_size: int
+
+    def read_members(self, names: list[str], document: dict[str, Any]) -> None:
+        """Read the members of the document."""
+        size = 0
+        for name in names:
+            if name == _NESTED:
+                self._read_nested(document[name])
+            else:
+                size += self._read_member(name, document[name], size)
+
+    def _read_nested(self, value: Any) -> None:
+        if not isinstance(value, dict):
+            raise InternalError(
+                f"Expected JSON object for keyword: '{_NESTED}': attempt to access JSON non-object as object"
+            )
+        size = 0
+        try:
+            for name in json_fields.names(value):
+                size += self._read_member(name, value[name], size)
+        except TritonError as error:
+            raise TritonError(f"Converting keyword: '{_NESTED}': {error.message}", error.status) from None
+
+    def _read_member(self, name: str, value: Any, preceding: int) -> int:
+        """Read an input or a parameter; the size of an input in bytes, else 0.
+
+        ``preceding`` is the size of the inputs before it in the same object, which have a limit together.
+        """
+        if name in self.spec.inputs:
+            return self._read_input(self.spec.inputs[name], value, preceding)
+        self.request.parameters[name] = custom_parameter(name, value)
+        return 0
+
+    def _read_input(self, tensor: TensorSpec, value: Any, preceding: int) -> int:
+        name, request = tensor.name, self.request
+        elements = value if type(value) is list else [value]
+        size = len(read_strings(elements)) if tensor.datatype is BYTES else len(elements) * tensor.datatype.itemsize
+        if preceding + size > self.max_input_size:
+            raise InvalidArgumentError(
+                f"request size of {preceding} bytes with input '{name}' of size {size} bytes exceeds the maximum "
+                f"allowed input size of {self.max_input_size}. Use --http-max-input-size to increase the limit."
+            )
+        dims = (-1, *tensor.dims) if self.spec.max_batch_size > 0 else tensor.dims
+        shape = _shape(name, len(elements), dims)
+        if name in request.inputs:
+            raise InvalidArgumentError(f"{request.id_prefix}input '{name}' already exists in request")
+        inputs: dict[str, Any] = request.inputs
+        inputs[name] = tensor_from_json(name, tensor.datatype, shape, elements, self.max_input_size)
+        return size
 
 
 def write_generate_response(request: InferRequest, response: InferResponse) -> bytes:
@@ -87,37 +141,6 @@ def write_generate_response(request: InferRequest, response: InferResponse) -> b
 def _write_output(tensor: Tensor) -> bytes:
     data = write_data(tensor.array, tensor.datatype)
     return data if tensor.array.size == 1 else b"[" + data + b"]"
-
-
-def _read_nested(value: Any, request: InferRequest, spec: ModelSpec, max_input_size: int) -> None:
-    if not isinstance(value, dict):
-        raise InternalError(
-            f"Expected JSON object for keyword: '{_NESTED}': attempt to access JSON non-object as object"
-        )
-    try:
-        for name in json_fields.names(value):
-            _read_member(name, value[name], request, spec, max_input_size)
-    except TritonError as error:
-        raise TritonError(f"Converting keyword: '{_NESTED}': {error.message}", error.status) from None
-
-
-def _read_member(name: str, value: Any, request: InferRequest, spec: ModelSpec, max_input_size: int) -> None:
-    if name in spec.inputs:
-        _read_input(spec.inputs[name], value, request, spec, max_input_size)
-    else:
-        request.parameters[name] = custom_parameter(name, value)
-
-
-def _read_input(tensor: TensorSpec, value: Any, request: InferRequest, spec: ModelSpec, max_input_size: int) -> None:
-    elements = value if type(value) is list else [value]
-    if tensor.datatype is BYTES:
-        read_strings(elements)  # a wrong type is reported before a wrong number of elements
-    dims = (-1, *tensor.dims) if spec.max_batch_size > 0 else tensor.dims
-    shape = _shape(tensor.name, len(elements), dims)
-    if tensor.name in request.inputs:
-        raise InvalidArgumentError(f"{request.id_prefix}input '{tensor.name}' already exists in request")
-    inputs: dict[str, Any] = request.inputs
-    inputs[tensor.name] = tensor_from_json(tensor.name, tensor.datatype, shape, elements, max_input_size)
 
 
 def _shape(name: str, count: int, dims: tuple[int, ...]) -> tuple[int, ...]:

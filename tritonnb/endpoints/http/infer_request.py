@@ -40,17 +40,24 @@ def header_length(value: str | None, body: bytes | bytearray) -> int:
     Parameters
     ----------
     value : str or None
-        ``Inference-Header-Content-Length``; its leading digits count, and without any it is 0.
+        ``Inference-Header-Content-Length``; its leading digits count.
     body : bytes or bytearray
 
     Raises
     ------
     InvalidArgumentError
-        If the length is negative or exceeds that of the body.
+        If there is no number, or the length is negative or exceeds that of the body.
     """
     if value is None:
         return len(body)
-    length = int(value) if len(value) < 20 and value.isdecimal() else leading_number(value) or 0
+    length = int(value) if len(value) < 20 and value.isdecimal() else leading_number(value)
+    if length is None:
+        raise InvalidArgumentError(f"Unable to parse Inference-Header-Content-Length, got: {value}")
+    if not -(2**31) <= length < 2**31:
+        raise InvalidArgumentError(
+            "Unable to parse Inference-Header-Content-Length, value is out of range [ -2147483648, 2147483647 ], got: "
+            f"{value}"
+        )
     if not 0 <= length <= len(body):
         raise InvalidArgumentError(f"inference header size should be in range (0, {len(body)}), got: {value}")
     return length
@@ -90,12 +97,7 @@ def read_request(
     """
     if not length:
         return _read_raw(spec, version, body, max_input_size, respond), ResponseFormat(binary=True)
-    if length > max_input_size:
-        raise InvalidArgumentError(
-            f"request JSON size of {length} bytes exceeds the maximum allowed input size of {max_input_size} "
-            "bytes. Use --http-max-input-size to increase the limit."
-        )
-    document = json_reader.parse(body if length == len(body) else body[:length])
+    document = json_reader.parse_request(body if length == len(body) else body[:length], max_input_size)
     request = InferRequest(spec.name, {}, respond, model_version=version)
     response_format = ResponseFormat()
     if isinstance(document, dict):
@@ -304,8 +306,10 @@ def _read_outputs(
         name = entry.get("name") if isinstance(entry, dict) else None
         if type(name) is not str:
             name = json_fields.read_field("name", _string_member, entry, "name")
+        if name in response_format.outputs:
+            raise InvalidArgumentError(f"{request.id_prefix}output '{name}' already exists in request")
         output = _output_format(parameters, shared_memory) if parameters else OutputFormat()
-        response_format.outputs.setdefault(name, output)
+        response_format.outputs[name] = output
     if response_format.outputs:
         request.requested_outputs = tuple(response_format.outputs)
         response_format.binary = False

@@ -14,7 +14,7 @@ from tritonnb.endpoints.http.handlers.metadata import JSON, TEXT, error_body
 from tritonnb.endpoints.http.infer_request import header_length
 from tritonnb.endpoints.http.infer_response import write_response
 from tritonnb.endpoints.http.transport.exchange import Exchange
-from tritonnb.endpoints.requests import client_text, log_failed, version_number
+from tritonnb.endpoints.requests import check_forwarded, client_text, log_failed, version_number
 from tritonnb.endpoints.tensors import ResponseFormat
 from tritonnb.runtime.models.served_base import Served
 from tritonnb.runtime.models.validation import IncompleteStringError
@@ -126,7 +126,7 @@ class Inference:
             request, self._response_format = self._endpoint.read(served, body, length, self._responded)
             self._request = request
             if head.forwarded_headers:
-                request.parameters.update(head.forwarded_headers)
+                request.parameters.update(check_forwarded(head.forwarded_headers))
             self._exchange.set_close_callback(self._cancel)
             served.submit(request, self._trace)
         except TritonError as error:

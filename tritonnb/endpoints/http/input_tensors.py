@@ -38,6 +38,15 @@ def tensor_from_json(
     if not count:
         return UndecodedTensor(name, datatype, shape, b"")
     elements = json_fields.read_field("data", json_fields.array, data)
+    strings = read_strings(elements) if datatype is BYTES else b""
+    size = count * datatype.itemsize if datatype is not BYTES else len(strings)
+    if size > max_size:
+        raise InvalidArgumentError(
+            f"JSON input '{name}' has a byte_size ({size} bytes) that exceeds the maximum allowed value of "
+            f"{max_size} bytes. Use --http-max-input-size to increase the limit."
+        )
+    if datatype is BYTES:
+        return UndecodedTensor(name, datatype, shape, strings)
     if datatype is INVALID:
         raise InvalidArgumentError(f"invalid datatype for input {name}")
     if not datatype.in_json:
@@ -45,13 +54,4 @@ def tensor_from_json(
             f"receiving {datatype.name} data via JSON is not supported. Please use the binary data format "
             f"for input {name}"
         )
-    size = count * datatype.itemsize
-    if size > max_size:
-        raise InvalidArgumentError(
-            f"JSON input '{name}' has a byte_size ({size} bytes) that exceeds the maximum allowed value of "
-            f"{max_size} bytes. Use --http-max-input-size to increase the limit."
-        )
-    if datatype is BYTES:
-        return UndecodedTensor(name, datatype, shape, read_strings(elements))
-    array = json_fields.read_field("data", read_data, elements, datatype, count)
-    return Tensor(name, datatype, array.reshape(shape))
+    return Tensor(name, datatype, read_data(elements, datatype, count).reshape(shape))

@@ -15,7 +15,7 @@ from typing import Any
 
 import rapidjson
 
-from tritonnb.core.errors import InternalError
+from tritonnb.core.errors import InternalError, InvalidArgumentError
 
 _PAIR = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
 
@@ -67,6 +67,30 @@ def parse(raw: bytes | bytearray) -> Any:
         except (ValueError, RecursionError):
             pass
     return _parse_as_rapidjson(bytes(raw))
+
+
+def parse_request(raw: bytes | bytearray, max_size: int) -> Any:
+    """Parse the JSON of a request, which must not exceed ``--http-max-input-size``.
+
+    Parameters
+    ----------
+    raw : bytes
+    max_size : int
+        In bytes.
+
+    Raises
+    ------
+    InvalidArgumentError
+        If the JSON is larger; with Triton's text.
+    InternalError
+        As `parse`.
+    """
+    if len(raw) > max_size:
+        raise InvalidArgumentError(
+            f"request JSON size of {len(raw)} bytes exceeds the maximum allowed input size of {max_size} bytes. Use "
+            "--http-max-input-size to increase the limit."
+        )
+    return parse(raw)
 
 
 def _may_differ(raw: bytes | bytearray) -> bool:

@@ -18,8 +18,8 @@ from tritonnb.core.datatypes import BOOL, BYTES, FP32, FP64, DataType, encode_by
 from tritonnb.core.errors import InternalError, InvalidArgumentError
 
 _MAX_NESTING = 100
+_UNABLE_TO_PARSE = "Unable to parse 'data': "
 _UNSIGNED = {"UINT8", "UINT16", "UINT32", "UINT64"}
-_SHAPE_MISMATCH = "Shape does not match true shape of 'data' field"
 _ESCAPED = re.compile(rb'["\\\x00-\x1f]')
 _ESCAPES = {
     byte: b"\\u%04X" % byte for byte in range(0x20)
@@ -42,7 +42,7 @@ def read_data(data: list[Any], datatype: DataType, count: int) -> npt.NDArray[An
     InternalError
         If an element has another type, or the number of elements is not ``count``.
     """
-    elements = _flattened(data, "Unable to parse 'data': ")
+    elements = _flattened(data, _UNABLE_TO_PARSE)
     checked = elements[:count]
     types = set(map(type, checked))
     if datatype is BOOL:
@@ -53,8 +53,10 @@ def read_data(data: list[Any], datatype: DataType, count: int) -> npt.NDArray[An
         _require(types <= {int} and _within(checked, 0, 2**64), "unsigned-integer", "unsigned-integer")
     else:
         _require(types <= {int} and _within(checked, -(2**63), 2**63), "signed-integer", "signed-integer")
-    if len(elements) != count:
-        raise InternalError(_SHAPE_MISMATCH)
+    if len(elements) > count:
+        raise InternalError(f"{_UNABLE_TO_PARSE}Shape does not match true shape of 'data' field")
+    if len(elements) < count:
+        raise InternalError("Failed to parse 'data' field: shape does not match true shape")
     if datatype in (FP32, FP64):
         with np.errstate(over="ignore"):
             return np.array(elements, np.float64).astype(datatype.numpy)
@@ -141,13 +143,13 @@ def _flattened(data: list[Any], prefix: str) -> list[Any]:
     while types == {list}:
         data = list(chain.from_iterable(data))
         depth += 1
-        _check_nesting(depth, prefix)
+        _check_nesting(data, depth, prefix)
         types = set(map(type, data))
     return list(_flat(data, depth, prefix)) if list in types else data
 
 
 def _flat(data: list[Any], depth: int, prefix: str) -> Iterator[Any]:
-    _check_nesting(depth, prefix)
+    _check_nesting(data, depth, prefix)
     for element in data:
         if type(element) is list:
             yield from _flat(element, depth + 1, prefix)
@@ -155,14 +157,15 @@ def _flat(data: list[Any], depth: int, prefix: str) -> Iterator[Any]:
             yield element
 
 
-def _check_nesting(depth: int, prefix: str) -> None:
-    if depth > _MAX_NESTING:
+def _check_nesting(elements: list[Any], depth: int, prefix: str) -> None:
+    """Check the depth of the elements of an array; that of the elements of ``data`` is 1."""
+    if elements and depth >= _MAX_NESTING:
         raise InvalidArgumentError(f"{prefix}JSON nesting depth exceeds maximum allowed limit ({_MAX_NESTING})")
 
 
 def _require(holds: bool, kind: str, target: str) -> None:
     if not holds:
-        raise InternalError(f"attempt to access JSON non-{kind} as {target}")
+        raise InternalError(f"{_UNABLE_TO_PARSE}attempt to access JSON non-{kind} as {target}")
 
 
 def _within(values: list[int], low: int, high: int) -> bool:

@@ -52,7 +52,7 @@ class _Metrics(Handler):
     content_type = TEXT
 
     def initialize(self, engine: Engine, families: Families) -> None:  # type: ignore[override]
-        super().initialize(engine)
+        super().initialize(engine, max_input_size=0)
         self._families = families
 
     def prepare(self) -> None:

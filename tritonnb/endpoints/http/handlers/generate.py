@@ -28,8 +28,7 @@ class Generate(Handler):
         self, engine: Engine, max_input_size: int, streaming: bool
     ) -> None:
         """Store the arguments of the route (Tornado's interface)."""
-        super().initialize(engine)
-        self._max_input_size = max_input_size
+        super().initialize(engine, max_input_size)
         self._streaming = streaming
         self._responses: asyncio.Queue[InferResponse | None] = asyncio.Queue()
         self._served: Served | None = None
@@ -44,7 +43,7 @@ class Generate(Handler):
         if self.engine.tracer.active:
             self._trace = self.engine.tracer.sample(model, self.request.headers)
         request = self._request = read_generate_request(
-            self._served.spec, self._served.version, self.request.body, self._max_input_size, self._on_response
+            self._served.spec, self._served.version, self.request.body, self.max_input_size, self._on_response
         )
         self._served.submit(request, self._trace)
         await (self._stream(request) if self._streaming else self._respond_once(request))

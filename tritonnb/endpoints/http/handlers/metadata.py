@@ -34,9 +34,10 @@ class Handler(web.RequestHandler):
 
     content_type = JSON
 
-    def initialize(self, engine: Engine) -> None:
+    def initialize(self, engine: Engine, max_input_size: int) -> None:
         """Store the arguments of the route (Tornado's interface)."""
         self.engine = engine
+        self.max_input_size = max_input_size
 
     def clear(self) -> None:
         """Triton sends neither Date nor Server."""
@@ -72,15 +73,21 @@ class Handler(web.RequestHandler):
         """Respond with JSON."""
         self.finish(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
 
-    def body(self) -> Any:
-        """The request's JSON; an empty body is an empty object.
+    def json_body(self) -> Any:
+        """The request's JSON.
 
         Raises
         ------
+        InvalidArgumentError
+            If the body exceeds ``--http-max-input-size``.
         InternalError
             If the body is not JSON.
         """
-        return json_reader.parse(self.request.body) if self.request.body else {}
+        return json_reader.parse_request(self.request.body, self.max_input_size)
+
+    def optional_json_body(self) -> Any:
+        """The request's JSON, as `json_body`; an empty body is an empty object."""
+        return self.json_body() if self.request.body else {}
 
 
 class Live(Handler):
@@ -151,8 +158,10 @@ class RepositoryIndex(Handler):
 
     def post(self, repository: str | None = None) -> None:
         """Every model and its state."""
-        body = self.body()
-        ready = json_fields.boolean(body["ready"]) if isinstance(body, dict) and "ready" in body else False
+        body = self.optional_json_body()
+        ready = body.get("ready", False) if isinstance(body, dict) else False
+        if not isinstance(ready, bool):
+            raise InvalidArgumentError("Invalid value for 'ready': expected a boolean")
         self.respond_json(self.engine.index(ready))
 
 
@@ -162,8 +171,9 @@ class RepositoryLoad(Handler):
     async def post(self, model: str, repository: str | None = None) -> None:
         """Load or reload a model."""
         _refuse_repository(repository)
+        parameters = _load_parameters(self.optional_json_body())
         self.engine.check_model_control()
-        await self.engine.load(model, _load_parameters(self.body()))
+        await self.engine.load(model, parameters)
 
 
 class RepositoryUnload(Handler):
@@ -172,17 +182,12 @@ class RepositoryUnload(Handler):
     async def post(self, model: str, repository: str | None = None) -> None:
         """Unload a model; it need not exist."""
         _refuse_repository(repository)
-        self.engine.check_model_control()
-        await self.engine.unload(model, self._unload_dependents())
-
-    def _unload_dependents(self) -> bool:
-        # Triton unloads the model even if the body is invalid.
-        try:
-            body = self.body()
-        except TritonError:
-            return False
+        body = self.optional_json_body()
         parameters = body.get("parameters") if isinstance(body, dict) else None
-        return isinstance(parameters, dict) and parameters.get("unload_dependents") is True
+        # Triton unloads the model even if a member has another type.
+        dependents = isinstance(parameters, dict) and parameters.get("unload_dependents") is True
+        self.engine.check_model_control()
+        await self.engine.unload(model, dependents)
 
 
 class Infer(Handler):

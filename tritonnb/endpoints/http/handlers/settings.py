@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError, UnsupportedError
-from tritonnb.endpoints.http import json_fields, json_reader
+from tritonnb.endpoints.http import json_fields
 from tritonnb.endpoints.http.handlers.metadata import Handler
 from tritonnb.telemetry.log_settings import FORMATS
 from tritonnb.telemetry.trace_settings import levels_of, number_of
@@ -22,7 +22,7 @@ class TraceSetting(Handler):
     def post(self, model: str = "") -> None:
         """Change settings."""
         self._check(model)
-        body = json_reader.parse(self.request.body)
+        body = self.json_body()
         self.engine.tracer.update(model, _trace_changes(body if isinstance(body, dict) else {}))
         self.get(model)
 
@@ -40,7 +40,7 @@ class Logging(Handler):
 
     def post(self) -> None:
         """Change settings, one after the other: those before an invalid one stay changed."""
-        body = json_reader.parse(self.request.body)
+        body = self.json_body()
         settings = self.engine.options.log
         changes = {name: value for name, value in body.items() if value is not None} if isinstance(body, dict) else {}
         if "log_file" in changes:

@@ -6,7 +6,7 @@ import base64
 from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.endpoints.http import json_fields, json_reader
+from tritonnb.endpoints.http import json_fields
 from tritonnb.endpoints.http.handlers.metadata import Handler
 from tritonnb.runtime.cuda_memory import HANDLE_SIZE, CudaRegion
 from tritonnb.runtime.shared_memory import SystemRegion
@@ -37,7 +37,7 @@ class SystemRegister(Handler):
         """Register a region."""
         self.engine.shared_memory.check_clients_allowed()
         _check_named(region, "system")
-        body = json_reader.parse(self.request.body)
+        body = self.json_body()
         key = json_fields.string(_field(body, "key"))
         offset = json_fields.unsigned(body.get("offset", 0))
         self.engine.shared_memory.register_system(region, key, offset, json_fields.unsigned(_field(body, "byte_size")))
@@ -50,7 +50,7 @@ class CudaRegister(Handler):
         """Register a region."""
         self.engine.shared_memory.check_clients_allowed()
         _check_named(region, "cuda")
-        body = json_reader.parse(self.request.body)
+        body = self.json_body()
         handle = json_fields.string(json_fields.member(_field(body, "raw_handle"), "b64"))
         byte_size = json_fields.unsigned(json_fields.member(body, "byte_size"))
         device_id = json_fields.unsigned(json_fields.member(body, "device_id"))

@@ -1,0 +1,72 @@
+"""The JSON of requests other than inferences: its size, and the types of its members."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.endpoints.replay import send
+from tritonnb.endpoints.http.options import HttpOptions
+from tritonnb.server.server import Server
+
+MODELS = Path(__file__).parents[1] / "models"
+LIMIT = 100
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    options = HttpOptions(max_input_size=LIMIT)
+    explicit = {"model_control_mode": "explicit", "load_models": ["textgen"], "allow_client_shm": True}
+    with Server(MODELS, port=0, http=options, **explicit) as server:
+        yield server
+
+
+def post(server: Server, path: str, body: str) -> tuple[int, str]:
+    status, _, answer = send(server.port, {"method": "POST", "path": path, "body_text": body})
+    return status, answer.decode()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v2/repository/index",
+        "/v2/repository/models/textgen/load",
+        "/v2/repository/models/nosuch/unload",
+        "/v2/trace/setting",
+        "/v2/logging",
+        "/v2/systemsharedmemory/region/r/register",
+        "/v2/cudasharedmemory/region/r/register",
+        "/v2/models/textgen/generate",
+        "/v2/models/textgen/infer",
+    ],
+)
+def test_the_json_of_every_request_has_a_limit(server: Server, path: str):
+    status, answer = post(server, path, "{" + " " * (LIMIT - 1) + "}")
+    assert status == 400
+    assert answer == (
+        f'{{"error":"request JSON size of {LIMIT + 1} bytes exceeds the maximum allowed input size of {LIMIT} bytes. '
+        'Use --http-max-input-size to increase the limit."}'
+    )
+    assert "maximum allowed" not in post(server, path, "{" + " " * (LIMIT - 2) + "}")[1]
+
+
+def test_an_unload_request_is_read_although_its_members_may_have_any_type(server: Server):
+    path = "/v2/repository/models/nosuch/unload"
+    assert post(server, path, "{")[0] == 500
+    for body in ("", "[]", '{"parameters":1}', '{"parameters":{"unload_dependents":"yes"}}'):
+        assert post(server, path, body) == (200, "")
+
+
+@pytest.mark.parametrize("value", ['"true"', "1", "null", "[true]", "{}"])
+def test_ready_is_a_boolean(server: Server, value: str):
+    answer = post(server, "/v2/repository/index", f'{{"ready":{value}}}')
+    assert answer == (400, '{"error":"Invalid value for \'ready\': expected a boolean"}')
+
+
+@pytest.mark.parametrize("body", ["{}", '{"ready":false}', '{"ready":true}', "[]"])
+def test_the_index_may_be_restricted_to_ready_models(server: Server, body: str):
+    status, answer = post(server, "/v2/repository/index", body)
+    assert status == 200
+    assert ('"addsub"' in answer) is ("true" not in body)
