@@ -306,3 +306,35 @@ def test_reshape_keeps_the_sizes_of_variable_dimensions():
     given_ = request(tensor("A", 1, 2), tensor("B", 1, 5, 2, 2))
     validator(config).check(given_)
     assert given_.inputs["B"].shape == (1, 5, 4)
+
+
+@pytest.mark.parametrize(
+    ("control_type", "correlation_id", "text"),
+    [
+        ("TYPE_UINT64", "seven", "'BYTES', but model 'two' expects 'UINT64'"),
+        ("TYPE_INT32", "", "'BYTES', but model 'two' expects 'INT32'"),
+        ("TYPE_STRING", 7, "'UINT64', but model 'two' expects 'BYTES'"),
+        ("TYPE_STRING", 0, "'UINT64', but model 'two' expects 'BYTES'"),
+        ("TYPE_UINT64", 7, None),
+        ("TYPE_INT64", 7, None),
+        ("TYPE_UINT32", 7, None),
+        ("TYPE_INT32", 7, None),
+        ("TYPE_STRING", "seven", None),
+    ],
+)
+def test_the_correlation_id_has_the_type_of_its_control(control_type: str, correlation_id: int | str, text: str | None):
+    control = f"""sequence_batching {{ control_input {{
+        name: "CORRID" control {{ kind: CONTROL_SEQUENCE_CORRID data_type: {control_type} }}
+    }} }}"""
+    inputs = tensor("A", 1, 2), tensor("B", 1, 2)
+    if text is None:
+        validator(TWO + control).check(request(*inputs, correlation_id=correlation_id))
+    else:
+        refused = complaint(TWO + control, request(*inputs, correlation_id=correlation_id, id="9"))
+        assert refused == f"[request id: 9] sequence batching control 'CORRID' data-type is {text}"
+
+
+def test_without_a_control_the_correlation_id_has_any_type():
+    for correlation_id in (7, "seven"):
+        inputs = tensor("A", 1, 2), tensor("B", 1, 2)
+        validator(TWO + "sequence_batching {}").check(request(*inputs, correlation_id=correlation_id))

@@ -53,12 +53,15 @@ class ModelSpec:
     max_batch_size : int
     inputs, outputs : dict of str to TensorSpec
         In the order of the configuration; of several tensors with one name, the first.
+    correlation_id : TensorSpec or None
+        The control tensor for correlation IDs of a model with a sequence batcher.
     """
 
     name: str
     max_batch_size: int
     inputs: dict[str, TensorSpec]
     outputs: dict[str, TensorSpec]
+    correlation_id: TensorSpec | None = None
 
     @classmethod
     def from_config(cls, config: Any) -> ModelSpec:
@@ -69,7 +72,7 @@ class ModelSpec:
         outputs: dict[str, TensorSpec] = {}
         for tensor in config.output:
             outputs.setdefault(tensor.name, _spec(tensor))
-        return cls(config.name, config.max_batch_size, inputs, outputs)
+        return cls(config.name, config.max_batch_size, inputs, outputs, _correlation_id(config))
 
 
 def _spec(tensor: Any, optional: bool = False, ragged: bool = False) -> TensorSpec:
@@ -82,6 +85,14 @@ def _spec(tensor: Any, optional: bool = False, ragged: bool = False) -> TensorSp
         ragged,
         tensor.is_shape_tensor,
     )
+
+
+def _correlation_id(config: Any) -> TensorSpec | None:
+    for tensor in config.sequence_batching.control_input:
+        for control in tensor.control:
+            if control.kind == control.CONTROL_SEQUENCE_CORRID:
+                return TensorSpec(tensor.name, BY_NUMBER.get(control.data_type, INVALID), ())
+    return None
 
 
 def resolve_reshape(dims: tuple[int, ...], configured: tuple[int, ...], reshape: tuple[int, ...]) -> tuple[int, ...]:

@@ -87,8 +87,19 @@ class RequestValidator:
                 request.inputs[name] = self._reshaped(tensor, spec, dims)
         if self._batching:
             self._check_batch_size(request)
+        if self._spec.correlation_id is not None:
+            self._check_correlation_id(request, self._spec.correlation_id)
         if self._keyed:
             request.batch_key = self._key(request)
+
+    def _check_correlation_id(self, request: InferRequest, control: TensorSpec) -> None:
+        is_string = isinstance(request.correlation_id, str)
+        if is_string is not (control.datatype is BYTES):
+            self._refuse(
+                request,
+                f"sequence batching control '{control.name}' data-type is '{'BYTES' if is_string else 'UINT64'}', but "
+                f"model '{self._spec.name}' expects '{control.datatype.name}'",
+            )
 
     def _check_names(self, request: InferRequest, inputs: _Inputs) -> None:
         spec = self._spec
