@@ -195,9 +195,9 @@ def test_stopping_waits_for_what_was_accepted(gate: Gate):
 
 def test_a_server_is_not_ready_before_its_models_are():
     engine = Engine(EngineOptions())
-    assert not engine.is_ready()
+    assert not asyncio.run(engine.is_ready())
     asyncio.run(engine.start())
-    assert engine.is_ready()
+    assert asyncio.run(engine.is_ready())
 
 
 def test_a_model_without_a_version_says_so_in_the_log(driver: Driver, caplog: pytest.LogCaptureFixture):

@@ -375,7 +375,7 @@ def test_an_ensemble_goes_and_comes_with_its_parts(driver: Driver):
     serve_ensemble(driver, "a: X -> Y")
     serve_ensemble(driver, "e: X -> Y", name="outer")
     driver.background.run(driver.engine.unload("a"))
-    assert not driver.background.call(driver.engine.model_ready, "outer")
+    assert not driver.background.call(driver.engine.is_loaded, "outer")
     serve_function(driver, "a", plus(2))
     assert outputs(driver.send(1, model="outer")) == [3]
 
@@ -384,7 +384,7 @@ def test_an_ensemble_that_a_new_part_no_longer_fits_is_dropped(driver: Driver):
     serve_function(driver, "a", plus(1))
     serve_ensemble(driver, "a: X -> Y")
     serve_function(driver, "a", plus(1), tensors=TENSORS.replace("INT32", "FP32"))
-    assert not driver.background.call(driver.engine.model_ready, "e")
+    assert not driver.background.call(driver.engine.is_loaded, "e")
 
 
 @pytest.mark.parametrize(

@@ -303,6 +303,17 @@ class BackendModelInstance(ABC):
         """Bytes that the instance allocated when it was initialised, by memory type and device, as far as known."""
         return {}
 
+    def readiness_check(self) -> Callable[[], None] | None:
+        """What reports whether the instance is ready; None, the default, if it always is.
+
+        Returns
+        -------
+        callable or None
+            Called for each readiness request, on another thread, also during `execute`, and given 5 seconds. It raises
+            an exception if the instance is not ready. ``TRITONBACKEND_ModelInstanceReady`` of the backend API.
+        """
+        return None
+
     def finalize(self) -> None:
         """Free what `initialize` allocated; join threads that the instance started."""
 

@@ -15,6 +15,7 @@ from typing import Any
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnavailableError, UnsupportedError
 from tritonnb.core.version import TRITON_VERSION
 from tritonnb.runtime.execution.loop import run_in_thread
+from tritonnb.runtime.execution.readiness import readiness_text
 from tritonnb.runtime.models.bls import ModelCalls
 from tritonnb.runtime.models.response_cache import ResponseCache
 from tritonnb.runtime.models.served_base import Served
@@ -191,19 +192,25 @@ class Engine:
         """Whether the server could begin its work."""
         return self._started
 
-    def is_ready(self) -> bool:
-        """Whether it takes inference requests (strict readiness: for every model)."""
+    async def is_ready(self) -> bool:
+        """Whether it accepts inference requests (strict readiness: for every model, whose instances are ready)."""
         if not self._started or self._stopping:
             return False
-        return not self.options.strict_readiness or self._table.all_ready()
+        if not self.options.strict_readiness:
+            return True
+        return self._table.all_ready() and all(await asyncio.gather(*map(_is_ready, self._table.served())))
 
-    def model_ready(self, name: str, version: int = -1) -> bool:
-        """Whether a model version is ready."""
+    def is_loaded(self, name: str, version: int = -1) -> bool:
+        """Whether a model version is loaded."""
         try:
             self._table.get(name, version)
         except TritonError:
             return False
         return True
+
+    async def model_ready(self, name: str, version: int = -1) -> bool:
+        """Whether a model version is loaded, and its instances are ready."""
+        return self.is_loaded(name, version) and await _is_ready(self._table.get(name, version))
 
     def metadata(self) -> dict[str, Any]:
         """Server metadata."""
@@ -360,6 +367,16 @@ class Engine:
     def _refuse_when_stopping(self) -> None:
         if self._stopping:
             raise UnavailableError("Server not ready")
+
+
+async def _is_ready(served: Served) -> bool:
+    try:
+        await served.check_ready()
+    except Exception as error:
+        reason = readiness_text(error)
+        logger.debug("Model '%s' version %d is not ready: %s", served.name, served.version, reason)
+        return False
+    return True
 
 
 def _check_name(name: str) -> None:

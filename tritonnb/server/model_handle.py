@@ -141,8 +141,8 @@ class ModelHandle:
 
     @property
     def ready(self) -> bool:
-        """Whether the model is ready."""
-        return self._server.call(self._server.engine.model_ready, self.name, self.version)
+        """Whether the model is loaded and its instances are ready (``is_ready`` of a Python model)."""
+        return self._server.run(self._server.engine.model_ready(self.name, self.version))
 
     @with_short_traceback
     def metadata(self) -> dict[str, Any]:
@@ -282,7 +282,7 @@ class ModelHandle:
         return ", ".join(row.get("reason") or row.get("state", "not loaded") for row in rows) or "not found"
 
     def _lines(self) -> list[str]:
-        if not self._server.alive or not self.ready:
+        if not self._server.alive or not self._server.call(self._server.engine.is_loaded, self.name, self.version):
             return []
         metadata = self.metadata()
         stats = self.stats()

@@ -274,7 +274,7 @@ class Server(BackgroundServer):
 
     def ready(self) -> bool:
         """Whether the server and all of its models are ready."""
-        return self.alive and self.call(self.engine.is_ready)
+        return self.alive and self.run(self.engine.is_ready())
 
     @with_short_traceback
     def labels(self, model: str, output: str) -> list[str] | None:

@@ -32,7 +32,7 @@ from tritonnb.backends.python.request import TRITONSERVER_REQUEST_RELEASE_RESCHE
 from tritonnb.backends.python.response import InferenceResponse, to_core_response
 from tritonnb.backends.python.single_response import SingleResponseSender
 from tritonnb.backends.python.tensor import to_core_tensor
-from tritonnb.core.errors import InternalError, InvalidArgumentError, UnsupportedError
+from tritonnb.core.errors import InternalError, InvalidArgumentError, UnavailableError, UnsupportedError
 from tritonnb.core.failures import frames_to_notes
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.core.ownership import read_only_view, writeable_copy
@@ -186,6 +186,22 @@ class PythonInstance(BackendModelInstance):
                 f"Python model '{self._spec.name}' is using the decoupled mode and the execute function must return "
                 "None."
             )
+
+    def readiness_check(self) -> Callable[[], None] | None:
+        """The model's ``is_ready``, if it has one."""
+        return self._check_ready if hasattr(self._model, "is_ready") else None
+
+    def _check_ready(self) -> None:
+        try:
+            ready = self._model.is_ready()
+            if inspect.iscoroutine(ready):
+                ready = self._coroutines.run_from_other_thread(ready)
+        except BaseException as error:
+            raise InternalError(module_import.describe(error)) from None
+        if not isinstance(ready, bool):
+            raise InternalError("is_ready() must return a boolean value")
+        if not ready:
+            raise UnavailableError(f"Model '{self._spec.name}' is not ready (user-defined check failed).")
 
     def finalize(self) -> None:
         """Call the model's ``finalize``; what it raises is logged and ignored."""

@@ -22,20 +22,43 @@ class CoroutineRunner:
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        # Guards the transitions between a loop that runs in the background, on the instance's thread, and not at all.
+        self._lock = threading.Lock()
+        self._in_run = False
+        self._waiting = 0
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on this thread, and return its result.
 
         Tasks that it created and did not wait for continue in the background.
         """
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-        self._pause(self._loop)
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+            self._pause(self._loop)
+            self._in_run = True
         try:
             return self._loop.run_until_complete(coroutine)
         finally:
-            if asyncio.all_tasks(self._loop):
+            with self._lock:
+                self._in_run = False
+                if self._waiting or asyncio.all_tasks(self._loop):
+                    self._run_in_background(self._loop)
+
+    def run_from_other_thread(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the event loop of the instance, and return its result to another thread."""
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+            if self._thread is None and not self._in_run:
                 self._run_in_background(self._loop)
+            self._waiting += 1
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        finally:
+            with self._lock:
+                self._waiting -= 1
 
     def start(self, coroutine: Coroutine[Any, Any, Any], on_error: Callable[[BaseException], None]) -> None:
         """Run a coroutine in the background.
@@ -46,16 +69,19 @@ class CoroutineRunner:
         on_error : callable
             Called there with the exception, if the coroutine raises one.
         """
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            self._run_in_background(self._loop)
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+            if self._thread is None:
+                self._run_in_background(self._loop)
         asyncio.run_coroutine_threadsafe(_report_error(coroutine, on_error), self._loop)
 
     def close(self) -> None:
         """Stop and close the event loop."""
-        if self._loop is not None:
-            self._pause(self._loop)
-            self._loop.close()
+        with self._lock:
+            if self._loop is not None:
+                self._pause(self._loop)
+                self._loop.close()
 
     def _run_in_background(self, loop: asyncio.AbstractEventLoop) -> None:
         self._thread = threading.Thread(target=loop.run_forever, name="tritonnb coroutines", daemon=True)

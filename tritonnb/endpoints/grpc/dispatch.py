@@ -113,7 +113,7 @@ class Rpcs:
         """
         self._check_restriction(name, metadata)
         if name == HEALTH:
-            return _SERVING if self._engine.is_ready() else _NOT_SERVING
+            return _SERVING if await self._engine.is_ready() else _NOT_SERVING
         return await getattr(self._handlers, name)(request)
 
     def infer(self, message: Any, metadata: Mapping[str, str], on_response: OnResponse) -> Inference:

@@ -30,11 +30,12 @@ class Handlers:
 
     async def ServerReady(self, request: Any) -> Any:
         """Whether the server and its models are ready."""
-        return pb.ServerReadyResponse(ready=self._engine.is_ready())
+        return pb.ServerReadyResponse(ready=await self._engine.is_ready())
 
     async def ModelReady(self, request: Any) -> Any:
         """Whether a model is ready; false for an unknown model."""
-        return pb.ModelReadyResponse(ready=self._engine.model_ready(request.name, version_number(request.version)))
+        ready = await self._engine.model_ready(request.name, version_number(request.version))
+        return pb.ModelReadyResponse(ready=ready)
 
     async def ServerMetadata(self, request: Any) -> Any:
         """Server metadata."""
@@ -127,7 +128,7 @@ class Handlers:
     async def TraceSetting(self, request: Any) -> Any:
         """Change trace settings, and return the current ones."""
         model, tracer = request.model_name, self._engine.tracer
-        if model and not self._engine.model_ready(model):
+        if model and not self._engine.is_loaded(model):
             raise InvalidArgumentError(f"Request for unknown model : {model}")
         changes = _trace_changes({name: list(setting.value) for name, setting in request.settings.items()})
         if changes:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from tritonnb.backends.contract import BackendModelInstance, Execution, InstanceSpec
 from tritonnb.core.errors import InternalError, TritonError, strip_traceback
 from tritonnb.core.failures import frames_to_notes, location_suffix
+from tritonnb.runtime.execution.readiness import ReadinessCheck
 
 if TYPE_CHECKING:
     from tritonnb.runtime.models.served_base import Served
@@ -68,6 +69,7 @@ class Instance:
         self._executed: SimpleQueue[tuple[Execution, TritonError | None]] = SimpleQueue()
         self._started: asyncio.Future[None] = loop.create_future()
         self._ended: asyncio.Future[None] = loop.create_future()
+        self._readiness: ReadinessCheck | None = None
         self._failures: set[tuple[object, ...]] = set()
         self._thread = threading.Thread(target=self._run, name=f"tritonnb {spec.name}", daemon=True)
 
@@ -95,6 +97,21 @@ class Instance:
             return await finished
         finally:
             self._done = done
+
+    async def check_ready(self) -> None:
+        """Return if the backend's instance is ready; also while it executes a batch.
+
+        Raises
+        ------
+        Exception
+            If it is not ready.
+        """
+        if self._readiness is None:
+            check = self.backend_instance.readiness_check()
+            if check is None:
+                return
+            self._readiness = ReadinessCheck(check)
+        await self._readiness.run()
 
     async def stop(self) -> None:
         """Finalize the instance after the work handed to it, and end its thread."""

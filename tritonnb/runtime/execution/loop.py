@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
@@ -144,15 +145,25 @@ async def run_in_thread(function: Callable[[], None]) -> None:
     done: asyncio.Future[None] = loop.create_future()
 
     def work() -> None:
+        failure: BaseException | None = None
         try:
             function()
         except BaseException as error:
-            loop.call_soon_threadsafe(done.set_exception, error)
-        else:
-            loop.call_soon_threadsafe(done.set_result, None)
+            failure = error
+        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
+            loop.call_soon_threadsafe(_settle, done, failure)
 
     try:
         threading.Thread(target=work, name="tritonnb", daemon=True).start()
     except RuntimeError:
         work()
     await done
+
+
+def _settle(done: asyncio.Future[None], failure: BaseException | None) -> None:
+    if done.cancelled():
+        return
+    if failure is None:
+        done.set_result(None)
+    else:
+        done.set_exception(failure)

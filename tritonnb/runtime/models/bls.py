@@ -28,7 +28,7 @@ class EngineApi(Protocol):
     def model(self, name: str, version: int = -1) -> Served:
         """A model version that is ready."""
 
-    def model_ready(self, name: str, version: int = -1) -> bool:
+    async def model_ready(self, name: str, version: int = -1) -> bool:
         """Whether a model version is ready."""
 
     def check_model_control(self) -> None:
@@ -101,7 +101,7 @@ class ModelCalls:
         await self._engine.unload(name, unload_dependents)
 
     async def _is_ready(self, name: str, version: int) -> bool:
-        return self._engine.model_ready(name, version)
+        return await self._engine.model_ready(name, version)
 
     def _submit(
         self, request: InferRequest, decoupled: bool, caller: Instance | None, cause: InferRequest | None

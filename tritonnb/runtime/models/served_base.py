@@ -91,6 +91,10 @@ class Served:
         """Requests that wait and do not run yet."""
         return 0
 
+    async def check_ready(self) -> None:
+        """Return if every instance is ready; raises the reason if one is not."""
+        await asyncio.gather(*[instance.check_ready() for instance in self.instances])
+
     def needed_models(self) -> Sequence[Served]:
         """The models that requests are passed on to, if it runs nothing itself."""
         return ()

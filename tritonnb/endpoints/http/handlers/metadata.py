@@ -105,9 +105,9 @@ class Ready(Handler):
 
     content_type = TEXT
 
-    def get(self) -> None:
+    async def get(self) -> None:
         """200 if the server and its models are ready, else 400; without a body."""
-        self.set_status(200 if self.engine.is_ready() else 400)
+        self.set_status(200 if await self.engine.is_ready() else 400)
 
 
 class ModelReady(Handler):
@@ -115,9 +115,9 @@ class ModelReady(Handler):
 
     content_type = TEXT
 
-    def get(self, model: str, version: str | None = None) -> None:
+    async def get(self, model: str, version: str | None = None) -> None:
         """200 if the model is ready."""
-        if not self.engine.model_ready(model, version_number(version)):
+        if not await self.engine.model_ready(model, version_number(version)):
             raise InvalidArgumentError("Model version not ready")
 
 

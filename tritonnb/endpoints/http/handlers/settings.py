@@ -27,7 +27,7 @@ class TraceSetting(Handler):
         self.get(model)
 
     def _check(self, model: str) -> None:
-        if model and not self.engine.model_ready(model):
+        if model and not self.engine.is_loaded(model):
             raise InvalidArgumentError(f"Request for unknown model : {model}")
 
 
