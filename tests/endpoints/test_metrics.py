@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import math
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +18,8 @@ from tritonnb.endpoints.metrics import system
 from tritonnb.endpoints.metrics.exposition import write_metrics
 from tritonnb.endpoints.metrics.families import MetricsOptions
 from tritonnb.server.server import Server
-from tritonnb.telemetry.latencies import Histogram, Latencies, Summary
+from tritonnb.telemetry.custom_metrics import Kind
+from tritonnb.telemetry.latencies import Histogram, HistogramSettings, Latencies, Summary
 
 MODELS = Path(__file__).parents[1] / "models"
 EVERYTHING = MetricsOptions(summary_latencies=True, histogram_latencies=True)
@@ -77,6 +79,7 @@ def test_families_have_tritons_names_and_types(start: Callable[..., Server]):
         "nv_inference_compute_output_duration_us": "counter",
         "nv_inference_pending_request_count": "gauge",
     }
+    assert kinds["nv_model_load_duration_secs"] == "gauge"
     assert {"nv_pinned_memory_pool_total_bytes", "nv_cpu_utilization", "nv_cache_num_hits"} <= kinds.keys()
 
 
@@ -138,7 +141,13 @@ def test_summaries_and_histograms_are_published_when_asked_for(start: Callable[.
     first = "nv_inference_first_response_histogram_ms"
     assert found[f"{first}_count[('model', 'countdown'), ('version', '1')]"] == 1
     assert found[f"{first}_bucket[('le', '5000'), ('model', 'countdown'), ('version', '1')]"] == 1
-    assert not any(name.startswith(first) and "addsub" in name for name in found)
+    assert found[f"{first}_count{labels}"] == 3
+    for name in ("request", "queue", "compute_input", "compute_infer", "compute_output"):
+        family = f"nv_inference_{name}_duration_histogram_us"
+        assert found[f"{family}_bucket[('le', '+Inf'), ('model', 'addsub'), ('version', '1')]"] == 3
+        assert found[f"{family}_count{labels}"] == 3
+        total = found[f"nv_inference_{name}_duration_us{labels}"]
+        assert found[f"{family}_sum{labels}"] == pytest.approx(total, abs=1)
 
 
 def test_summaries_of_the_cache_are_those_of_the_models_that_use_it(tmp_path: Path):
@@ -160,6 +169,61 @@ def test_summaries_of_the_cache_are_those_of_the_models_that_use_it(tmp_path: Pa
     for family, ran in (("request", 3), ("queue", 3), ("compute_infer", 1)):
         assert found[f"nv_inference_{family}_summary_us_count{cached}"] == ran
         assert found[f"nv_inference_{family}_summary_us_count{plain}"] == 3
+
+
+CONTROL = """
+model_metrics {
+  metric_control { metric_identifier { family: "%s" } histogram_options { buckets: [ 1, 2.5 ] } }
+  metric_control {
+    metric_identifier { family: "nv_inference_first_response_histogram_ms" } histogram_options { buckets: [ 7 ] }
+  }
+}
+"""
+
+
+def test_a_model_may_have_other_buckets(tmp_path: Path):
+    family = "nv_inference_queue_duration_histogram_us"
+    shutil.copytree(MODELS / "addsub", tmp_path / "addsub")
+    with (tmp_path / "addsub/config.pbtxt").open("a") as config:
+        config.write(CONTROL % family)
+    with Server(tmp_path, port=0, metrics_port=0, metrics=EVERYTHING) as server:
+        names = samples(server).keys()
+    labels = "('model', 'addsub'), ('version', '1')"
+    bounds = [f"{family}_bucket[('le', '{bound}'), {labels}]" for bound in ("1", "2.5", "+Inf")]
+    assert [name for name in names if name.startswith(f"{family}_bucket")] == bounds
+    first = [name for name in names if name.startswith("nv_inference_first_response_histogram_ms_bucket")]
+    assert len(first) == 2
+
+
+def test_without_histograms_nothing_is_measured(start: Callable[..., Server]):
+    assert not any("histogram" in name for name in samples(start("addsub")))
+
+
+def test_the_time_to_load_a_model_is_that_of_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    shutil.copytree(MODELS / "versioned", tmp_path / "versioned")
+    with Server(tmp_path, port=0, metrics_port=0) as server:
+        found = samples(server)
+        labels = {version: f"[('model', 'versioned'), ('version', '{version}')]" for version in (1, 3)}
+        seconds = {version: found[f"nv_model_load_duration_secs{labels[version]}"] for version in labels}
+        assert all(0 < value < 30 for value in seconds.values())
+        assert seconds == {version: server.engine.model("versioned", version).load_seconds for version in labels}
+
+
+def test_batches_are_counted_by_rule_and_size(start: Callable[..., Server]):
+    server = start("addsub")
+    add(server)  # two rows each
+    server["addsub"](INPUT0=np.ones((5, 4), np.int32), INPUT1=np.ones((5, 4), np.int32))
+    found = samples(server)
+    labels = "('model', 'addsub')"
+    rules = {name: value for name, value in found.items() if name.startswith("tritonnb_batches")}
+    assert rules == {f"tritonnb_batches[{labels}, ('rule', 'no_delay'), ('version', '1')]": 4}
+    buckets = {
+        bound: found[f"tritonnb_batch_size_bucket[('le', '{bound}'), {labels}, ('version', '1')]"]
+        for bound in ("1", "2", "4", "8", "+Inf")
+    }
+    assert buckets == {"1": 0, "2": 3, "4": 3, "8": 4, "+Inf": 4}
+    assert found[f"tritonnb_batch_size_sum[{labels}, ('version', '1')]"] == 11
+    assert found[f"tritonnb_batch_size_count[{labels}, ('version', '1')]"] == 4
 
 
 def test_counters_of_durations_can_be_switched_off(start: Callable[..., Server]):
@@ -221,20 +285,42 @@ def test_a_summary_forgets_what_is_old_but_counts_it():
     assert all(each != each for each in summary.quantiles([0.5], now=1000.0))
 
 
+def test_infinite_values_are_written_as_prometheus_reads_them(start: Callable[..., Server]):
+    server = start("addsub")
+    custom = server.engine.custom_metrics
+    gauge = custom.open("temperature", "", Kind.GAUGE).metric({})
+    gauge.set(-math.inf)
+    histogram = custom.open("took", "", Kind.HISTOGRAM).metric({"a": "b"}, [1.0, math.inf])
+    for value in (0.5, math.inf):
+        histogram.observe(value)
+    lines = get(server)[2].splitlines()
+    assert "temperature -Inf" in lines
+    assert [line for line in lines if line.startswith("took")] == [
+        'took_count{a="b"} 2',
+        'took_sum{a="b"} +Inf',
+        'took_bucket{a="b",le="1"} 1',
+        'took_bucket{a="b",le="+Inf"} 2',
+    ]
+    found = samples(server)
+    assert (found["temperature[]"], found["took_sum[('a', 'b')]"]) == (-math.inf, math.inf)
+
+
 def test_a_histogram_counts_values_on_a_bound_below_it():
     histogram = Histogram([1.0, 2.0])
     for value in (0.5, 1.0, 1.5, 9.0):
         histogram.observe(value)
-    assert (histogram.cumulative(), histogram.sum) == ([2, 3, 4], 12.0)
+    assert (histogram.buckets(), histogram.sum) == ([(1.0, 2), (2.0, 3), (math.inf, 4)], 12.0)
 
 
 def test_failed_requests_are_in_no_summary():
-    latencies = Latencies(lambda model, version: (1.0,))
+    latencies = Latencies(lambda model, version: HistogramSettings())
     requests = ((1, 1, 0, 1_000, ""), (2, 1, 0, 1_000, "BACKEND"))
     latencies.fold(pack(BatchExecuted(0, "m", 1, 1, "m_0", 2, 3_000, 4_000, 6_000, 9_000, requests)))
-    summary = latencies.of("m", 1)
-    assert (summary.request.sum, summary.queue.sum, summary.request.count) == (9, 2, 1)
-    assert (summary.compute_input.sum, summary.compute_infer.sum, summary.compute_output.sum) == (1, 2, 3)
+    sums = {name: summary.sum for name, summary in latencies.of("m", 1).summaries.items() if summary.count}
+    assert sums == {"request": 9, "queue": 2, "compute_input": 1, "compute_infer": 2, "compute_output": 3}
+    histograms = latencies.of("m", 1).histograms
+    assert {name: histogram.sum for name, histogram in histograms.items()} == sums
+    assert {histogram.buckets()[-1] for histogram in histograms.values()} == {(math.inf, 1)}
 
 
 def test_labels_are_in_the_order_of_their_names_and_what_divides_a_distribution_last():

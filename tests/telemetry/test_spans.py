@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import http.server
+import json
 import queue
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +16,12 @@ pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="the extra 
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from tests.endpoints.replay import send
+from tritonnb.server.server import Server
 from tritonnb.telemetry.spans import SpanExporter
+from tritonnb.telemetry.trace_settings import OPENTELEMETRY, TraceOptions
+
+MODELS = Path(__file__).parents[1] / "models"
 
 
 class Collector(http.server.BaseHTTPRequestHandler):
@@ -106,3 +113,25 @@ def test_settings_that_would_lose_every_span_are_bent(collector: Any):
     exporter.export(ENSEMBLE, None)
     exporter.close()
     assert collector.received.get(timeout=30)
+
+
+def test_the_compute_span_describes_the_batch(collector: Any):
+    trace = TraceOptions(
+        levels=frozenset({"TIMESTAMPS"}),
+        rate=1,
+        mode=OPENTELEMETRY,
+        exporting=(("url", f"127.0.0.1:{collector.server_port}/v1/traces"),),
+    )
+    inputs = [{"name": name, "datatype": "INT32", "shape": [3, 4], "data": [0] * 12} for name in ("INPUT0", "INPUT1")]
+    request = {"method": "POST", "path": "/v2/models/addsub/infer", "body_text": json.dumps({"inputs": inputs})}
+    with Server(MODELS, port=0, model_control_mode="explicit", load_models=["addsub"], trace=trace) as server:
+        assert send(server.port, request)[0] == 200
+        (batch,) = server.recent().batches
+    _, received = collector.received.get(timeout=30)
+    (compute,) = [span for span in received.resource_spans[0].scope_spans[0].spans if span.name == "compute"]
+    attributes = {attribute.key: attribute.value for attribute in compute.attributes}
+    assert attributes["tritonnb.batch.id"].int_value == batch.number
+    assert attributes["tritonnb.batch.size"].int_value == 3
+    assert attributes["tritonnb.batch.rule"].string_value == "no_delay"
+    assert 0 < attributes["tritonnb.batch.wait_ns"].int_value < 30e9
+    assert len(attributes) == 4

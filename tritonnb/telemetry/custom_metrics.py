@@ -131,7 +131,7 @@ class MetricFamily:
                 "a histogram needs buckets" if self.kind is Kind.HISTOGRAM else "only a histogram has buckets"
             )
         bounds = tuple(buckets or ())
-        if any(b <= a for a, b in itertools.pairwise(bounds)):
+        if any(not a < b for a, b in itertools.pairwise(bounds)):
             raise InvalidArgumentError("the buckets of a histogram must rise")
         key = tuple(sorted(labels.items()))
         with self._lock:
@@ -152,7 +152,7 @@ class Metric:
         self.labels = labels
         self._lock = lock
         self._value = 0.0
-        self._bounds = tuple(map(float, buckets))
+        self._bounds = tuple(bound for bound in map(float, buckets) if bound != math.inf)  # there is always one
         self._counts = [0] * (len(self._bounds) + 1)
 
     def value(self) -> float:

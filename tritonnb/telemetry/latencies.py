@@ -10,20 +10,39 @@ import math
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate
 
-from tritonnb.core.events import BatchExecuted, CacheHit, CacheMiss, ModelStateChanged, Packed, ResponseSent, unpack
+from tritonnb.core.events import (
+    BatchExecuted,
+    CacheHit,
+    CacheMiss,
+    EnsembleExecuted,
+    ModelStateChanged,
+    Packed,
+    ResponseSent,
+    unpack,
+)
 from tritonnb.telemetry.quantiles import quantile
 
 #: What a summary looks at: this many seconds, and at most this many observations.
 WINDOW_SECONDS = 60.0
 WINDOW_SIZE = 10_000
 
-#: Triton's buckets of the first response, in milliseconds.
+#: The upper bounds of Triton's histogram of first responses, in milliseconds.
 FIRST_RESPONSE_BUCKETS_MS = (100.0, 500.0, 2000.0, 5000.0)
+#: The upper bounds of the histograms of durations, in microseconds; those of triton-inference-server/core#474.
+DURATION_BUCKETS_US: Mapping[str, tuple[float, ...]] = {
+    "request": (1000.0, 5000.0, 25_000.0, 50_000.0, 100_000.0),
+    "queue": (100.0, 1000.0, 5000.0, 10_000.0, 50_000.0),
+    "compute_input": (100.0, 500.0, 1000.0, 5000.0, 10_000.0),
+    "compute_infer": (1000.0, 5000.0, 25_000.0, 50_000.0, 100_000.0),
+    "compute_output": (100.0, 500.0, 1000.0, 5000.0, 10_000.0),
+}
 
-_KINDS = {each.__name__ for each in (BatchExecuted, CacheHit, CacheMiss, ResponseSent, ModelStateChanged)}
+_EVENTS = (BatchExecuted, CacheHit, CacheMiss, EnsembleExecuted, ResponseSent, ModelStateChanged)
+_KINDS = {kind.__name__ for kind in _EVENTS}
 
 
 class Summary:
@@ -69,59 +88,105 @@ class Histogram:
         self._counts[bisect_left(self.bounds, value)] += 1
         self.sum += value
 
-    def cumulative(self) -> list[int]:
-        """How many were not above each bound; the last entry is how many there were."""
-        return list(accumulate(self._counts))
+    def buckets(self) -> list[tuple[float, int]]:
+        """The upper bounds, of which the last is infinite, and the number of values up to each."""
+        return list(zip((*self.bounds, math.inf), accumulate(self._counts), strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class HistogramSettings:
+    """The histograms of a model version.
+
+    Attributes
+    ----------
+    decoupled : bool
+        Whether it is a decoupled model, whose responses are events of their own.
+    first_response_ms : sequence of float
+        The upper bounds of the histogram of first responses, in milliseconds.
+    durations_us : mapping of str to sequence of float
+        The upper bounds of the histograms of durations, in microseconds, with the keys of `DURATION_BUCKETS_US`.
+    """
+
+    decoupled: bool = False
+    first_response_ms: Sequence[float] = FIRST_RESPONSE_BUCKETS_MS
+    durations_us: Mapping[str, Sequence[float]] = field(default_factory=lambda: DURATION_BUCKETS_US)
 
 
 class ModelLatencies:
-    """The distributions of one model version, in microseconds (summaries) and milliseconds (histogram)."""
+    """The distributions of one model version.
 
-    def __init__(self, bounds: Sequence[float]) -> None:
-        self.request = Summary()
-        self.queue = Summary()
-        self.compute_input = Summary()
-        self.compute_infer = Summary()
-        self.compute_output = Summary()
-        self.cache_hit = Summary()
-        self.cache_miss = Summary()
-        self.first_response = Histogram(bounds)
+    Attributes
+    ----------
+    summaries : dict of str to Summary
+        In microseconds: those of `DURATION_BUCKETS_US`, ``cache_hit`` and ``cache_miss``.
+    histograms : dict of str to Histogram
+        In microseconds, with the keys of `DURATION_BUCKETS_US`.
+    first_response : Histogram
+        In milliseconds.
+    """
 
-    def add(self, event: BatchExecuted, now: float) -> None:
-        """Take the successful requests of a batch into account."""
+    def __init__(self, settings: HistogramSettings) -> None:
+        self.summaries = {name: Summary() for name in (*DURATION_BUCKETS_US, "cache_hit", "cache_miss")}
+        self.histograms = {name: Histogram(bounds) for name, bounds in settings.durations_us.items()}
+        self.first_response = Histogram(settings.first_response_ms)
+        self._decoupled = settings.decoupled
+
+    def add_batch(self, event: BatchExecuted, now: float) -> None:
+        """Add the successful requests of a batch."""
         for _, _, received_ns, queued_ns, failed in event.requests:
+            if not self._decoupled:
+                self.first_response.observe((event.exec_end_ns - received_ns) / 1e6)
             if not failed:
-                self.request.observe((event.exec_end_ns - received_ns) // 1000, now)
-                self.queue.observe((event.exec_start_ns - queued_ns) // 1000, now)
-                self.compute_input.observe((event.compute_start_ns - event.exec_start_ns) // 1000, now)
-                self.compute_infer.observe((event.compute_end_ns - event.compute_start_ns) // 1000, now)
-                self.compute_output.observe((event.exec_end_ns - event.compute_end_ns) // 1000, now)
+                self._observe("request", event.exec_end_ns - received_ns, now)
+                self._observe("queue", event.exec_start_ns - queued_ns, now)
+                self._observe("compute_input", event.compute_start_ns - event.exec_start_ns, now)
+                self._observe("compute_infer", event.compute_end_ns - event.compute_start_ns, now)
+                self._observe("compute_output", event.exec_end_ns - event.compute_end_ns, now)
+
+    def add_ensemble(self, event: EnsembleExecuted) -> None:
+        """Add the first response of a request to an ensemble."""
+        if not self._decoupled:
+            self.first_response.observe((event.time_ns - event.received_ns) / 1e6)
 
     def add_hit(self, event: CacheHit, now: float) -> None:
-        """Take a request into account that the response cache answered."""
-        self.request.observe((event.time_ns - event.received_ns) // 1000, now)
-        self.queue.observe((event.time_ns - event.lookup_ns - event.received_ns) // 1000, now)
-        self.cache_hit.observe(event.lookup_ns // 1000, now)
+        """Add a request that was answered from the response cache."""
+        self.first_response.observe((event.time_ns - event.received_ns) / 1e6)
+        self._observe("request", event.time_ns - event.received_ns, now)
+        self._observe("queue", event.time_ns - event.lookup_ns - event.received_ns, now)
+        self.summaries["cache_hit"].observe(event.lookup_ns // 1000, now)
+
+    def add_miss(self, event: CacheMiss, now: float) -> None:
+        """Add a request whose response was inserted into the response cache."""
+        self.summaries["cache_miss"].observe(event.elapsed_ns // 1000, now)
+
+    def add_response(self, event: ResponseSent) -> None:
+        """Add a response of a decoupled model."""
+        if event.index == 0 and event.outcome != "empty":
+            self.first_response.observe(event.elapsed_ns / 1e6)
+
+    def _observe(self, name: str, ns: int, now: float) -> None:
+        self.summaries[name].observe(ns // 1000, now)
+        self.histograms[name].observe(ns / 1000)
 
 
 class Latencies:
-    """The distributions of all models; `take` is a sink of the event stream.
+    """The distributions of all models; `fold` is a sink of the event stream.
 
     Parameters
     ----------
-    bounds_of : callable
-        ``bounds_of(model, version)`` gives the upper bounds of its first response histogram, in milliseconds.
+    settings_of : callable
+        ``settings_of(model, version)`` returns the histograms of a model version.
     """
 
-    def __init__(self, bounds_of: Callable[[str, int], Sequence[float]]) -> None:
-        self._bounds_of = bounds_of
+    def __init__(self, settings_of: Callable[[str, int], HistogramSettings]) -> None:
+        self._settings_of = settings_of
         self._models: dict[tuple[str, int], ModelLatencies] = {}
 
     def of(self, model: str, version: int) -> ModelLatencies:
-        """Those of a model version."""
+        """The distributions of a model version."""
         latencies = self._models.get((model, version))
         if latencies is None:
-            latencies = self._models[model, version] = ModelLatencies(self._bounds_of(model, version))
+            latencies = self._models[model, version] = ModelLatencies(self._settings_of(model, version))
         return latencies
 
     def fold(self, packed: Packed) -> None:
@@ -130,13 +195,14 @@ class Latencies:
             return
         event = unpack(packed)
         if isinstance(event, BatchExecuted):
-            self.of(event.model, event.version).add(event, time.monotonic())
+            self.of(event.model, event.version).add_batch(event, time.monotonic())
+        elif isinstance(event, EnsembleExecuted):
+            self.of(event.model, event.version).add_ensemble(event)
         elif isinstance(event, CacheHit):
             self.of(event.model, event.version).add_hit(event, time.monotonic())
         elif isinstance(event, CacheMiss):
-            self.of(event.model, event.version).cache_miss.observe(event.elapsed_ns // 1000, time.monotonic())
+            self.of(event.model, event.version).add_miss(event, time.monotonic())
         elif isinstance(event, ResponseSent):
-            if event.index == 0 and event.outcome != "empty":
-                self.of(event.model, event.version).first_response.observe(event.elapsed_ns / 1e6)
+            self.of(event.model, event.version).add_response(event)
         elif isinstance(event, ModelStateChanged) and event.state == "READY":
             self._models.pop((event.model, event.version), None)  # counts begin when a model is loaded

@@ -3,6 +3,10 @@
 A trace is a span ``InferRequest`` with what the endpoint saw; below it one for each model that ran, named after it;
 below that one named ``compute``. A request that comes with a W3C ``traceparent`` belongs to its client's trace.
 
+The span ``compute`` has attributes of the batch, which Triton does not have: ``tritonnb.batch.id``,
+``tritonnb.batch.size`` (rows), ``tritonnb.batch.rule`` (why it was sent), and ``tritonnb.batch.wait_ns`` (how long the
+request was in the queue).
+
 Settings (``--trace-config opentelemetry,<setting>=<value>``): ``url``, ``resource`` (``<key>=<value>``, any number of
 them), ``bsp_max_queue_size``, ``bsp_schedule_delay`` (milliseconds), ``bsp_max_export_batch_size``.
 """
@@ -92,11 +96,14 @@ class SpanExporter:
         """
         stamps: dict[int, list[tuple[str, int]]] = {}
         models: dict[int, Mapping[str, Any]] = {}
+        batches: dict[int, Mapping[str, Any]] = {}
         for entry in entries:
             here = ((each["name"], each["ns"]) for each in entry.get("timestamps", ()))
             stamps.setdefault(entry["id"], []).extend(here)
             if "model_name" in entry:
                 models[entry["id"]] = entry
+            if "batch" in entry:
+                batches[entry["id"]] = entry["batch"]
         root_id = entries[0]["id"] if entries else 0
         if not stamps.get(root_id):
             return
@@ -106,14 +113,16 @@ class SpanExporter:
         spans = {0: root}
         for identifier, model in models.items():
             above = spans.get(model.get("parent_id", 0), root)
-            spans[identifier] = self._model(model, stamps[identifier], above)
+            spans[identifier] = self._model(model, stamps[identifier], batches.get(identifier, {}), above)
         self._end(root, outer, max(every))
 
     def close(self) -> None:
         """Send what waits; takes a moment."""
         self._provider.shutdown()
 
-    def _model(self, model: Mapping[str, Any], stamps: list[tuple[str, int]], above: Any) -> Any:
+    def _model(
+        self, model: Mapping[str, Any], stamps: list[tuple[str, int]], batch: Mapping[str, Any], above: Any
+    ) -> Any:
         own = [each for each in stamps if each[0].startswith(_OF_MODEL) and not each[0].startswith(_OF_COMPUTE)]
         compute = [each for each in stamps if each[0].startswith(_OF_COMPUTE)]
         attributes = {
@@ -127,7 +136,8 @@ class SpanExporter:
         times = [ns for _, ns in own + compute]
         span = self._start(model["model_name"], min(times), self._api.set_span_in_context(above), attributes)
         if compute:
-            below = self._start("compute", compute[0][1], self._api.set_span_in_context(span))
+            of_batch = {f"tritonnb.batch.{name}": value for name, value in batch.items()}
+            below = self._start("compute", compute[0][1], self._api.set_span_in_context(span), of_batch)
             self._end(below, compute, compute[-1][1])
         self._end(span, own, max(times))
         return span

@@ -13,6 +13,7 @@ from typing import Any
 
 from tritonnb.core.events import (
     BatchExecuted,
+    BatchSent,
     CacheHit,
     CacheMiss,
     EnsembleExecuted,
@@ -118,9 +119,11 @@ class ModelStatistics:
         self.fail = Duration()
         self.fail_reasons = {"REJECTED": 0, "CANCELED": 0, "BACKEND": 0, "OTHER": 0}
         self.batches: dict[int, _Compute] = {}
+        self.sent_by_rule: dict[str, int] = {}
         self.responses: dict[int, _Responses] = {}
         self.memory_usage: dict[tuple[str, int], int] = {}
         self._folds: dict[type, Callable[[Any], None]] = {
+            BatchSent: self._batch_sent,
             BatchExecuted: self._batch_executed,
             RequestRefused: self._request_refused,
             ResponseSent: self._response_sent,
@@ -159,6 +162,9 @@ class ModelStatistics:
                 for (kind, device), size in sorted(self.memory_usage.items())
             ],
         }
+
+    def _batch_sent(self, event: BatchSent) -> None:
+        self.sent_by_rule[event.rule] = self.sent_by_rule.get(event.rule, 0) + 1
 
     def _batch_executed(self, event: BatchExecuted) -> None:
         self._batch(event.size).add(event, 1)

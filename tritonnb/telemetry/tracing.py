@@ -22,13 +22,15 @@ from typing import Any
 import numpy as np
 
 from tritonnb.core.datatypes import BOOL, BYTES
-from tritonnb.core.events import BatchExecuted, Packed, RequestArrived, unpack
+from tritonnb.core.events import BatchExecuted, BatchSent, Packed, RequestArrived, members_of, positions, unpack
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.telemetry.spans import SpanExporter
 from tritonnb.telemetry.stream import EventStream
 from tritonnb.telemetry.trace_settings import OPENTELEMETRY, TraceOptions, TraceSetting, TraceSettings
 
 logger = logging.getLogger(__name__)
+
+_RULE: int = positions(BatchSent).rule
 
 
 class Trace:
@@ -46,6 +48,8 @@ class Trace:
         The one of the client's request.
     context : opentelemetry.context.Context or None
         The client's, in which the request's span belongs.
+    rule : str
+        The rule that sent the batch of the request.
     """
 
     def __init__(
@@ -56,6 +60,7 @@ class Trace:
         self.setting = setting
         self.context = context
         self.root = self
+        self.rule = ""
         self.serials: set[int] = set()
         self._descendants: list[Trace] = []
         self._is_complete = False
@@ -101,8 +106,11 @@ class Trace:
             self._tensor("TENSOR_QUEUE_INPUT", tensor)
         self._entries += later
 
-    def executed(self, event: BatchExecuted) -> None:
-        """An instance ran the request."""
+    def executed(self, event: BatchExecuted, queued_ns: int) -> None:
+        """An instance executed the request, which entered the queue at ``queued_ns``."""
+        if self._tracer.spans is not None:  # trace files contain only what those of Triton contain
+            wait_ns = event.exec_start_ns - queued_ns
+            self._add(batch={"id": event.batch, "size": event.size, "rule": self.rule, "wait_ns": wait_ns})
         self.stamp("COMPUTE_START", event.exec_start_ns)
         self.stamp("COMPUTE_INPUT_END", event.compute_start_ns)
         self.stamp("COMPUTE_OUTPUT_START", event.compute_end_ns)
@@ -228,12 +236,16 @@ class Tracer:
             if trace is not None and packed[2] == trace.model:
                 self._followed[packed[4]] = trace
                 trace.root.serials.add(packed[4])
+        elif kind == BatchSent.__name__ and self._followed:
+            for member in members_of(packed):
+                if member in self._followed:
+                    self._followed[member].rule = packed[_RULE]
         elif kind == BatchExecuted.__name__ and self._followed:
             executed = unpack(packed)
             assert isinstance(executed, BatchExecuted)
-            for serial, *_ in executed.requests:
+            for serial, _, _, queued_ns, _ in executed.requests:
                 if serial in self._followed:
-                    self._followed[serial].executed(executed)
+                    self._followed[serial].executed(executed, queued_ns)
 
     def _retire(self, setting: TraceSetting) -> None:
         if setting.written:

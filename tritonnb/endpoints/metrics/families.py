@@ -7,7 +7,6 @@ Implements Triton's *Metrics* document.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,11 +18,17 @@ from prometheus_client.registry import Collector
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.endpoints.metrics.cache import cache_families, cached_model_families
 from tritonnb.endpoints.metrics.exposition import number_text
+from tritonnb.endpoints.metrics.histograms import (
+    add_histogram,
+    batch_families,
+    histogram_settings,
+    latency_histograms,
+)
 from tritonnb.endpoints.metrics.system import Cpu, Gpus
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.models.served_base import Served
 from tritonnb.telemetry.custom_metrics import FamilySnapshot, Kind
-from tritonnb.telemetry.latencies import FIRST_RESPONSE_BUCKETS_MS, Histogram, Latencies, Summary
+from tritonnb.telemetry.latencies import HistogramSettings, Latencies
 
 _COUNTS = {
     "nv_inference_request_success": "Number of successful inference requests, all batch sizes",
@@ -55,7 +60,6 @@ _GPU = {
     "nv_gpu_power_limit": "GPU power management limit in watts",
     "nv_energy_consumption": "GPU energy consumption in joules since the server started",
 }
-_FIRST_RESPONSE = "nv_inference_first_response_histogram_ms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +97,7 @@ class Families(Collector):
         self._options = options
         self._cpu = Cpu() if options.cpu else None
         self._gpus = Gpus() if options.gpu else None
-        self._latencies = Latencies(self._bounds)
+        self._latencies = Latencies(self._histogram_settings)
         self._measures_latencies = options.summary_latencies or options.histogram_latencies
         if self._measures_latencies:
             engine.stream.attach(self._latencies.fold)
@@ -116,10 +120,17 @@ class Families(Collector):
             "gauge",
             [(labels, served.queue_depth()) for served, labels in models],
         )
+        yield _family(
+            "nv_model_load_duration_secs",
+            "Model load time in seconds",
+            "gauge",
+            [(labels, served.load_seconds) for served, labels in models],
+        )
         if self._options.summary_latencies:
             yield from self._summaries(models)
         if self._options.histogram_latencies:
-            yield self._first_responses(models)
+            yield from latency_histograms(models, self._latencies)
+        yield from batch_families(models)
         yield from self._system()
         yield from cache_families(self._engine.cache)
         yield from _custom(self._engine.custom_metrics.snapshot())
@@ -135,15 +146,11 @@ class Families(Collector):
             labels["gpu_uuid"] = uuids[min(devices)]
         return labels
 
-    def _bounds(self, model: str, version: int) -> Sequence[float]:
+    def _histogram_settings(self, model: str, version: int) -> HistogramSettings:
         try:
-            config = self._engine.model(model, version).config
-        except TritonError:
-            return FIRST_RESPONSE_BUCKETS_MS
-        for control in config.model_metrics.metric_control:
-            if control.metric_identifier.family == _FIRST_RESPONSE and control.histogram_options.buckets:
-                return tuple(control.histogram_options.buckets)
-        return FIRST_RESPONSE_BUCKETS_MS
+            return histogram_settings(self._engine.model(model, version).config)
+        except TritonError:  # it is being unloaded
+            return HistogramSettings()
 
     def _summaries(self, models: list[tuple[Served, dict[str, str]]]) -> Iterator[Metric]:
         for name, documentation in _SUMMARIES.items():
@@ -158,19 +165,11 @@ class Families(Collector):
         now, quantiles = time.monotonic(), self._options.quantiles
         metric = Metric(family, documentation, "summary")
         for served, labels in models:
-            summary: Summary = getattr(self._latencies.of(served.name, served.version), name)
+            summary = self._latencies.of(served.name, served.version).summaries[name]
             metric.add_sample(f"{family}_count", labels, summary.count)
             metric.add_sample(f"{family}_sum", labels, summary.sum)
             for quantile, value in zip(quantiles, summary.quantiles(quantiles, now), strict=True):
                 metric.add_sample(family, {**labels, "quantile": number_text(quantile)}, value)
-        return metric
-
-    def _first_responses(self, models: list[tuple[Served, dict[str, str]]]) -> Metric:
-        metric = Metric(_FIRST_RESPONSE, "Duration from request to first response in milliseconds", "histogram")
-        for served, labels in models:
-            if served.decoupled:
-                latencies = self._latencies.of(served.name, served.version)
-                _add_histogram(metric, labels, latencies.first_response)
         return metric
 
     # --- the machine ----------------------------------------------------------------------------
@@ -226,14 +225,6 @@ def _family(name: str, documentation: str, kind: str, samples: Sequence[tuple[di
     return metric
 
 
-def _add_histogram(metric: Metric, labels: dict[str, str], histogram: Histogram) -> None:
-    counts = histogram.cumulative()
-    metric.add_sample(f"{metric.name}_count", labels, counts[-1])
-    metric.add_sample(f"{metric.name}_sum", labels, histogram.sum)
-    for bound, count in zip([*histogram.bounds, math.inf], counts, strict=True):
-        metric.add_sample(f"{metric.name}_bucket", {**labels, "le": number_text(bound)}, count)
-
-
 def _custom(families: Sequence[FamilySnapshot]) -> Iterator[Metric]:
     """The families that models define themselves (``pb_utils.MetricFamily``)."""
     for family in families:
@@ -243,8 +234,5 @@ def _custom(families: Sequence[FamilySnapshot]) -> Iterator[Metric]:
             if family.kind is not Kind.HISTOGRAM:
                 metric.add_sample(family.name, labels, sample.value)
                 continue
-            metric.add_sample(f"{family.name}_count", labels, sample.buckets[-1][1])
-            metric.add_sample(f"{family.name}_sum", labels, sample.value)
-            for bound, count in sample.buckets:
-                metric.add_sample(f"{family.name}_bucket", {**labels, "le": number_text(bound)}, count)
+            add_histogram(metric, labels, sample.buckets, sample.value)
         yield metric

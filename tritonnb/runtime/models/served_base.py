@@ -42,6 +42,8 @@ class Served:
         What runs it; an ensemble has none.
     decoupled : bool
         ``model_transaction_policy { decoupled: true }``.
+    load_seconds : float
+        How long it took to load.
     """
 
     def __init__(self, context: ModelContext, stream: EventStream, loop: asyncio.AbstractEventLoop) -> None:
@@ -53,6 +55,7 @@ class Served:
         self.decoupled = bool(context.config.model_transaction_policy.decoupled)
         self.statistics = ModelStatistics(self.name, self.version)
         self.instances: list[Instance] = []
+        self.load_seconds = 0.0
         self._validator = RequestValidator(self.spec)
         self._labels = read_labels(context)
         self._stream = stream

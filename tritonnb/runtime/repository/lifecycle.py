@@ -56,7 +56,7 @@ class ModelLifecycle:
                 model.versions[version] = Version(State.LOADING)
                 self._emit_state(name, version, State.LOADING)
         outcomes = await asyncio.gather(
-            *(self._create_with_retries(source, version) for version in source.versions), return_exceptions=True
+            *(self._create(source, version) for version in source.versions), return_exceptions=True
         )
         created = {v: each for v, each in zip(source.versions, outcomes, strict=True) if isinstance(each, Served)}
         failed = {v: each for v, each in zip(source.versions, outcomes, strict=True) if isinstance(each, BaseException)}
@@ -65,6 +65,12 @@ class ModelLifecycle:
             self._report_load_failure(model, name, source, failed)
         model.failure = ""
         self._replace_versions(model, source, created)
+
+    async def _create(self, source: ModelSource, version: int) -> Served:
+        started = time.monotonic()
+        served = await self._create_with_retries(source, version)
+        served.load_seconds = time.monotonic() - started
+        return served
 
     async def _create_with_retries(self, source: ModelSource, version: int) -> Served:
         for _ in range(self._retries):

@@ -1,0 +1,109 @@
+"""Histograms of latencies and of batch sizes, and the number of batches by the rule that sent them.
+
+``nv_inference_first_response_histogram_ms`` is Triton's. The histograms of durations have the names and buckets of
+triton-inference-server/core#474; the families that begin with ``tritonnb_`` are only here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
+
+from prometheus_client import Metric
+
+from tritonnb.core.protobuf import model_config_pb2 as pb
+from tritonnb.endpoints.metrics.exposition import number_text
+from tritonnb.runtime.models.served_base import Served
+from tritonnb.telemetry.latencies import DURATION_BUCKETS_US, FIRST_RESPONSE_BUCKETS_MS, HistogramSettings, Latencies
+
+FIRST_RESPONSE = "nv_inference_first_response_histogram_ms"
+BATCHES = "tritonnb_batches_total"
+BATCH_SIZE = "tritonnb_batch_size"
+_DURATIONS = {
+    "request": "Histogram of inference request duration in microseconds (includes cached requests)",
+    "queue": "Histogram of inference queuing duration in microseconds (includes cached requests)",
+    "compute_input": "Histogram of compute input duration in microseconds (does not include cached requests)",
+    "compute_infer": "Histogram of compute inference duration in microseconds (does not include cached requests)",
+    "compute_output": "Histogram of compute output duration in microseconds (does not include cached requests)",
+}
+
+#: The model versions, with their labels.
+Models = Sequence[tuple[Served, dict[str, str]]]
+
+
+def duration_family(name: str) -> str:
+    """The name of the family of a duration, such as ``queue``."""
+    return f"nv_inference_{name}_duration_histogram_us"
+
+
+def histogram_settings(config: pb.ModelConfig) -> HistogramSettings:
+    """The histograms of a model, whose buckets ``model_metrics`` of its configuration may change."""
+    buckets = {
+        control.metric_identifier.family: tuple(control.histogram_options.buckets)
+        for control in config.model_metrics.metric_control
+        if control.histogram_options.buckets
+    }
+    return HistogramSettings(
+        decoupled=config.model_transaction_policy.decoupled,
+        first_response_ms=buckets.get(FIRST_RESPONSE, FIRST_RESPONSE_BUCKETS_MS),
+        durations_us={name: buckets.get(duration_family(name), bounds) for name, bounds in DURATION_BUCKETS_US.items()},
+    )
+
+
+def latency_histograms(models: Models, latencies: Latencies) -> Iterator[Metric]:
+    """The families that ``--metrics-config histogram_latencies=true`` enables."""
+    first = Metric(FIRST_RESPONSE, "Duration from request to first response in milliseconds", "histogram")
+    durations = {name: Metric(duration_family(name), text, "histogram") for name, text in _DURATIONS.items()}
+    for served, labels in models:
+        of_model = latencies.of(served.name, served.version)
+        add_histogram(first, labels, of_model.first_response.buckets(), of_model.first_response.sum)
+        for name, metric in durations.items():
+            histogram = of_model.histograms[name]
+            add_histogram(metric, labels, histogram.buckets(), histogram.sum)
+    yield first
+    yield from durations.values()
+
+
+def batch_families(models: Models) -> Iterator[Metric]:
+    """The number of batches by rule, and the distribution of their sizes; ensembles have no batches."""
+    batches = Metric(BATCHES, "Number of batches that were sent to an instance, by the rule that sent them", "counter")
+    sizes = Metric(BATCH_SIZE, "Histogram of the sizes of executed batches in rows", "histogram")
+    for served, labels in models:
+        if not served.instances:
+            continue
+        for rule, count in sorted(served.statistics.sent_by_rule.items()):
+            batches.add_sample(BATCHES, {**labels, "rule": rule}, count)
+        executed = {size: compute.infer.count for size, compute in served.statistics.batches.items()}
+        buckets = _size_buckets(executed.items(), served.spec.max_batch_size)
+        add_histogram(sizes, labels, buckets, sum(size * count for size, count in executed.items()))
+    yield from (batches, sizes)
+
+
+def add_histogram(metric: Metric, labels: dict[str, str], buckets: Sequence[tuple[float, int]], total: float) -> None:
+    """Add a histogram to its family.
+
+    Parameters
+    ----------
+    metric : prometheus_client.Metric
+    labels : dict of str to str
+    buckets : sequence of (float, int)
+        The upper bounds, of which the last is infinite, and the number of observations up to each.
+    total : float
+        The sum of the observations.
+    """
+    metric.add_sample(f"{metric.name}_count", labels, buckets[-1][1])
+    metric.add_sample(f"{metric.name}_sum", labels, total)
+    for bound, count in buckets:
+        metric.add_sample(f"{metric.name}_bucket", {**labels, "le": number_text(bound)}, count)
+
+
+def _size_buckets(executed: Iterable[tuple[int, int]], max_batch_size: int) -> list[tuple[float, int]]:
+    """Powers of two up to ``max_batch_size``, which is the last finite bound."""
+    largest = max(1, max_batch_size)
+    bounds: list[float] = [2.0**power for power in range(largest.bit_length()) if 2**power < largest]
+    bounds += [float(largest), math.inf]
+    counts = [0] * len(bounds)
+    for size, count in executed:
+        counts[next(index for index, bound in enumerate(bounds) if size <= bound)] += count
+    return list(zip(bounds, accumulate(counts), strict=True))
