@@ -1,0 +1,105 @@
+"""*docs/grafana.json*: a valid dashboard whose queries name metrics and labels that exist."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import shutil
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.endpoints.test_metrics import FakeNvml
+from tritonnb.endpoints.metrics import system
+from tritonnb.endpoints.metrics.families import MetricsOptions
+from tritonnb.server.server import Server
+
+HERE = Path(__file__).parent
+DASHBOARD = json.loads((HERE.parents[1] / "docs" / "grafana.json").read_text("utf-8"))
+PANELS: list[dict[str, Any]] = DASHBOARD["panels"]
+EXPRESSIONS = [target["expr"] for panel in PANELS for target in panel.get("targets", ())]
+_NAME = re.compile(r"\b(?:nv|tritonnb)_\w+")
+_GROUPING = re.compile(r"by \(([^)]*)\)")
+_LEGEND = re.compile(r"\{\{(\w+)\}\}")
+
+
+@pytest.fixture(scope="module")
+def labels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
+    """The labels of each sample of a server that publishes everything, by name."""
+    repository = tmp_path_factory.mktemp("models")
+    shutil.copytree(HERE.parent / "models" / "addsub", repository / "addsub")
+    with (repository / "addsub" / "config.pbtxt").open("a") as config:
+        config.write("response_cache { enable: true }")
+    metrics = MetricsOptions(summary_latencies=True, histogram_latencies=True)
+    cache = {"local": {"size": "1000000"}}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(system, "pynvml", FakeNvml)
+        with Server(repository, port=0, metrics_port=0, metrics=metrics, cache_config=cache) as server:
+            server["addsub"](INPUT0=np.ones((2, 4), np.int32), INPUT1=np.ones((2, 4), np.int32))
+            with urllib.request.urlopen(f"http://127.0.0.1:{server.metrics_port}/metrics") as response:
+                text = response.read().decode()
+    names: dict[str, set[str]] = {}
+    counters = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE") and "counter" in line}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            # The parser appends the ending that OpenMetrics requires to the names of counters.
+            plain = sample.name.removesuffix("_total")
+            names.setdefault(plain if plain in counters else sample.name, set()).update(sample.labels)
+    return names
+
+
+def test_it_is_a_dashboard():
+    schema = json.loads((HERE / "grafana_dashboard.schema.json").read_text("utf-8"))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(DASHBOARD, schema, cls=jsonschema.Draft202012Validator)
+
+
+def test_panels_have_their_own_ids_and_places():
+    identifiers = [panel["id"] for panel in PANELS]
+    assert len(set(identifiers)) == len(identifiers)
+    cells = [
+        (column, line)
+        for place in (panel["gridPos"] for panel in PANELS)
+        for column, line in itertools.product(
+            range(place["x"], place["x"] + place["w"]), range(place["y"], place["y"] + place["h"])
+        )
+    ]
+    assert len(set(cells)) == len(cells)
+    assert max(column for column, _ in cells) < 24
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_every_query_names_metrics_and_labels_that_exist(labels: dict[str, set[str]], expression: str):
+    names = _NAME.findall(expression)
+    assert names
+    assert set(names) <= labels.keys()
+    used = {label.strip() for group in _GROUPING.findall(expression) for label in group.split(",")}
+    if "$model" in expression:
+        used.add("model")
+    for name in names:
+        assert used <= labels[name], name
+    assert expression.count("(") == expression.count(")")
+
+
+def test_legends_name_labels_of_their_queries(labels: dict[str, set[str]]):
+    for target in (target for panel in PANELS for target in panel.get("targets", ())):
+        grouped = _GROUPING.findall(target["expr"])
+        available = (
+            {label.strip() for group in grouped for label in group.split(",")}
+            if grouped
+            else labels[_NAME.findall(target["expr"])[0]]
+        )
+        assert set(_LEGEND.findall(target["legendFormat"])) <= available, target
+
+
+def test_the_variable_of_models_is_a_label_of_its_metric(labels: dict[str, set[str]]):
+    (variable,) = [variable for variable in DASHBOARD["templating"]["list"] if variable["name"] == "model"]
+    metric, label = re.fullmatch(r"label_values\((\w+), (\w+)\)", variable["definition"]).groups()
+    assert label in labels[metric]
+    assert variable["query"]["query"] == variable["definition"]
