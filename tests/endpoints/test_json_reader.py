@@ -104,10 +104,22 @@ def test_bytes_that_are_not_utf_8_become_surrogate_escapes():
         parse(b'["\xff",\xc3]')
 
 
-def test_very_deep_documents_are_refused_and_deep_ones_are_not():
-    assert parse(b"[" * 400 + b"]" * 400) is not None
-    with pytest.raises(InternalError):
-        parse(b"[" * 100_000 + b"]" * 100_000)
+@pytest.mark.parametrize("opening", ["[", '{"a":'])
+@pytest.mark.parametrize("depth", [400, 250_000])
+def test_documents_may_be_nested_in_any_depth(opening: str, depth: int):
+    deep = opening * depth + '"]"' + ("]" if opening == "[" else "}") * depth
+    document = parse(f'{{"before":1,"deep":{deep},"after":[{deep},2]}}'.encode())
+    assert (document["before"], document["after"][1]) == (1, 2)
+    for _ in range(200):
+        for member in (document["deep"], document["after"][0]):
+            assert isinstance(member, list if opening == "[" else dict)
+
+
+def test_errors_beside_deep_values_have_their_offsets():
+    deep = b"[" * 100_000
+    for text, offset in ((deep + b"]" * 99_999, 199_999), (b'{"a":' + deep + b"]" * 100_000 + b",}", 200_006)):
+        with pytest.raises(InternalError, match=rf" at {offset}$"):
+            parse(text)
 
 
 @pytest.mark.slow

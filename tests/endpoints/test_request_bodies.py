@@ -23,6 +23,12 @@ def server() -> Iterator[Server]:
         yield server
 
 
+@pytest.fixture(scope="module")
+def default_server() -> Iterator[Server]:
+    with Server(MODELS, port=0, model_control_mode="explicit") as server:
+        yield server
+
+
 def post(server: Server, path: str, body: str) -> tuple[int, str]:
     status, _, answer = send(server.port, {"method": "POST", "path": path, "body_text": body})
     return status, answer.decode()
@@ -62,6 +68,12 @@ def test_an_unload_request_is_read_although_its_members_may_have_any_type(server
 @pytest.mark.parametrize("value", ['"true"', "1", "null", "[true]", "{}"])
 def test_ready_is_a_boolean(server: Server, value: str):
     answer = post(server, "/v2/repository/index", f'{{"ready":{value}}}')
+    assert answer == (400, '{"error":"Invalid value for \'ready\': expected a boolean"}')
+
+
+def test_a_deeply_nested_value_is_refused_for_its_type(default_server: Server):
+    nested = "[" * 250_000 + "true" + "]" * 250_000
+    answer = post(default_server, "/v2/repository/index", f'{{"ready":{nested}}}')
     assert answer == (400, '{"error":"Invalid value for \'ready\': expected a boolean"}')
 
 

@@ -32,7 +32,9 @@ _NUMBER_MODE = rapidjson.NM_NATIVE | rapidjson.NM_NAN
 _ERROR = re.compile(r"Parse error at offset (\d+): (.*)")
 #: What newer versions of RapidJSON than Triton's report for a control character in a string.
 _NEWER_REASONS = {"Invalid encoding in string.": "Invalid escape character in string."}
-_TOO_DEEP = "Terminate parsing due to Handler error."
+#: Both readers are recursive. No member of a request is nested this deep, so what is deeper need not be read.
+_MAX_DEPTH = 256
+_STRING_OR_BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*"|[][{}]', re.DOTALL)
 _STRING_OR_INF = re.compile(r'"(?:[^"\\]|\\.)*"|Inf(?!inity)')
 
 
@@ -123,21 +125,38 @@ _python_reader = json.JSONDecoder(object_pairs_hook=_members)
 
 
 def _parse_as_rapidjson(raw: bytes) -> Any:
+    raw = _without_deep_values(raw)
     start = len(_BYTE_ORDER_MARK) if raw.startswith(_BYTE_ORDER_MARK) else 0
     try:
         rapidjson.loads(raw[start:].translate(_ASCII_ONLY), number_mode=_NUMBER_MODE)
-    except RecursionError:
-        raise _parse_error(_TOO_DEEP, len(raw)) from None
     except rapidjson.JSONDecodeError as error:
         parts = _ERROR.fullmatch(str(error))
         if parts is None:
             raise
         raise _parse_error(_NEWER_REASONS.get(parts[2], parts[2]), start + int(parts[1])) from None
     text = raw[start:].partition(b"\0")[0].decode("utf-8", "surrogateescape")
-    try:
-        return _python_reader.decode(_STRING_OR_INF.sub(_python_spelling, text))
-    except RecursionError:
-        raise _parse_error(_TOO_DEEP, len(raw)) from None
+    return _python_reader.decode(_STRING_OR_INF.sub(_python_spelling, text))
+
+
+def _without_deep_values(raw: bytes) -> bytes:
+    """Replace the contents of arrays and objects at the depth `_MAX_DEPTH` by spaces, which keeps all offsets."""
+    if raw.count(b"[") + raw.count(b"{") <= _MAX_DEPTH:
+        return raw
+    shallow = bytearray(raw)
+    depth = start = 0
+    for token in _STRING_OR_BRACKET.finditer(raw):
+        bracket = token.group()
+        if bracket in (b"[", b"{"):
+            depth += 1
+            if depth == _MAX_DEPTH:
+                start = token.end()
+        elif bracket in (b"]", b"}"):
+            if depth == _MAX_DEPTH:
+                shallow[start : token.start()] = b" " * (token.start() - start)
+            depth -= 1
+    if depth >= _MAX_DEPTH:  # the document is incomplete
+        shallow[start:] = b" " * (len(raw) - start)
+    return bytes(shallow)
 
 
 def _python_spelling(match: re.Match[str]) -> str:
