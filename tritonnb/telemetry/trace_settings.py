@@ -149,7 +149,7 @@ class TraceSettings:
         """Every setting in force."""
         return [self._server, *self._models.values()]
 
-    def update(self, model: str, changes: Mapping[str, Any]) -> None:
+    def update(self, model: str, changes: Mapping[str, TraceValue]) -> None:
         """Change some settings of a model, or of the server with an empty name.
 
         Parameters
@@ -192,6 +192,10 @@ class TraceSettings:
     def _replaced(self, previous: TraceSetting, options: TraceOptions) -> TraceSetting:
         self._retired(previous)
         return TraceSetting(options)
+
+
+#: The value of a setting that a client changes; None goes back to what is in force where it was not set.
+TraceValue = frozenset[str] | int | None
 
 
 def levels_of(names: Iterable[str]) -> frozenset[str] | None:

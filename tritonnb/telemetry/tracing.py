@@ -26,7 +26,7 @@ from tritonnb.core.events import BatchExecuted, BatchSent, Packed, RequestArrive
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.telemetry.spans import SpanExporter
 from tritonnb.telemetry.stream import EventStream
-from tritonnb.telemetry.trace_settings import OPENTELEMETRY, TraceOptions, TraceSetting, TraceSettings
+from tritonnb.telemetry.trace_settings import OPENTELEMETRY, TraceOptions, TraceSetting, TraceSettings, TraceValue
 
 logger = logging.getLogger(__name__)
 
@@ -185,7 +185,7 @@ class Tracer:
         self._files: dict[str, _TraceFile] = {}
         self.spans = SpanExporter(options.exporting) if options.mode == OPENTELEMETRY else None
 
-    def update(self, model: str, changes: dict[str, Any]) -> None:
+    def update(self, model: str, changes: Mapping[str, TraceValue]) -> None:
         """Change settings: `TraceSettings.update`."""
         self.settings.update(model, changes)
         self.active = any(each.options.levels for each in self.settings.all())

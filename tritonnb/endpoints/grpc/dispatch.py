@@ -6,9 +6,8 @@ import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 from tritonclient.grpc import service_pb2 as pb
 
@@ -51,10 +50,10 @@ class Rpc:
     """One RPC: its name and the classes of its messages."""
 
     name: str
-    request: Any
-    response: Any
+    request: type[Message]
+    response: type[Message]
 
-    def read(self, message: bytes | bytearray) -> Any:
+    def read(self, message: bytes | bytearray) -> Message:
         """Parse a request.
 
         Raises
@@ -103,7 +102,9 @@ class Rpcs:
         """Whether the metadata of a call can change its inference."""
         return self._forward_pattern is not None or INFER in self._restrictions
 
-    async def call(self, name: str, request: Any, metadata: Mapping[str, str]) -> Any:
+    async def call(
+        self, name: str, request: Message | bytes | bytearray, metadata: Mapping[str, str]
+    ) -> Message | bytes:
         """Run an RPC that is not an inference, and return its response.
 
         Raises
@@ -114,9 +115,10 @@ class Rpcs:
         self._check_restriction(name, metadata)
         if name == HEALTH:
             return _SERVING if await self._engine.is_ready() else _NOT_SERVING
-        return await getattr(self._handlers, name)(request)
+        response: Message = await getattr(self._handlers, name)(request)
+        return response
 
-    def infer(self, message: Any, metadata: Mapping[str, str], on_response: OnResponse) -> Inference:
+    def infer(self, message: pb.ModelInferRequest, metadata: Mapping[str, str], on_response: OnResponse) -> Inference:
         """Begin a ``ModelInfer``; ``on_response`` is called with its response.
 
         Raises
@@ -184,7 +186,7 @@ class Rpcs:
         return {key: value for key, value in metadata.items() if self._forward_pattern.search(key)}
 
 
-async def _requests(messages: AsyncIterator[bytes | bytearray]) -> AsyncIterator[Any]:
+async def _requests(messages: AsyncIterator[bytes | bytearray]) -> AsyncIterator[pb.ModelInferRequest]:
     with suppress(InternalError):
         async for message in messages:
             yield _INFER.read(message)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
 from google.protobuf import json_format
 from tritonclient.grpc import service_pb2 as pb
@@ -13,7 +13,7 @@ from tritonnb.runtime.cuda_memory import CudaRegion
 from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.shared_memory import SystemRegion
 from tritonnb.telemetry.log_settings import FORMATS
-from tritonnb.telemetry.trace_settings import levels_of, number_of
+from tritonnb.telemetry.trace_settings import TraceValue, levels_of, number_of
 
 
 class Handlers:
@@ -24,53 +24,53 @@ class Handlers:
 
     # --- server and models ----------------------------------------------------------------------
 
-    async def ServerLive(self, request: Any) -> Any:
+    async def ServerLive(self, request: pb.ServerLiveRequest) -> pb.ServerLiveResponse:
         """Whether the server is live."""
         return pb.ServerLiveResponse(live=self._engine.is_live())
 
-    async def ServerReady(self, request: Any) -> Any:
+    async def ServerReady(self, request: pb.ServerReadyRequest) -> pb.ServerReadyResponse:
         """Whether the server and its models are ready."""
         return pb.ServerReadyResponse(ready=await self._engine.is_ready())
 
-    async def ModelReady(self, request: Any) -> Any:
+    async def ModelReady(self, request: pb.ModelReadyRequest) -> pb.ModelReadyResponse:
         """Whether a model is ready; false for an unknown model."""
         ready = await self._engine.model_ready(request.name, version_number(request.version))
         return pb.ModelReadyResponse(ready=ready)
 
-    async def ServerMetadata(self, request: Any) -> Any:
+    async def ServerMetadata(self, request: pb.ServerMetadataRequest) -> pb.ServerMetadataResponse:
         """Server metadata."""
         return pb.ServerMetadataResponse(**self._engine.metadata())
 
-    async def ModelMetadata(self, request: Any) -> Any:
+    async def ModelMetadata(self, request: pb.ModelMetadataRequest) -> pb.ModelMetadataResponse:
         """Model metadata."""
         metadata = self._engine.model_metadata(request.name, version_number(request.version))
         return json_format.ParseDict(metadata, pb.ModelMetadataResponse())
 
-    async def ModelConfig(self, request: Any) -> Any:
+    async def ModelConfig(self, request: pb.ModelConfigRequest) -> pb.ModelConfigResponse:
         """The model's configuration."""
         served = self._engine.model(request.name, version_number(request.version))
         return pb.ModelConfigResponse(config=served.config)
 
-    async def ModelStatistics(self, request: Any) -> Any:
+    async def ModelStatistics(self, request: pb.ModelStatisticsRequest) -> pb.ModelStatisticsResponse:
         """The statistics extension."""
         statistics = self._engine.statistics(request.name, version_number(request.version))
         return json_format.ParseDict(statistics, pb.ModelStatisticsResponse())
 
     # --- repository -----------------------------------------------------------------------------
 
-    async def RepositoryIndex(self, request: Any) -> Any:
+    async def RepositoryIndex(self, request: pb.RepositoryIndexRequest) -> pb.RepositoryIndexResponse:
         """Every model and its state."""
         _refuse_repository(request.repository_name)
         return json_format.ParseDict({"models": self._engine.index(request.ready)}, pb.RepositoryIndexResponse())
 
-    async def RepositoryModelLoad(self, request: Any) -> Any:
+    async def RepositoryModelLoad(self, request: pb.RepositoryModelLoadRequest) -> pb.RepositoryModelLoadResponse:
         """Load or reload a model."""
         _refuse_repository(request.repository_name)
         self._engine.check_model_control()
         await self._engine.load(request.model_name, _load_parameters(request.parameters))
         return pb.RepositoryModelLoadResponse()
 
-    async def RepositoryModelUnload(self, request: Any) -> Any:
+    async def RepositoryModelUnload(self, request: pb.RepositoryModelUnloadRequest) -> pb.RepositoryModelUnloadResponse:
         """Unload a model; it need not exist."""
         _refuse_repository(request.repository_name)
         self._engine.check_model_control()
@@ -82,7 +82,9 @@ class Handlers:
 
     # --- shared memory --------------------------------------------------------------------------
 
-    async def SystemSharedMemoryStatus(self, request: Any) -> Any:
+    async def SystemSharedMemoryStatus(
+        self, request: pb.SystemSharedMemoryStatusRequest
+    ) -> pb.SystemSharedMemoryStatusResponse:
         """Registered regions."""
         response = pb.SystemSharedMemoryStatusResponse()
         for region in self._engine.shared_memory.status(SystemRegion, request.name):
@@ -91,19 +93,25 @@ class Handlers:
             entry.offset, entry.byte_size = region.offset, region.byte_size
         return response
 
-    async def SystemSharedMemoryRegister(self, request: Any) -> Any:
+    async def SystemSharedMemoryRegister(
+        self, request: pb.SystemSharedMemoryRegisterRequest
+    ) -> pb.SystemSharedMemoryRegisterResponse:
         """Register a region."""
         self._engine.shared_memory.check_clients_allowed()
         self._engine.shared_memory.register_system(request.name, request.key, request.offset, request.byte_size)
         return pb.SystemSharedMemoryRegisterResponse()
 
-    async def SystemSharedMemoryUnregister(self, request: Any) -> Any:
+    async def SystemSharedMemoryUnregister(
+        self, request: pb.SystemSharedMemoryUnregisterRequest
+    ) -> pb.SystemSharedMemoryUnregisterResponse:
         """Unregister a region, or all."""
         self._engine.shared_memory.check_clients_allowed()
         self._engine.shared_memory.unregister(SystemRegion, request.name)
         return pb.SystemSharedMemoryUnregisterResponse()
 
-    async def CudaSharedMemoryStatus(self, request: Any) -> Any:
+    async def CudaSharedMemoryStatus(
+        self, request: pb.CudaSharedMemoryStatusRequest
+    ) -> pb.CudaSharedMemoryStatusResponse:
         """Registered regions."""
         response = pb.CudaSharedMemoryStatusResponse()
         for region in self._engine.shared_memory.status(CudaRegion, request.name):
@@ -111,13 +119,17 @@ class Handlers:
             entry.name, entry.device_id, entry.byte_size = region.name, region.device_id, region.byte_size
         return response
 
-    async def CudaSharedMemoryRegister(self, request: Any) -> Any:
+    async def CudaSharedMemoryRegister(
+        self, request: pb.CudaSharedMemoryRegisterRequest
+    ) -> pb.CudaSharedMemoryRegisterResponse:
         """Register a region; Triton does not check the size of the handle here."""
         self._engine.shared_memory.check_clients_allowed()
         self._engine.shared_memory.register_cuda(request.name, request.raw_handle, request.device_id, request.byte_size)
         return pb.CudaSharedMemoryRegisterResponse()
 
-    async def CudaSharedMemoryUnregister(self, request: Any) -> Any:
+    async def CudaSharedMemoryUnregister(
+        self, request: pb.CudaSharedMemoryUnregisterRequest
+    ) -> pb.CudaSharedMemoryUnregisterResponse:
         """Unregister a region, or all."""
         self._engine.shared_memory.check_clients_allowed()
         self._engine.shared_memory.unregister(CudaRegion, request.name)
@@ -125,7 +137,7 @@ class Handlers:
 
     # --- settings -------------------------------------------------------------------------------
 
-    async def TraceSetting(self, request: Any) -> Any:
+    async def TraceSetting(self, request: pb.TraceSettingRequest) -> pb.TraceSettingResponse:
         """Change trace settings, and return the current ones."""
         model, tracer = request.model_name, self._engine.tracer
         if model and not self._engine.is_loaded(model):
@@ -138,7 +150,7 @@ class Handlers:
             response.settings[name].value.extend(value if isinstance(value, list) else [value])
         return response
 
-    async def LogSettings(self, request: Any) -> Any:
+    async def LogSettings(self, request: pb.LogSettingsRequest) -> pb.LogSettingsResponse:
         """Change log settings, and return the current ones."""
         settings = self._engine.options.log
         if "log_file" in request.settings:
@@ -147,10 +159,11 @@ class Handlers:
             if name in request.settings:
                 setattr(settings, name, _log_setting(request.settings, name, "bool_param", "boolean"))
         if "log_verbose_level" in request.settings:
-            level = _log_setting(request.settings, "log_verbose_level", "uint32_param", "int32")
-            settings.set_verbose_level(level)
+            settings.set_verbose_level(
+                int(_log_setting(request.settings, "log_verbose_level", "uint32_param", "int32"))
+            )
         if "log_format" in request.settings:
-            log_format = _log_setting(request.settings, "log_format", "string_param", "string")
+            log_format = str(_log_setting(request.settings, "log_format", "string_param", "string"))
             if log_format not in FORMATS:
                 raise InvalidArgumentError(f"invalid argument for log_format, got: {log_format}")
             settings.log_format = log_format
@@ -162,7 +175,7 @@ def _refuse_repository(name: str) -> None:
         raise UnsupportedError("'repository_name' specification is not supported")
 
 
-def _load_parameters(values: Any) -> dict[str, str | bytes]:
+def _load_parameters(values: Mapping[str, pb.ModelRepositoryParameter]) -> dict[str, str | bytes]:
     parameters: dict[str, str | bytes] = {}
     for name, value in values.items():
         if name != "config" and not name.startswith("file:"):
@@ -174,11 +187,11 @@ def _load_parameters(values: Any) -> dict[str, str | bytes]:
     return parameters
 
 
-def _trace_changes(settings: dict[str, list[str]]) -> dict[str, Any]:
+def _trace_changes(settings: dict[str, list[str]]) -> dict[str, TraceValue]:
     """The options that a request changes; None for one that an empty list clears."""
     if "trace_file" in settings:
         raise UnsupportedError("trace file location can not be updated through network protocol")
-    changes: dict[str, Any] = {}
+    changes: dict[str, TraceValue] = {}
     if "trace_level" in settings:
         levels = levels_of(settings["trace_level"])
         if levels is not None or not settings["trace_level"]:
@@ -193,13 +206,16 @@ def _trace_changes(settings: dict[str, list[str]]) -> dict[str, Any]:
     return changes
 
 
-def _log_setting(settings: Any, name: str, kind: str, shown: str) -> Any:
+def _log_setting(
+    settings: Mapping[str, pb.LogSettingsRequest.SettingValue], name: str, kind: str, shown: str
+) -> bool | int | str:
     if settings[name].WhichOneof("parameter_choice") != kind:
         raise InvalidArgumentError(f"expect {shown} for '{name}'")
-    return getattr(settings[name], kind)
+    value: bool | int | str = getattr(settings[name], kind)
+    return value
 
 
-def _log_response(settings: dict[str, Any]) -> Any:
+def _log_response(settings: dict[str, bool | int | str]) -> pb.LogSettingsResponse:
     response = pb.LogSettingsResponse()
     for name, value in settings.items():
         kind = {bool: "bool_param", int: "uint32_param", str: "string_param"}[type(value)]

@@ -6,9 +6,11 @@ the other. The order of the checks and their texts are those of Triton's server.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
+from tritonclient.grpc import service_pb2 as pb
 
 from tritonnb.core.datatypes import BY_NAME, BYTES, DataType, encode_bytes
 from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
@@ -24,6 +26,11 @@ from tritonnb.core.messages import (
 from tritonnb.endpoints.tensors import OutputFormat, ResponseFormat, binary_tensor, check_overflow
 from tritonnb.model_config.schema import INVALID, ModelSpec
 from tritonnb.runtime.shared_memory import SharedMemory
+
+InputTensor: TypeAlias = pb.ModelInferRequest.InferInputTensor
+OutputTensor: TypeAlias = pb.ModelInferRequest.InferRequestedOutputTensor
+#: Name, datatype and shape of an input.
+Description = tuple[str, DataType, tuple[int, ...]]
 
 EMPTY_FINAL = "triton_enable_empty_final_response"
 
@@ -43,7 +50,7 @@ _WIDE = {"int_contents": "<i4", "uint_contents": "<u4"}
 
 
 def read_request(
-    message: Any, spec: ModelSpec, version: int, shared_memory: SharedMemory, respond: Respond
+    message: pb.ModelInferRequest, spec: ModelSpec, version: int, shared_memory: SharedMemory, respond: Respond
 ) -> tuple[InferRequest, ResponseFormat]:
     """Read one request.
 
@@ -78,7 +85,7 @@ def read_request(
     return request, response_format
 
 
-def wants_empty_final(message: Any) -> bool:
+def wants_empty_final(message: pb.ModelInferRequest) -> bool:
     """Whether a stream must send an empty final response when the model's last response was not marked as final."""
     return EMPTY_FINAL in message.parameters and message.parameters[EMPTY_FINAL].bool_param
 
@@ -86,9 +93,9 @@ def wants_empty_final(message: Any) -> bool:
 # --- inputs -------------------------------------------------------------------------------------
 
 
-def _read_descriptions(inputs: Any, request: InferRequest) -> list[tuple[str, DataType, tuple[int, ...]]]:
+def _read_descriptions(inputs: Sequence[InputTensor], request: InferRequest) -> list[Description]:
     """Read the name, datatype and shape of each input."""
-    descriptions: dict[str, tuple[str, DataType, tuple[int, ...]]] = {}
+    descriptions: dict[str, Description] = {}
     for tensor in inputs:
         name, datatype, shape = tensor.name, BY_NAME.get(tensor.datatype, INVALID), tuple(tensor.shape)
         if name in descriptions:
@@ -99,13 +106,13 @@ def _read_descriptions(inputs: Any, request: InferRequest) -> list[tuple[str, Da
 
 
 def _read_inputs(
-    message: Any,
-    descriptions: list[tuple[str, DataType, tuple[int, ...]]],
+    message: pb.ModelInferRequest,
+    descriptions: list[Description],
     request: InferRequest,
     shared_memory: SharedMemory,
 ) -> None:
     raw = message.raw_input_contents
-    inputs: dict[str, Any] = request.inputs
+    inputs = request.unchecked_inputs
     used = 0
     for tensor, (name, datatype, shape) in zip(message.inputs, descriptions, strict=True):
         region = _region(tensor) if tensor.parameters else None
@@ -140,7 +147,7 @@ def _from_bytes(
     return binary_tensor(name, datatype, shape, data, 0, len(data))
 
 
-def _typed_contents(contents: Any, name: str, datatype: DataType, request: InferRequest) -> bytes:
+def _typed_contents(contents: pb.InferTensorContents, name: str, datatype: DataType, request: InferRequest) -> bytes:
     """Convert typed contents to raw bytes."""
     raw = b""
     supplied = False
@@ -163,7 +170,7 @@ def _typed_contents(contents: Any, name: str, datatype: DataType, request: Infer
     return raw
 
 
-def _encode(values: Any, field: str, datatype: DataType) -> bytes:
+def _encode(values: Sequence[bool | int | float | bytes], field: str, datatype: DataType) -> bytes:
     if datatype is BYTES:
         return encode_bytes(np.array(list(values), dtype=object))
     return np.array(values, _WIDE.get(field, datatype.numpy)).astype(datatype.numpy).tobytes()
@@ -172,7 +179,7 @@ def _encode(values: Any, field: str, datatype: DataType) -> bytes:
 # --- parameters ---------------------------------------------------------------------------------
 
 
-def _read_parameters(parameters: Any, request: InferRequest) -> None:
+def _read_parameters(parameters: Mapping[str, pb.InferParameter], request: InferRequest) -> None:
     for name, value in parameters.items():
         kind = value.WhichOneof("parameter_choice")
         if name == "sequence_id":
@@ -202,13 +209,13 @@ def _read_parameters(parameters: Any, request: InferRequest) -> None:
             )
 
 
-def _expect(name: str, value: Any, kind: str | None, *kinds: str) -> Any:
+def _expect(name: str, value: pb.InferParameter, kind: str | None, *kinds: str) -> Any:
     if kind not in kinds:
         raise InvalidArgumentError(f"invalid value type for '{name}' parameter, expected {' or '.join(kinds)}.")
     return getattr(value, kind)
 
 
-def _correlation_id(value: Any, kind: str | None) -> int | str:
+def _correlation_id(value: pb.InferParameter, kind: str | None) -> int | str:
     correlation_id = _expect("sequence_id", value, kind, "int64_param", "string_param")
     if isinstance(correlation_id, int):
         return correlation_id % 2**64
@@ -220,7 +227,7 @@ def _correlation_id(value: Any, kind: str | None) -> int | str:
 # --- outputs and regions ------------------------------------------------------------------------
 
 
-def _check_output_names(outputs: Any, request: InferRequest) -> None:
+def _check_output_names(outputs: Sequence[OutputTensor], request: InferRequest) -> None:
     names = set()
     for output in outputs:
         if output.name in names:
@@ -228,7 +235,7 @@ def _check_output_names(outputs: Any, request: InferRequest) -> None:
         names.add(output.name)
 
 
-def _output_format(output: Any, shared_memory: SharedMemory) -> OutputFormat:
+def _output_format(output: OutputTensor, shared_memory: SharedMemory) -> OutputFormat:
     output_format = OutputFormat()
     region = _region(output)
     classification = output.parameters.get("classification")
@@ -245,7 +252,7 @@ def _output_format(output: Any, shared_memory: SharedMemory) -> OutputFormat:
     return output_format
 
 
-def _region(tensor: Any) -> tuple[str, int, int] | None:
+def _region(tensor: InputTensor | OutputTensor) -> tuple[str, int, int] | None:
     """Read the region, offset and size of an input or output; None if it is not in shared memory."""
     name = _region_parameter(tensor, "shared_memory_region", "string_param")
     offset = _region_parameter(tensor, "shared_memory_offset", "int64_param")
@@ -260,7 +267,7 @@ def _region(tensor: Any) -> tuple[str, int, int] | None:
     return name, (offset or 0) % 2**64, size % 2**64
 
 
-def _region_parameter(tensor: Any, name: str, kind: str) -> Any:
+def _region_parameter(tensor: InputTensor | OutputTensor, name: str, kind: str) -> Any:
     parameters = tensor.parameters
     if name not in parameters:
         return None

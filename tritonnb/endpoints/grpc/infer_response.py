@@ -7,7 +7,6 @@ is empty. The common response is written without protobuf: its head is the same 
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 from tritonclient.grpc import service_pb2 as pb
 
@@ -24,7 +23,7 @@ _UNCHANGED = OutputFormat()
 
 def response_message(
     served: Served, request: InferRequest, response: InferResponse, response_format: ResponseFormat
-) -> Any:
+) -> pb.ModelInferResponse:
     """Make the message that answers a request.
 
     Parameters
@@ -44,7 +43,7 @@ def response_message(
     TritonError
         If an output cannot be written in the requested format.
     """
-    outputs: list[Any] = []
+    outputs: list[pb.ModelInferResponse.InferOutputTensor] = []
     raw: list[bytes] = []
     for tensor in response.outputs:
         output_format = response_format.outputs.get(tensor.name, _UNCHANGED)
@@ -121,7 +120,7 @@ def encode_varint(value: int) -> bytes:
     return bytes(encoded)
 
 
-def _set_parameter(parameter: Any, value: ParameterValue) -> None:
+def _set_parameter(parameter: pb.InferParameter, value: ParameterValue) -> None:
     if isinstance(value, bool):
         parameter.bool_param = value
     elif isinstance(value, int):

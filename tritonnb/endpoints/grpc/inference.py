@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+
+from tritonclient.grpc import service_pb2 as pb
 
 from tritonnb.core.errors import InternalError, TritonError, UnsupportedError
 from tritonnb.core.messages import InferRequest, InferResponse, discard_response
@@ -42,7 +43,7 @@ class Inference:
     request: InferRequest
 
     def __init__(self, served: Served, on_response: OnResponse) -> None:
-        self.message: Any = None
+        self.message: pb.ModelInferRequest | None = None
         self.ordered = not served.decoupled
         self.wants_empty_final = False
         self.done = False
@@ -55,7 +56,7 @@ class Inference:
     def begin(
         cls,
         engine: Engine,
-        message: Any,
+        message: pb.ModelInferRequest,
         on_response: OnResponse,
         *,
         streaming: bool,
@@ -139,7 +140,7 @@ class Inference:
 
     def store(self, cache: GrpcRequestCache, serialized: bytes | bytearray) -> None:
         """Store a request that was accepted in the cache."""
-        if self.ordered:
+        if self.ordered and self.message is not None:
             version = version_number(self.message.model_version)
             cache.store(serialized, version, self._served, self.request, self._response_format)
 
@@ -158,7 +159,7 @@ class Inference:
         serialized: bytes = self.response_message(response).SerializeToString()
         return serialized
 
-    def response_message(self, response: InferResponse) -> Any:
+    def response_message(self, response: InferResponse) -> pb.ModelInferResponse:
         """Make the ``ModelInferResponse`` of a response.
 
         Raises

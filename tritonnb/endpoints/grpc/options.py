@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tritonnb.core.errors import InvalidArgumentError
 
@@ -66,9 +66,9 @@ class GrpcOptions:
     reuse_port: bool = False
     transport: str = "auto"
 
-    def channel_arguments(self) -> list[tuple[str, Any]]:
+    def channel_arguments(self) -> list[tuple[str, int]]:
         """The options under gRPC's names."""
-        arguments: list[tuple[str, Any]] = [
+        arguments: list[tuple[str, int]] = [
             ("grpc.so_reuseport", int(self.reuse_port)),
             ("grpc.max_send_message_length", LARGEST_MESSAGE),
             ("grpc.max_receive_message_length", LARGEST_MESSAGE),

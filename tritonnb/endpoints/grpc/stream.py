@@ -11,7 +11,7 @@ import asyncio
 import itertools
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from typing import Any
+from typing import TypeAlias
 
 from tritonclient.grpc import service_pb2 as pb
 
@@ -22,6 +22,8 @@ from tritonnb.endpoints.requests import log_failed
 from tritonnb.runtime.engine import Engine
 
 _FINAL = "triton_final_response"
+#: A response, or the error that ends the stream.
+_Message: TypeAlias = pb.ModelStreamInferResponse | TritonError
 
 
 class Stream:
@@ -42,7 +44,7 @@ class Stream:
     def __init__(
         self,
         engine: Engine,
-        requests: AsyncIterator[Any],
+        requests: AsyncIterator[pb.ModelInferRequest],
         metadata: Mapping[str, str],
         headers: dict[str, str],
         ends_on_error: bool,
@@ -52,16 +54,16 @@ class Stream:
         self._metadata = metadata
         self._headers = headers
         self._ends_on_error = ends_on_error
-        self._outgoing: asyncio.Queue[Any] = asyncio.Queue()
+        self._outgoing: asyncio.Queue[_Message | None] = asyncio.Queue()
         # The requests whose responses keep their order, by number; the value is the message, None until it arrives.
-        self._in_order: OrderedDict[int, Any] = OrderedDict()
+        self._in_order: OrderedDict[int, _Message | None] = OrderedDict()
         self._numbers = itertools.count()
         self._unanswered: set[Inference] = set()
         self._reading: asyncio.Task[None] | None = None
         self._all_read = False
         self._stopping = False
 
-    async def responses(self) -> AsyncGenerator[Any, None]:
+    async def responses(self) -> AsyncGenerator[pb.ModelStreamInferResponse, None]:
         """Yield the messages to send; ends after the response to the last request.
 
         Raises
@@ -93,7 +95,7 @@ class Stream:
             self._all_read = True
             self._end_if_done()
 
-    def _begin(self, request: Any) -> None:
+    def _begin(self, request: pb.ModelInferRequest) -> None:
         number = next(self._numbers)
         self._in_order[number] = None  # the response may arrive before `inference.ordered` is known
 
@@ -129,9 +131,10 @@ class Stream:
             self._end_if_done()
         inference.sent(response.final)
 
-    def _message(self, inference: Inference, response: InferResponse) -> Any:
+    def _message(self, inference: Inference, response: InferResponse) -> _Message | None:
         """Make the message for a response: None for none, an error that ends the stream."""
         request = inference.message
+        assert request is not None
         if response.empty:
             if not inference.wants_empty_final:
                 return None
@@ -148,7 +151,7 @@ class Stream:
         message.infer_response.parameters[_FINAL].bool_param = response.final
         return message
 
-    def _send_in_order(self, number: int, message: Any) -> None:
+    def _send_in_order(self, number: int, message: _Message | None) -> None:
         self._in_order[number] = message
         while next(iter(self._in_order.values()), None) is not None:
             self._outgoing.put_nowait(self._in_order.popitem(last=False)[1])
@@ -163,7 +166,7 @@ class Stream:
             self._outgoing.put_nowait(UnavailableError("Server is stopping"))
 
 
-def _identify(response: Any, request: Any) -> None:
+def _identify(response: pb.ModelInferResponse, request: pb.ModelInferRequest) -> None:
     """Name the request that a response without outputs belongs to."""
     response.model_name = request.model_name
     response.model_version = request.model_version

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from typing import Any, cast
+from typing import cast
 
 from tornado import httputil, web
 
@@ -30,6 +30,8 @@ from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.models.served_base import Served
 
 _INFER = re.compile(r"/v2/models/([^/]+)(?:/versions/(\d+))?/infer(?:\?.*)?", re.ASCII)
+#: The headers of a request: our parser's or Tornado's.
+RequestHeaders = LightHeaders | httputil.HTTPHeaders
 _TRACE_CONTEXT = ("traceparent", "tracestate")  # W3C Trace Context
 
 
@@ -117,7 +119,9 @@ class _RequestDelegate(httputil.HTTPMessageDelegate):
         self._inference_head: InferenceHead | None = None
         self._received_ns = 0
 
-    def headers_received(self, start_line: Any, headers: Any) -> None:
+    def headers_received(  # type: ignore[override]
+        self, start_line: httputil.RequestStartLine, headers: RequestHeaders
+    ) -> None:
         # A client that repeats a head byte for byte gets the same headers object from the transport's head cache
         # (`HeadCache`). Its `route` is set only after the host, origin and restriction checks have accepted the
         # head. They depend on nothing but the head and the endpoint's constant options, so they are skipped here.
@@ -148,7 +152,7 @@ class _RequestDelegate(httputil.HTTPMessageDelegate):
         if self._endpoint.engine.tracer.active:
             self._received_ns = time.monotonic_ns()
 
-    def _hand_to_application(self, start_line: Any, headers: Any) -> None:
+    def _hand_to_application(self, start_line: httputil.RequestStartLine, headers: RequestHeaders) -> None:
         if start_line.method not in web.RequestHandler.SUPPORTED_METHODS:
             # Tornado rejects unknown methods by itself; OPTIONS has no handler, so it gets Triton's 405.
             start_line = start_line._replace(method="OPTIONS")
@@ -189,7 +193,9 @@ class _RefusingDelegate(httputil.HTTPMessageDelegate):
         self._exchange.respond(response_bytes(403, self._content_type, error_body(self._reason)))
 
 
-def _parse_head(match: re.Match[str], headers: Any, forward_pattern: re.Pattern[str] | None) -> InferenceHead:
+def _parse_head(
+    match: re.Match[str], headers: RequestHeaders, forward_pattern: re.Pattern[str] | None
+) -> InferenceHead:
     model, version = match.groups()
     return InferenceHead(
         model,
@@ -202,7 +208,7 @@ def _parse_head(match: re.Match[str], headers: Any, forward_pattern: re.Pattern[
     )
 
 
-def _forwarded_headers(headers: Any, pattern: re.Pattern[str] | None) -> dict[str, str] | None:
+def _forwarded_headers(headers: RequestHeaders, pattern: re.Pattern[str] | None) -> dict[str, str] | None:
     if pattern is None:
         return None
     full = headers.full() if isinstance(headers, LightHeaders) else headers

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from tritonnb.core.datatypes import BYTES
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError
@@ -53,6 +52,7 @@ def read_generate_request(
     document = json_reader.parse_request(raw, max_input_size)
     reader = _Reader(InferRequest(spec.name, {}, respond, model_version=version), spec, max_input_size)
     names = json_fields.names(document)
+    assert isinstance(document, dict)  # it has names
     if _ID in document:
         reader.request.id = json_fields.read_field(_ID, json_fields.string, document[_ID])
     reader.read_members(names, document)
@@ -67,7 +67,7 @@ class _Reader:
     spec: ModelSpec
     max_input_size: int
 
-    def read_members(self, names: list[str], document: dict[str, Any]) -> None:
+    def read_members(self, names: list[str], document: dict[str, object]) -> None:
         """Read the members of the document."""
         size = 0
         for name in names:
@@ -76,7 +76,7 @@ class _Reader:
             else:
                 size += self._read_member(name, document[name], size)
 
-    def _read_nested(self, value: Any) -> None:
+    def _read_nested(self, value: object) -> None:
         if not isinstance(value, dict):
             raise InternalError(
                 f"Expected JSON object for keyword: '{_NESTED}': attempt to access JSON non-object as object"
@@ -88,7 +88,7 @@ class _Reader:
         except TritonError as error:
             raise TritonError(f"Converting keyword: '{_NESTED}': {error.message}", error.status) from None
 
-    def _read_member(self, name: str, value: Any, preceding: int) -> int:
+    def _read_member(self, name: str, value: object, preceding: int) -> int:
         """Read an input or a parameter; the size of an input in bytes, else 0.
 
         ``preceding`` is the size of the inputs before it in the same object, which have a limit together.
@@ -98,7 +98,7 @@ class _Reader:
         self.request.parameters[name] = custom_parameter(name, value)
         return 0
 
-    def _read_input(self, tensor: TensorSpec, value: Any, preceding: int) -> int:
+    def _read_input(self, tensor: TensorSpec, value: object, preceding: int) -> int:
         name, request = tensor.name, self.request
         elements = value if type(value) is list else [value]
         size = len(read_strings(elements)) if tensor.datatype is BYTES else len(elements) * tensor.datatype.itemsize
@@ -111,8 +111,7 @@ class _Reader:
         shape = _shape(name, len(elements), dims)
         if name in request.inputs:
             raise InvalidArgumentError(f"{request.id_prefix}input '{name}' already exists in request")
-        inputs: dict[str, Any] = request.inputs
-        inputs[name] = tensor_from_json(name, tensor.datatype, shape, elements, self.max_input_size)
+        request.unchecked_inputs[name] = tensor_from_json(name, tensor.datatype, shape, elements, self.max_input_size)
         return size
 
 

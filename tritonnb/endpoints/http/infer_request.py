@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from tritonnb.core.datatypes import BY_NAME, BYTES, DataType
 from tritonnb.core.errors import InternalError, InvalidArgumentError, UnsupportedError
@@ -109,7 +109,7 @@ def read_request(
     if type(inputs) is not list:
         inputs = json_fields.read_field("inputs", _array_member, document, "inputs")
     _read_inputs(inputs, request, body, length, max_input_size, shared_memory)
-    if "outputs" in document:
+    if isinstance(document, dict) and "outputs" in document:
         _read_outputs(document["outputs"], request, response_format, shared_memory)
     return request, response_format
 
@@ -118,7 +118,7 @@ def read_request(
 
 
 def _read_inputs(
-    entries: list[Any],
+    entries: list[object],
     request: InferRequest,
     body: bytes | bytearray,
     length: int,
@@ -126,7 +126,7 @@ def _read_inputs(
     shared_memory: SharedMemory,
 ) -> None:
     offset = length
-    inputs: dict[str, Any] = request.inputs
+    inputs = request.unchecked_inputs
     for entry in entries:
         parameters = entry.get("parameters") if isinstance(entry, dict) else None
         if not isinstance(parameters, dict):
@@ -138,6 +138,7 @@ def _read_inputs(
         )
         if sum(sources) != 1:
             _refuse_sources(sources)
+        assert isinstance(entry, dict)  # it has a source
         name, datatype, shape = _read_description(entry)
         if name in inputs:
             raise InvalidArgumentError(f"{request.id_prefix}input '{name}' already exists in request")
@@ -200,12 +201,13 @@ def _read_raw(
             f"{request.id_prefix}input byte size mismatch for input 'raw_input' for model '{spec.name}'. "
             f"Expected {expected}, got {len(body)}"
         )
-    inputs: dict[str, Any] = request.inputs
-    inputs[tensor.name] = binary_tensor(tensor.name, tensor.datatype, batch + dims, body, 0, len(body))
+    request.unchecked_inputs[tensor.name] = binary_tensor(
+        tensor.name, tensor.datatype, batch + dims, body, 0, len(body)
+    )
     return request
 
 
-def _read_description(entry: dict[str, Any]) -> tuple[str, DataType, tuple[int, ...]]:
+def _read_description(entry: dict[str, object]) -> tuple[str, DataType, tuple[int, ...]]:
     """Read the name, datatype and shape of an input."""
     name, datatype_name, shape = entry.get("name"), entry.get("datatype"), entry.get("shape")
     if type(name) is not str:
@@ -217,15 +219,15 @@ def _read_description(entry: dict[str, Any]) -> tuple[str, DataType, tuple[int, 
     return name, BY_NAME.get(datatype_name, INVALID), tuple(shape)
 
 
-def _string_member(entry: Any, name: str) -> str:
+def _string_member(entry: object, name: str) -> str:
     return json_fields.string(json_fields.member(entry, name))
 
 
-def _array_member(entry: Any, name: str) -> list[Any]:
+def _array_member(entry: object, name: str) -> list[object]:
     return json_fields.array(json_fields.member(entry, name))
 
 
-def _shape(entry: Any) -> tuple[int, ...]:
+def _shape(entry: object) -> tuple[int, ...]:
     return tuple([json_fields.unsigned(dim) for dim in json_fields.array(json_fields.member(entry, "shape"))])
 
 
@@ -240,11 +242,12 @@ def _refuse_sources(sources: tuple[bool, ...]) -> None:
 # --- parameters ---------------------------------------------------------------------------------
 
 
-def _read_parameters(parameters: Any, request: InferRequest, response_format: ResponseFormat) -> None:
+def _read_parameters(parameters: object, request: InferRequest, response_format: ResponseFormat) -> None:
     try:
         names = json_fields.names(parameters)
     except InternalError as error:
         raise InternalError(f"failed to get request params.: {error}") from None
+    assert isinstance(parameters, dict)  # it has names
     for name in names:
         value = parameters[name]
         if name == "sequence_id":
@@ -267,7 +270,7 @@ def _read_parameters(parameters: Any, request: InferRequest, response_format: Re
             request.parameters[name] = custom_parameter(name, value)
 
 
-def _correlation_id(value: Any) -> int | str:
+def _correlation_id(value: object) -> int | str:
     if type(value) is int and 0 <= value < 2**64:
         return value
     text = json_fields.string(value)
@@ -276,7 +279,7 @@ def _correlation_id(value: Any) -> int | str:
     return text
 
 
-def custom_parameter(name: str, value: Any) -> ParameterValue:
+def custom_parameter(name: str, value: object) -> ParameterValue:
     """Check the value of a request parameter that only the model uses.
 
     Raises
@@ -295,7 +298,7 @@ def custom_parameter(name: str, value: Any) -> ParameterValue:
 
 
 def _read_outputs(
-    entries: Any, request: InferRequest, response_format: ResponseFormat, shared_memory: SharedMemory
+    entries: object, request: InferRequest, response_format: ResponseFormat, shared_memory: SharedMemory
 ) -> None:
     for entry in json_fields.read_field("outputs", json_fields.array, entries):
         parameters = entry.get("parameters") if isinstance(entry, dict) else None
@@ -315,7 +318,7 @@ def _read_outputs(
         response_format.binary = False
 
 
-def _output_format(parameters: dict[str, Any], shared_memory: SharedMemory) -> OutputFormat:
+def _output_format(parameters: dict[str, object], shared_memory: SharedMemory) -> OutputFormat:
     output = OutputFormat()
     if "classification" in parameters:
         output.classification = _set("classification", json_fields.unsigned, parameters)
@@ -326,7 +329,7 @@ def _output_format(parameters: dict[str, Any], shared_memory: SharedMemory) -> O
     return output
 
 
-def _check_region_alone(parameters: dict[str, Any]) -> None:
+def _check_region_alone(parameters: dict[str, object]) -> None:
     """Refuse an output in shared memory that is also requested as classes or in the response."""
     if "classification" in parameters:
         raise InvalidArgumentError("Output can't set both 'shared_memory_region' and 'classification'")
@@ -334,14 +337,14 @@ def _check_region_alone(parameters: dict[str, Any]) -> None:
         raise InvalidArgumentError("Output can't set both 'shared_memory_region' and 'binary_data'")
 
 
-def _set(name: str, read: Callable[[Any], T], parameters: dict[str, Any]) -> T:
+def _set(name: str, read: Callable[[object], T], parameters: dict[str, object]) -> T:
     try:
         return read(parameters[name])
     except InternalError as error:
         raise InternalError(f"Unable to set '{name}': {error}") from None
 
 
-def _region(parameters: dict[str, Any], shared_memory: SharedMemory) -> Part:
+def _region(parameters: dict[str, object], shared_memory: SharedMemory) -> Part:
     """Read which part of which region an input or output is in."""
     region = json_fields.read_field("shared_memory_region", json_fields.string, parameters["shared_memory_region"])
     offset, byte_size = (

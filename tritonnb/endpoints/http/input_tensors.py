@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from tritonnb.core.datatypes import BYTES, DataType
 from tritonnb.core.errors import InvalidArgumentError
@@ -14,7 +13,7 @@ from tritonnb.model_config.schema import INVALID
 
 
 def tensor_from_json(
-    name: str, datatype: DataType, shape: tuple[int, ...], data: Any, max_size: int
+    name: str, datatype: DataType, shape: tuple[int, ...], data: object, max_size: int
 ) -> Tensor | UndecodedTensor:
     """Make an input whose elements are JSON.
 

@@ -6,7 +6,7 @@ A wrong type is an INTERNAL error there, hence status 500; only the checks of Tr
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from tritonnb.core.errors import InternalError
 from tritonnb.endpoints.http.json_reader import RepeatedMembers
@@ -15,35 +15,35 @@ T = TypeVar("T")
 _MISSING = object()
 
 
-def string(value: Any) -> str:
+def string(value: object) -> str:
     """A string."""
     if type(value) is not str:
         raise InternalError("attempt to access JSON non-string as string")
     return value
 
 
-def boolean(value: Any) -> bool:
+def boolean(value: object) -> bool:
     """A boolean."""
     if type(value) is not bool:
         raise InternalError("attempt to access JSON non-boolean as boolean")
     return value
 
 
-def unsigned(value: Any) -> int:
+def unsigned(value: object) -> int:
     """An unsigned integer of 64 bits."""
     if type(value) is not int or not 0 <= value < 2**64:
         raise InternalError("attempt to access JSON non-unsigned-integer as unsigned-integer")
     return value
 
 
-def array(value: Any) -> list[Any]:
+def array(value: object) -> list[object]:
     """An array."""
     if type(value) is not list:
         raise InternalError("attempt to access JSON non-array as array")
     return value
 
 
-def member(value: Any, name: str) -> Any:
+def member(value: object, name: str) -> object:
     """A required member; a value that is not an object has none."""
     result = value.get(name, _MISSING) if isinstance(value, dict) else _MISSING
     if result is _MISSING:
@@ -51,14 +51,14 @@ def member(value: Any, name: str) -> Any:
     return result
 
 
-def names(value: Any) -> list[str]:
+def names(value: object) -> list[str]:
     """The names of an object's members, in order; a name may occur several times."""
     if not isinstance(value, dict):
         raise InternalError("attempt to get members for non-object")
     return value.names if isinstance(value, RepeatedMembers) else list(value)
 
 
-def read_field(field: str, read: Callable[..., T], *values: Any) -> T:
+def read_field(field: str, read: Callable[..., T], *values: object) -> T:
     """Call ``read`` with the values; the text of its error then names the field."""
     try:
         return read(*values)

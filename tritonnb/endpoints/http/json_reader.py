@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
 
 import rapidjson
 
@@ -38,7 +37,7 @@ _STRING_OR_BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*"|[][{}]', re.DOTALL)
 _STRING_OR_INF = re.compile(r'"(?:[^"\\]|\\.)*"|Inf(?!inity)')
 
 
-def parse(raw: bytes | bytearray) -> Any:
+def parse(raw: bytes | bytearray) -> object:
     """Parse a JSON document.
 
     If an object has several members with the same name, the first counts: see `RepeatedMembers`.
@@ -71,7 +70,7 @@ def parse(raw: bytes | bytearray) -> Any:
     return _parse_as_rapidjson(bytes(raw))
 
 
-def parse_request(raw: bytes | bytearray, max_size: int) -> Any:
+def parse_request(raw: bytes | bytearray, max_size: int) -> object:
     """Parse the JSON of a request, which must not exceed ``--http-max-input-size``.
 
     Parameters
@@ -106,13 +105,13 @@ def _may_differ(raw: bytes | bytearray) -> bool:
     return b"\\ud" in unpaired or b"\\uD" in unpaired
 
 
-class RepeatedMembers(dict[str, Any]):
+class RepeatedMembers(dict[str, object]):
     """An object with several members of the same name: the first of each, and every name in order."""
 
     names: list[str]
 
 
-def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _members(pairs: list[tuple[str, object]]) -> dict[str, object]:
     members = dict(pairs)
     if len(members) == len(pairs):
         return members
@@ -124,7 +123,7 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 _python_reader = json.JSONDecoder(object_pairs_hook=_members)
 
 
-def _parse_as_rapidjson(raw: bytes) -> Any:
+def _parse_as_rapidjson(raw: bytes) -> object:
     raw = _without_deep_values(raw)
     start = len(_BYTE_ORDER_MARK) if raw.startswith(_BYTE_ORDER_MARK) else 0
     try:

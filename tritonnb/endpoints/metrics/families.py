@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from prometheus_client import Metric
 from prometheus_client.registry import Collector
@@ -29,6 +28,7 @@ from tritonnb.runtime.engine import Engine
 from tritonnb.runtime.models.served_base import Served
 from tritonnb.telemetry.custom_metrics import FamilySnapshot, Kind
 from tritonnb.telemetry.latencies import HistogramSettings, Latencies
+from tritonnb.telemetry.statistics import ModelStatistics
 
 _COUNTS = {
     "nv_inference_request_success": "Number of successful inference requests, all batch sizes",
@@ -211,7 +211,7 @@ def _durations(models: list[tuple[Served, dict[str, str]]]) -> Iterator[Metric]:
         yield _family(f"nv_inference_{name}_duration_us", documentation, "counter", samples)
 
 
-def _nanoseconds(statistics: Any, name: str) -> int:
+def _nanoseconds(statistics: ModelStatistics, name: str) -> int:
     part, _, stage = name.partition("_")
     duration = {"request": statistics.success, "queue": statistics.queue}.get(part)
     total_ns: int = (duration or getattr(statistics.compute, stage)).ns

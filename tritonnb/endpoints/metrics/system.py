@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import psutil
 
@@ -60,7 +60,7 @@ class Gpus:
     """All GPUs of the driver; none without `pynvml`."""
 
     def __init__(self) -> None:
-        self._devices: list[tuple[str, Any, float]] = []
+        self._devices: list[tuple[str, object, float]] = []
         if pynvml is None:
             return
         try:
@@ -81,7 +81,7 @@ class Gpus:
         return [GpuReading(uuid, _read_gpu(handle, started)) for uuid, handle, started in self._devices]
 
 
-def _read_gpu(handle: Any, energy_at_start: float) -> dict[str, float]:
+def _read_gpu(handle: object, energy_at_start: float) -> dict[str, float]:
     energy = _query(_energy, handle)
     values = {
         "nv_gpu_utilization": _query(lambda: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100),
@@ -94,11 +94,11 @@ def _read_gpu(handle: Any, energy_at_start: float) -> dict[str, float]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _energy(handle: Any) -> float:
+def _energy(handle: object) -> float:
     return float(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)) / 1000
 
 
-def _query(function: Any, *arguments: Any) -> float | None:
+def _query(function: Callable[..., float], *arguments: object) -> float | None:
     """Query the driver; None if the GPU does not support the query."""
     try:
         return float(function(*arguments))

@@ -16,8 +16,9 @@ import zlib
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from typing import Any
 from urllib.parse import quote_from_bytes
+
+from google.protobuf.message import Message
 
 from tritonnb.core.errors import Status, TritonError
 from tritonnb.core.messages import InferResponse
@@ -221,11 +222,11 @@ class _Call:
         request = message if self._rpc is None else self._rpc.read(message)
         self._task = self._server.loop.create_task(self._call(request))
 
-    async def _call(self, request: Any) -> None:
+    async def _call(self, request: Message | bytes | bytearray) -> None:
         name = HEALTH if self._rpc is None else self._rpc.name
         try:
             response = await self._server.rpcs.call(name, request, self._metadata())
-            self._respond(response if self._rpc is None else response.SerializeToString())
+            self._respond(response if isinstance(response, bytes) else response.SerializeToString())
         except Exception as error:
             self._fail(as_triton_error(error))
 
@@ -311,7 +312,7 @@ class _StreamInfer(_Infer):
     """``ModelStreamInfer``."""
 
     _streaming = True
-    _requests: asyncio.Queue[Any]
+    _requests: asyncio.Queue[bytes | bytearray | None]
     _drained: asyncio.Event
 
     def begin(self) -> None:
@@ -333,7 +334,7 @@ class _StreamInfer(_Infer):
         """Everything that was waiting for the window has been sent."""
         self._drained.set()
 
-    async def _messages_received(self) -> AsyncIterator[Any]:
+    async def _messages_received(self) -> AsyncIterator[bytes | bytearray]:
         while (message := await self._requests.get()) is not None:
             yield message
 

@@ -6,9 +6,10 @@ import asyncio
 import errno
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from typing import Any
+from typing import NoReturn, TypeAlias
 
 import grpc
+from google.protobuf.message import Message
 from grpc import aio
 
 from tritonnb.core.errors import Status, TritonError
@@ -29,7 +30,7 @@ _CODES = {
     Status.ALREADY_EXISTS: grpc.StatusCode.ALREADY_EXISTS,
     Status.CANCELLED: grpc.StatusCode.CANCELLED,
 }
-Context = Any  # grpc.aio.ServicerContext
+Context: TypeAlias = aio.ServicerContext
 
 
 class GrpcioServer:
@@ -84,8 +85,8 @@ class GrpcioServer:
                 handlers[path] = grpc.unary_unary_rpc_method_handler(self._unary(rpc.name, rpc.read), *codec)
         return handlers
 
-    def _unary(self, name: str, read: Callable[[bytes], Any]) -> Callable[..., Awaitable[Any]]:
-        async def handle(message: bytes, context: Context) -> Any:
+    def _unary(self, name: str, read: Callable[[bytes], Message | bytes]) -> Callable[..., Awaitable[Message | bytes]]:
+        async def handle(message: bytes, context: Context) -> Message | bytes:
             try:
                 return await self._rpcs.call(name, read(message), _metadata(context))
             except Exception as error:
@@ -93,7 +94,7 @@ class GrpcioServer:
 
         return handle
 
-    async def _infer(self, message: bytes, context: Context) -> Any:
+    async def _infer(self, message: bytes, context: Context) -> Message:
         future: asyncio.Future[InferResponse] = asyncio.get_running_loop().create_future()
 
         def on_response(inference: Inference, response: InferResponse) -> None:
@@ -115,7 +116,7 @@ class GrpcioServer:
         inference.sent(final=True)
         return response_message
 
-    async def _stream_infer(self, messages: AsyncIterator[bytes], context: Context) -> Any:
+    async def _stream_infer(self, messages: AsyncIterator[bytes], context: Context) -> AsyncIterator[Message]:
         try:
             stream = self._rpcs.stream(messages, _metadata(context))
         except TritonError as error:
@@ -148,11 +149,13 @@ def _metadata(context: Context) -> dict[str, str]:
     return {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
 
 
-async def _unimplemented(message: bytes, context: Context) -> Any:
+async def _unimplemented(message: bytes, context: Context) -> NoReturn:
     await context.abort(grpc.StatusCode.UNIMPLEMENTED, "")
+    raise AssertionError("abort raises an exception")
 
 
-async def _abort(context: Context, error: Exception) -> None:
+async def _abort(context: Context, error: Exception) -> NoReturn:
     """End an RPC with an error."""
     triton_error = as_triton_error(error)
     await context.abort(_CODES[triton_error.status], client_text(triton_error))
+    raise AssertionError("abort raises an exception")

@@ -69,11 +69,11 @@ class Handler(web.RequestHandler):
         self.set_status(error.status.http)
         self.finish(error_body(client_text(error)))
 
-    def respond_json(self, value: Any) -> None:
+    def respond_json(self, value: object) -> None:
         """Respond with JSON."""
         self.finish(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
 
-    def json_body(self) -> Any:
+    def json_body(self) -> object:
         """The request's JSON.
 
         Raises
@@ -85,7 +85,7 @@ class Handler(web.RequestHandler):
         """
         return json_reader.parse_request(self.request.body, self.max_input_size)
 
-    def optional_json_body(self) -> Any:
+    def optional_json_body(self) -> object:
         """The request's JSON, as `json_body`; an empty body is an empty object."""
         return self.json_body() if self.request.body else {}
 
@@ -211,7 +211,7 @@ def _refuse_repository(name: str | None) -> None:
         raise UnsupportedError("'repository_name' specification is not supported")
 
 
-def _load_parameters(body: Any) -> dict[str, str | bytes]:
+def _load_parameters(body: object) -> dict[str, str | bytes]:
     values = body.get("parameters", {}) if isinstance(body, dict) else {}
     parameters: dict[str, str | bytes] = {}
     for name in json_fields.names(values):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError, UnsupportedError
 from tritonnb.endpoints.http import json_fields
 from tritonnb.endpoints.http.handlers.metadata import Handler
 from tritonnb.telemetry.log_settings import FORMATS
-from tritonnb.telemetry.trace_settings import levels_of, number_of
+from tritonnb.telemetry.trace_settings import TraceValue, levels_of, number_of
 
 
 class TraceSetting(Handler):
@@ -58,11 +58,11 @@ class Logging(Handler):
         self.get()
 
 
-def _trace_changes(body: dict[str, Any]) -> dict[str, Any]:
+def _trace_changes(body: Mapping[str, object]) -> dict[str, TraceValue]:
     """The options that a request changes; None for one that it clears."""
     if "trace_file" in body:
         raise UnsupportedError("trace file location can not be updated through network protocol")
-    changes: dict[str, Any] = {}
+    changes: dict[str, TraceValue] = {}
     if "trace_level" in body:
         names = body["trace_level"]
         levels = None if names is None else levels_of(map(json_fields.string, json_fields.array(names)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from typing import Any
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.endpoints.http import json_fields
@@ -39,6 +38,7 @@ class SystemRegister(Handler):
         _check_named(region, "system")
         body = self.json_body()
         key = json_fields.string(_field(body, "key"))
+        assert isinstance(body, dict)  # it has a key
         offset = json_fields.unsigned(body.get("offset", 0))
         self.engine.shared_memory.register_system(region, key, offset, json_fields.unsigned(_field(body, "byte_size")))
 
@@ -77,7 +77,7 @@ def _check_named(region: str, kind: str) -> None:
         raise InvalidArgumentError(f"'region name' is necessary to register {kind} shared memory region")
 
 
-def _field(body: Any, name: str) -> Any:
+def _field(body: object, name: str) -> object:
     if not isinstance(body, dict) or name not in body:
         raise InvalidArgumentError(f"Shared memory register request has no '{name}' field")
     return body[name]
