@@ -56,7 +56,7 @@ class Client:
     def block(self, path: str = INFER, **more: str) -> bytes:
         fields = {":method": "POST", ":scheme": "http", ":path": path, ":authority": "x"}
         fields |= {"content-type": "application/grpc", "te": "trailers"}
-        return self.encoder.encode({**fields, **{name.replace("_", "-"): each for name, each in more.items()}})
+        return self.encoder.encode({**fields, **{name.replace("_", "-"): value for name, value in more.items()}})
 
     def request(self, stream: int, *values: int, **more: str) -> bytes:
         return self.headers(stream, **more) + frame(DATA, END_STREAM, stream, message(*values))
@@ -74,15 +74,15 @@ class Client:
     async def until(self, kind: int, flags: int = 0) -> tuple[int, bytes]:
         """The next frame of a kind that has some flags; bodies on the way are kept."""
         while True:
-            found, given, stream, payload = await self.next()
-            if found == DATA:
+            kind_received, flags_received, stream, payload = await self.next()
+            if kind_received == DATA:
                 self.bodies[stream] = self.bodies.get(stream, b"") + payload
-            if found == HEADERS and (kind, flags) != (HEADERS, 0):
-                fields = dict(self.decoder.decode(payload)) if given & END_HEADERS else {}
-                if found == kind and given & flags == flags:
+            if kind_received == HEADERS and (kind, flags) != (HEADERS, 0):
+                fields = dict(self.decoder.decode(payload)) if flags_received & END_HEADERS else {}
+                if kind_received == kind and flags_received & flags == flags:
                     return stream, repr(fields).encode()
                 continue
-            if found == kind and given & flags == flags:
+            if kind_received == kind and flags_received & flags == flags:
                 return stream, payload
 
     async def answer(self) -> tuple[int, list[int]]:
@@ -128,11 +128,11 @@ async def running(options: GrpcOptions | None = None) -> AsyncIterator[Running]:
     engine: Any = OneModel()
     options = options or GrpcOptions()
     server = Http2Server(Rpcs(engine, options), options)
-    found = Running(server, engine, await server.start("127.0.0.1", 0))
+    running_server = Running(server, engine, await server.start("127.0.0.1", 0))
     try:
-        yield found
+        yield running_server
     finally:
-        found.disconnect()
+        running_server.disconnect()
         await server.stop(0)
 
 
@@ -157,7 +157,7 @@ def cases(*names: str, of: list[Any]) -> Callable[..., Any]:
         inner = with_server(test)
         scope: dict[str, Any] = {"inner": inner}
         listed = ", ".join(names)
-        passed = ", ".join(f"{each}={each}" for each in names)
+        passed = ", ".join(f"{name}={name}" for name in names)
         exec(f"def {test.__name__}({listed}):\n    inner({passed})\n", scope)
         return pytest.mark.parametrize(names if len(names) > 1 else names[0], of)(scope[test.__name__])
 

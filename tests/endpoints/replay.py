@@ -45,10 +45,10 @@ def shared_object(exchange: dict[str, Any]) -> Iterator[list[str]]:
     path = Path("/dev/shm") / region.get("key", "").lstrip("/")
     if "before" in region:
         path.write_bytes(base64.b64decode(region["before"]))
-    found: list[str] = []
-    yield found
+    different: list[str] = []
+    yield different
     if "after" in region and path.read_bytes() != base64.b64decode(region["after"]):
-        found.append(f"shared memory {path.read_bytes()!r}")
+        different.append(f"shared memory {path.read_bytes()!r}")
 
 
 def differences(exchange: dict[str, Any], status: int, headers: dict[str, str], body: bytes) -> list[str]:
@@ -57,16 +57,16 @@ def differences(exchange: dict[str, Any], status: int, headers: dict[str, str], 
     expected = recorded.get("headers", {})
     if status not in (recorded["status"], *recorded.get("other_statuses", ())):
         return [f"status {status}, recorded {recorded['status']}: {body[:300]!r}"]
-    found = [
+    different = [
         f"header {name}: {headers.get(name)!r}, recorded {value!r}"
         for name, value in expected.items()
         if (name not in headers) or (name != LENGTH and headers[name].lower() != value.lower())
     ]
-    found += [
+    different += [
         f"header {name} is not recorded" for name in (LENGTH, "content-encoding") if name in headers.keys() - expected
     ]
-    if found:
-        return found
+    if different:
+        return different
     old, new = _plain(expected, _body(recorded)), _plain(headers, body)
     if LENGTH in expected:
         old_length, new_length = int(expected[LENGTH]), int(headers[LENGTH])
@@ -86,8 +86,8 @@ def _compare(old: Any, new: Any, volatile: list[str], where: str) -> list[str]:
     if free:
         return []
     if isinstance(old, dict):
-        found = [f"{where}/{key}: only on one side" for key in old.keys() ^ new.keys()]
-        return found + [
+        different = [f"{where}/{key}: only on one side" for key in old.keys() ^ new.keys()]
+        return different + [
             line for key in old.keys() & new.keys() for line in _compare(old[key], new[key], volatile, f"{where}/{key}")
         ]
     if isinstance(old, list) and len(old) == len(new):

@@ -54,13 +54,13 @@ def labels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     return names
 
 
-def test_it_is_a_dashboard():
+def test_it_is_a_dashboard() -> None:
     schema = json.loads((HERE / "grafana_dashboard.schema.json").read_text("utf-8"))
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.validate(DASHBOARD, schema, cls=jsonschema.Draft202012Validator)
 
 
-def test_panels_have_their_own_ids_and_places():
+def test_panels_have_their_own_ids_and_places() -> None:
     identifiers = [panel["id"] for panel in PANELS]
     assert len(set(identifiers)) == len(identifiers)
     cells = [
@@ -75,7 +75,7 @@ def test_panels_have_their_own_ids_and_places():
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)
-def test_every_query_names_metrics_and_labels_that_exist(labels: dict[str, set[str]], expression: str):
+def test_every_query_names_metrics_and_labels_that_exist(labels: dict[str, set[str]], expression: str) -> None:
     names = _NAME.findall(expression)
     assert names
     assert set(names) <= labels.keys()
@@ -87,7 +87,7 @@ def test_every_query_names_metrics_and_labels_that_exist(labels: dict[str, set[s
     assert expression.count("(") == expression.count(")")
 
 
-def test_legends_name_labels_of_their_queries(labels: dict[str, set[str]]):
+def test_legends_name_labels_of_their_queries(labels: dict[str, set[str]]) -> None:
     for target in (target for panel in PANELS for target in panel.get("targets", ())):
         grouped = _GROUPING.findall(target["expr"])
         available = (
@@ -98,7 +98,7 @@ def test_legends_name_labels_of_their_queries(labels: dict[str, set[str]]):
         assert set(_LEGEND.findall(target["legendFormat"])) <= available, target
 
 
-def test_the_variable_of_models_is_a_label_of_its_metric(labels: dict[str, set[str]]):
+def test_the_variable_of_models_is_a_label_of_its_metric(labels: dict[str, set[str]]) -> None:
     (variable,) = [variable for variable in DASHBOARD["templating"]["list"] if variable["name"] == "model"]
     metric, label = re.fullmatch(r"label_values\((\w+), (\w+)\)", variable["definition"]).groups()
     assert label in labels[metric]

@@ -59,7 +59,7 @@ def client_of(server: Server, **options: Any) -> grpcclient.InferenceServerClien
     return grpcclient.InferenceServerClient(address(server), **options)
 
 
-def given(name: str, *values: int, rows: bool = True) -> grpcclient.InferInput:
+def input_of(name: str, *values: int, rows: bool = True) -> grpcclient.InferInput:
     array = np.array([values] if rows else values, np.int32)
     tensor = grpcclient.InferInput(name, list(array.shape), "INT32")
     tensor.set_data_from_numpy(array)
@@ -67,7 +67,7 @@ def given(name: str, *values: int, rows: bool = True) -> grpcclient.InferInput:
 
 
 def both(*values: int) -> list[grpcclient.InferInput]:
-    return [given("INPUT0", *values), given("INPUT1", *values)]
+    return [input_of("INPUT0", *values), input_of("INPUT1", *values)]
 
 
 class Answers:
@@ -85,7 +85,7 @@ def final(result: Any) -> bool:
     return result.get_response().parameters["triton_final_response"].bool_param
 
 
-def test_the_sync_client_infers(start: Start):
+def test_the_sync_client_infers(start: Start) -> None:
     with client_of(start()) as client:
         answer = client.infer("addsub", both(1, 2, 3, 4), request_id="r")
         assert answer.as_numpy("OUTPUT0").tolist() == [[2, 4, 6, 8]]
@@ -95,34 +95,34 @@ def test_the_sync_client_infers(start: Start):
         assert client.get_inference_statistics("addsub").model_stats[0].inference_count == 1
 
 
-def test_the_aio_client_infers_many_at_once(start: Start):
+def test_the_aio_client_infers_many_at_once(start: Start) -> None:
     async def main(server: Server) -> list[int]:
         async with aioclient.InferenceServerClient(address(server)) as client:
             answers = await asyncio.gather(*(client.infer("addsub", both(n, n, n, n)) for n in range(50)))
-            return [int(each.as_numpy("OUTPUT0")[0, 0]) for each in answers]
+            return [int(response.as_numpy("OUTPUT0")[0, 0]) for response in answers]
 
     assert asyncio.run(main(start())) == [2 * n for n in range(50)]
 
 
-def test_a_stream_of_the_aio_client_carries_requests_for_several_models(start: Start):
+def test_a_stream_of_the_aio_client_carries_requests_for_several_models(start: Start) -> None:
     async def requests() -> AsyncIterator[dict[str, Any]]:
         yield {"model_name": "addsub", "inputs": both(1, 1, 1, 1), "request_id": "add"}
-        yield {"model_name": "countdown", "inputs": [given("COUNT", 2, rows=False)], "request_id": "count"}
+        yield {"model_name": "countdown", "inputs": [input_of("COUNT", 2, rows=False)], "request_id": "count"}
 
     async def main(server: Server) -> dict[str, list[Any]]:
-        found: dict[str, list[Any]] = {}
+        results: dict[str, list[Any]] = {}
         async with aioclient.InferenceServerClient(address(server)) as client:
             async for result, error in client.stream_infer(requests()):
                 assert error is None
-                found.setdefault(result.get_response().id, []).append(result)
-        return found
+                results.setdefault(result.get_response().id, []).append(result)
+        return results
 
-    found = asyncio.run(main(start("addsub", "countdown")))
-    assert found["add"][0].as_numpy("OUTPUT0").tolist() == [[2, 2, 2, 2]]
-    assert [each.as_numpy("LEFT").tolist() for each in found["count"]] == [[1], [0]]
+    results = asyncio.run(main(start("addsub", "countdown")))
+    assert results["add"][0].as_numpy("OUTPUT0").tolist() == [[2, 2, 2, 2]]
+    assert [result.as_numpy("LEFT").tolist() for result in results["count"]] == [[1], [0]]
 
 
-def test_answers_on_a_stream_keep_the_order_of_their_requests_whatever_model_is_faster(start: Start):
+def test_answers_on_a_stream_keep_the_order_of_their_requests_whatever_model_is_faster(start: Start) -> None:
     gate = threading.Event()
     server = start()
     serve_gated(server, gate)
@@ -148,17 +148,17 @@ def serve_gated(server: Server, gate: threading.Event) -> None:
         return X
 
 
-def test_a_decoupled_response_ends_with_an_empty_response_on_request(start: Start):
+def test_a_decoupled_response_ends_with_an_empty_response_on_request(start: Start) -> None:
     with client_of(start("countdown")) as client:
         answers = Answers(client)
-        count = [given("COUNT", 2, rows=False)]
+        count = [input_of("COUNT", 2, rows=False)]
         client.async_stream_infer("countdown", count, enable_empty_final_response=True)
         first, second, last = (answers.next() for _ in range(3))
-        assert [final(each) for each in (first, second, last)] == [False, False, True]
+        assert [final(response) for response in (first, second, last)] == [False, False, True]
         assert last.as_numpy("LEFT") is None
 
 
-def test_an_error_on_a_stream_concerns_its_request_only(start: Start):
+def test_an_error_on_a_stream_concerns_its_request_only(start: Start) -> None:
     with client_of(start()) as client:
         answers = Answers(client)
         client.async_stream_infer("nosuch", both(1, 1, 1, 1))
@@ -167,14 +167,14 @@ def test_an_error_on_a_stream_concerns_its_request_only(start: Start):
         assert answers.next().as_numpy("OUTPUT0").tolist() == [[2, 2, 2, 2]]
 
 
-def test_sequences_are_carried_by_parameters(start: Start):
+def test_sequences_are_carried_by_parameters(start: Start) -> None:
     steps = ((1, {"sequence_start": True}), (2, {}), (3, {"sequence_end": True}))
     with client_of(start("accumulate")) as client:
-        answers = [client.infer("accumulate", [given("INPUT0", n)], sequence_id=7, **flags) for n, flags in steps]
-    assert [each.as_numpy("TOTAL").item() for each in answers] == [1, 3, 6]
+        answers = [client.infer("accumulate", [input_of("INPUT0", n)], sequence_id=7, **flags) for n, flags in steps]
+    assert [response.as_numpy("TOTAL").item() for response in answers] == [1, 3, 6]
 
 
-def test_tensors_travel_in_shared_memory(start: Start):
+def test_tensors_travel_in_shared_memory(start: Start) -> None:
     pytest.importorskip("_posixshmem")
     handle = shm.create_shared_memory_region("region", "/tritonnb_test_grpc", 64)
     try:
@@ -183,8 +183,8 @@ def test_tensors_travel_in_shared_memory(start: Start):
             client.register_system_shared_memory("region", "/tritonnb_test_grpc", 64)
             assert client.get_system_shared_memory_status().regions["region"].byte_size == 64
             inputs = [grpcclient.InferInput(f"INPUT{n}", [1, 4], "INT32") for n in range(2)]
-            for n, each in enumerate(inputs):
-                each.set_shared_memory("region", 16, offset=16 * n)
+            for n, tensor in enumerate(inputs):
+                tensor.set_shared_memory("region", 16, offset=16 * n)
             wanted = grpcclient.InferRequestedOutput("OUTPUT0")
             wanted.set_shared_memory("region", 16, offset=32)
             answer = client.infer("addsub", inputs, outputs=[wanted])
@@ -197,14 +197,16 @@ def test_tensors_travel_in_shared_memory(start: Start):
 
 @pytest.mark.parametrize("algorithm", ["gzip", "deflate"])
 @pytest.mark.parametrize("level", ["none", "high"])
-def test_compressed_requests_are_read_and_responses_compressed_as_configured(start: Start, algorithm: str, level: str):
+def test_compressed_requests_are_read_and_responses_compressed_as_configured(
+    start: Start, algorithm: str, level: str
+) -> None:
     server = start(grpc=GrpcOptions(infer_response_compression_level=level))
     with client_of(server) as client:
         answer = client.infer("addsub", both(1, 2, 3, 4), compression_algorithm=algorithm)
         assert answer.as_numpy("OUTPUT0").tolist() == [[2, 4, 6, 8]]
 
 
-def test_large_tensors_pass_both_ways(start: Start):
+def test_large_tensors_pass_both_ways(start: Start) -> None:
     server = start()
 
     @server.model(max_batch_size=8)
@@ -218,7 +220,7 @@ def test_large_tensors_pass_both_ways(start: Start):
         assert np.array_equal(client.infer("echo", [tensor]).as_numpy("OUTPUT"), array)
 
 
-def test_a_client_that_goes_away_cancels_its_request(start: Start):
+def test_a_client_that_goes_away_cancels_its_request(start: Start) -> None:
     gate = threading.Event()
     server = start()
     serve_gated(server, gate)
@@ -243,27 +245,27 @@ def _next(events: queue.Queue[Packed], kind: type[Any]) -> Any:
     return event
 
 
-def test_the_health_service_tells_whether_the_server_is_ready(start: Start):
+def test_the_health_service_tells_whether_the_server_is_ready(start: Start) -> None:
     with grpc.insecure_channel(address(start())) as channel:
         check = channel.unary_unary("/grpc.health.v1.Health/Check")
         assert check(b"") == b"\x08\x01"
         assert check(b"\x0a\x03any") == b"\x08\x01"
 
 
-def test_an_unknown_method_is_unimplemented(start: Start):
+def test_an_unknown_method_is_unimplemented(start: Start) -> None:
     with grpc.insecure_channel(address(start())) as channel, pytest.raises(grpc.RpcError) as raised:
         channel.unary_unary("/inference.GRPCInferenceService/NoSuch")(b"")
     assert (raised.value.code(), raised.value.details()) == (grpc.StatusCode.UNIMPLEMENTED, "")
 
 
 @pytest.mark.parametrize("method", ["ModelInfer", "ServerLive"])
-def test_bytes_that_are_no_request_are_refused(start: Start, method: str):
+def test_bytes_that_are_no_request_are_refused(start: Start, method: str) -> None:
     with grpc.insecure_channel(address(start())) as channel, pytest.raises(grpc.RpcError) as raised:
         channel.unary_unary(f"/inference.GRPCInferenceService/{method}")(b"\xff")
     assert (raised.value.code(), raised.value.details()) == (grpc.StatusCode.INTERNAL, "Unable to parse request")
 
 
-def test_bytes_that_are_no_request_end_a_stream_when_the_requests_before_them_are_answered(start: Start):
+def test_bytes_that_are_no_request_end_a_stream_when_the_requests_before_them_are_answered(start: Start) -> None:
     good = pb.ModelInferRequest(model_name="countdown", raw_input_contents=[struct.pack("<i", 2)])
     good.inputs.add(name="COUNT", datatype="INT32", shape=[1])
     with grpc.insecure_channel(address(start("countdown"))) as channel:
@@ -272,11 +274,11 @@ def test_bytes_that_are_no_request_end_a_stream_when_the_requests_before_them_ar
             response_deserializer=pb.ModelStreamInferResponse.FromString,
         )
         sent = good.SerializeToString()
-        answers = [each.infer_response.raw_output_contents[0] for each in converse(iter([sent, b"\xff", sent]))]
+        answers = [message.infer_response.raw_output_contents[0] for message in converse(iter([sent, b"\xff", sent]))]
     assert answers == [struct.pack("<i", 1), struct.pack("<i", 0)]
 
 
-def test_a_restricted_protocol_needs_its_header(start: Start):
+def test_a_restricted_protocol_needs_its_header(start: Start) -> None:
     restricted = GrpcOptions(restricted_protocol=(("inference", "key", "secret"), ("health", "key", "secret")))
     with client_of(start(grpc=restricted)) as client:
         for call in (lambda **more: client.infer("addsub", both(1, 1, 1, 1), **more), client.is_server_live):
@@ -290,31 +292,31 @@ def test_a_restricted_protocol_needs_its_header(start: Start):
         assert client.get_server_metadata().name == "triton"
 
 
-def test_headers_that_match_become_parameters(start: Start):
+def test_headers_that_match_become_parameters(start: Start) -> None:
     server = start("parameters", grpc=GrpcOptions(header_forward_pattern="X-"))
     with client_of(server) as client:
         headers = {"x-one": "1", "other": "2"}
-        seen = client.infer("parameters", [given("INPUT0", 1, rows=False)], headers=headers).as_numpy("SEEN").item()
+        seen = client.infer("parameters", [input_of("INPUT0", 1, rows=False)], headers=headers).as_numpy("SEEN").item()
     assert b"x-one" in seen
     assert b"other" not in seen
 
 
-def test_a_request_with_reserved_metadata_is_refused(start: Start):
+def test_a_request_with_reserved_metadata_is_refused(start: Start) -> None:
     server = start("parameters", grpc=GrpcOptions(header_forward_pattern="."))
     with client_of(server) as client:
         with pytest.raises(InferenceServerException) as raised:
-            client.infer("parameters", [given("INPUT0", 1, rows=False)], headers={"priority": "1"})
+            client.infer("parameters", [input_of("INPUT0", 1, rows=False)], headers={"priority": "1"})
     assert raised.value.message() == "Header 'priority' is reserved for Triton usage and cannot be forwarded."
     assert raised.value.status() == "StatusCode.INVALID_ARGUMENT"
 
 
-def test_a_taken_port_is_refused(start: Start):
+def test_a_taken_port_is_refused(start: Start) -> None:
     taken = int(address(start()).split(":")[1])
     with pytest.raises(UnavailableError, match=f"GRPC service cannot listen on .*:{taken}: .*in use; .*grpc_port=0"):
         start(grpc_port=taken)
 
 
-def test_stopping_does_not_wait_for_an_idle_stream_and_tells_its_client(start: Start):
+def test_stopping_does_not_wait_for_an_idle_stream_and_tells_its_client(start: Start) -> None:
     server = start(exit_timeout=60)
     with client_of(server) as client:
         answers = Answers(client)
@@ -338,7 +340,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("mutual", [False, True])
-def test_tls(start: Start, certificates: Path, mutual: bool):
+def test_tls(start: Start, certificates: Path, mutual: bool) -> None:
     certificate, key = str(certificates / "cert.pem"), str(certificates / "key.pem")
     server = start(grpc=_tls(certificates, mutual))
     own = {"private_key": key, "certificate_chain": certificate}
@@ -346,7 +348,7 @@ def test_tls(start: Start, certificates: Path, mutual: bool):
         assert client.is_server_live()
 
 
-def test_mutual_tls_refuses_a_client_without_a_certificate(start: Start, certificates: Path):
+def test_mutual_tls_refuses_a_client_without_a_certificate(start: Start, certificates: Path) -> None:
     server = start(grpc=_tls(certificates, mutual=True))
     with client_of(server, ssl=True, root_certificates=str(certificates / "cert.pem")) as client:
         with pytest.raises(InferenceServerException):
@@ -360,22 +362,22 @@ def _tls(certificates: Path, mutual: bool) -> GrpcOptions:
     )
 
 
-def test_files_for_tls_that_are_missing_are_an_error(start: Start):
+def test_files_for_tls_that_are_missing_are_an_error(start: Start) -> None:
     with pytest.raises(InvalidArgumentError, match="cannot read the files for TLS"):
         start(grpc=GrpcOptions(use_ssl=True, server_cert="/nowhere", server_key="/nowhere"))
 
 
-def test_keep_alive_options_are_taken(start: Start):
+def test_keep_alive_options_are_taken(start: Start) -> None:
     options = GrpcOptions(keepalive_time=1000, keepalive_timeout=500, max_connection_age=60_000)
     keepalive = grpcclient.KeepAliveOptions(keepalive_time_ms=1000, keepalive_permit_without_calls=True)
     with client_of(start(grpc=options), keepalive_options=keepalive) as client:
         assert client.is_server_live()
 
 
-def test_a_verbose_log_says_which_requests_were_refused(start: Start, caplog: pytest.LogCaptureFixture):
+def test_a_verbose_log_says_which_requests_were_refused(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     server = start()
     caplog.set_level(logging.DEBUG, "tritonnb")
     with client_of(server) as client, pytest.raises(InferenceServerException):
-        client.infer("addsub", [given("WHAT", 1)], request_id="7")
+        client.infer("addsub", [input_of("WHAT", 1)], request_id="7")
     said = "[request id: 7] Infer failed: [request id: 7] expected 2 inputs but got 1 inputs for model 'addsub'"
-    assert [each for each in caplog.messages if each.startswith(said)]
+    assert [message for message in caplog.messages if message.startswith(said)]

@@ -19,12 +19,12 @@ from tritonnb.telemetry.trace_settings import TraceOptions
 
 MODELS = Path(__file__).parents[1] / "models"
 CASES = recordings("grpc_transcripts.json")
-METHODS = {each.name: each for each in pb.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods}
+METHODS = {method.name: method for method in pb.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods}
 
 
 @pytest.fixture(scope="module", params=["fast", "grpcio"])
 def channel(request: pytest.FixtureRequest) -> Iterator[grpc.Channel]:
-    names = [each.name for each in MODELS.iterdir() if each.name not in ("probe", "wont_load")]
+    names = [model.name for model in MODELS.iterdir() if model.name not in ("probe", "wont_load")]
     explicit = {"model_control_mode": "explicit", "load_models": names, "trace": TraceOptions("trace.json")}
     options = GrpcOptions(transport=request.param)
     with Server(MODELS, port=0, grpc_port=0, grpc=options, allow_client_shm=True, **explicit) as server:
@@ -43,7 +43,7 @@ def ask(channel: grpc.Channel, case: dict[str, Any]) -> dict[str, Any]:
     try:
         if "requests" in case:
             answer["responses"] = []
-            requests = [json_format.ParseDict(each, request_class()) for each in case["requests"]]
+            requests = [json_format.ParseDict(message, request_class()) for message in case["requests"]]
             for response in channel.stream_stream(path, *codec)(iter(requests), metadata=metadata, timeout=20):
                 answer["responses"].append(json_format.MessageToDict(response))
         else:
@@ -55,10 +55,10 @@ def ask(channel: grpc.Channel, case: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda each: each["id"])
-def test_the_answer_is_the_recorded_one(channel: grpc.Channel, case: dict[str, Any]):
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
+def test_the_answer_is_the_recorded_one(channel: grpc.Channel, case: dict[str, Any]) -> None:
     answer, recorded = ask(channel, case), case["answer"]
     if case.get("volatile_text"):  # a traceback, with paths
-        for each in answer.get("responses", ()):
-            assert each.pop("errorMessage")
+        for response in answer.get("responses", ()):
+            assert response.pop("errorMessage")
     assert {name: answer[name] for name in recorded} == recorded

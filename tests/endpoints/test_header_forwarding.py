@@ -21,10 +21,10 @@ from tritonnb.endpoints.requests import check_forwarded, compile_forward_pattern
         ("(?-i)(?i)X", "x", True),
     ],
 )
-def test_a_header_is_forwarded_if_the_pattern_is_found_in_its_name(pattern: str, header: str, forwarded: bool):
-    found = compile_forward_pattern(pattern)
-    assert found is not None
-    assert bool(found.search(header)) == forwarded
+def test_a_header_is_forwarded_if_the_pattern_is_found_in_its_name(pattern: str, header: str, forwarded: bool) -> None:
+    compiled = compile_forward_pattern(pattern)
+    assert compiled is not None
+    assert bool(compiled.search(header)) == forwarded
 
 
 @pytest.mark.parametrize(
@@ -41,22 +41,22 @@ def test_a_header_is_forwarded_if_the_pattern_is_found_in_its_name(pattern: str,
         "triton_",
     ],
 )
-def test_headers_with_reserved_names_are_not_forwarded(name: str):
+def test_headers_with_reserved_names_are_not_forwarded(name: str) -> None:
     with pytest.raises(InvalidArgumentError) as raised:
         check_forwarded({"x-one": "1", name: "1"})
     assert raised.value.message == f"Header '{name}' is reserved for Triton usage and cannot be forwarded."
 
 
-def test_other_headers_are_forwarded():
+def test_other_headers_are_forwarded() -> None:
     headers = {"x-one": "1", "triton-x": "2", "x-triton_": "3", "timeouts": "4"}
     assert check_forwarded(headers) == headers
 
 
-def test_without_a_pattern_nothing_is_forwarded():
+def test_without_a_pattern_nothing_is_forwarded() -> None:
     assert compile_forward_pattern("") is None
 
 
-def test_an_invalid_pattern_is_an_error():
+def test_an_invalid_pattern_is_an_error() -> None:
     with pytest.raises(
         InvalidArgumentError, match=r"header forward pattern: expected a regular expression, got '\(': missing \)"
     ):

@@ -53,9 +53,9 @@ def samples(server: Server) -> dict[str, float]:
     _, _, text = get(server)
     return {
         # The parser gives counters the ending that OpenMetrics wants.
-        f"{each.name.removesuffix('_total')}{sorted(each.labels.items())}": each.value
+        f"{sample.name.removesuffix('_total')}{sorted(sample.labels.items())}": sample.value
         for family in text_string_to_metric_families(text)
-        for each in family.samples
+        for sample in family.samples
     }
 
 
@@ -64,7 +64,7 @@ def add(server: Server, times: int = 3) -> None:
         server["addsub"](INPUT0=np.ones((2, 4), np.int32), INPUT1=np.ones((2, 4), np.int32))
 
 
-def test_families_have_tritons_names_and_types(start: Callable[..., Server]):
+def test_families_have_tritons_names_and_types(start: Callable[..., Server]) -> None:
     _, _, text = get(start("addsub"))
     kinds = dict(line.split()[2:] for line in text.splitlines() if line.startswith("# TYPE"))
     assert {name: kind for name, kind in kinds.items() if name.startswith("nv_inference")} == {
@@ -83,92 +83,94 @@ def test_families_have_tritons_names_and_types(start: Callable[..., Server]):
     assert {"nv_pinned_memory_pool_total_bytes", "nv_cpu_utilization", "nv_cache_num_hits"} <= kinds.keys()
 
 
-def test_the_cpu_is_read_at_a_scrape_over_the_time_since_the_last_one(start: Callable[..., Server], monkeypatch):
+def test_the_cpu_is_read_at_a_scrape_over_the_time_since_the_last_one(
+    start: Callable[..., Server], monkeypatch
+) -> None:
     seconds = iter([(10, 100), (60, 200), (60, 300)])
     monkeypatch.setattr(system, "_cpu_seconds", lambda: next(seconds))
     server = start("addsub")
     assert [samples(server)["nv_cpu_utilization[]"] for _ in range(2)] == [0.5, 0]
 
 
-def test_no_memory_is_pinned(start: Callable[..., Server]):
-    found = samples(start("addsub"))
-    assert [found[f"nv_pinned_memory_pool_{what}_bytes[]"] for what in ("total", "used")] == [0, 0]
+def test_no_memory_is_pinned(start: Callable[..., Server]) -> None:
+    values = samples(start("addsub"))
+    assert [values[f"nv_pinned_memory_pool_{what}_bytes[]"] for what in ("total", "used")] == [0, 0]
 
 
-def test_a_loaded_model_is_there_before_its_first_request(start: Callable[..., Server]):
-    found = samples(start("versioned"))
-    assert found["nv_inference_count[('model', 'versioned'), ('version', '3')]"] == 0
+def test_a_loaded_model_is_there_before_its_first_request(start: Callable[..., Server]) -> None:
+    values = samples(start("versioned"))
+    assert values["nv_inference_count[('model', 'versioned'), ('version', '3')]"] == 0
     for reason in ("OTHER", "CANCELED", "REJECTED", "BACKEND"):
         labels = [("model", "versioned"), ("reason", reason), ("version", "1")]
-        assert found[f"nv_inference_request_failure{labels}"] == 0
+        assert values[f"nv_inference_request_failure{labels}"] == 0
 
 
-def test_labels_stand_by_name_and_the_quantile_last(start: Callable[..., Server]):
+def test_labels_stand_by_name_and_the_quantile_last(start: Callable[..., Server]) -> None:
     _, _, text = get(start("versioned", metrics=EVERYTHING))
     lines = [line.rpartition(" ")[0] for line in text.splitlines()]
     assert 'nv_inference_request_failure{model="versioned",reason="OTHER",version="1"}' in lines
     assert 'nv_inference_request_summary_us{model="versioned",version="1",quantile="0.5"}' in lines
 
 
-def test_counters_are_those_of_the_statistics(start: Callable[..., Server]):
+def test_counters_are_those_of_the_statistics(start: Callable[..., Server]) -> None:
     server = start("addsub")
     add(server)
-    found = samples(server)
+    values = samples(server)
     labels = "[('model', 'addsub'), ('version', '1')]"
     statistics = server.stats("addsub")["model_stats"][0]
-    assert found[f"nv_inference_request_success{labels}"] == 3
-    assert found[f"nv_inference_count{labels}"] == 6
-    assert found[f"nv_inference_exec_count{labels}"] == statistics["execution_count"]
+    assert values[f"nv_inference_request_success{labels}"] == 3
+    assert values[f"nv_inference_count{labels}"] == 6
+    assert values[f"nv_inference_exec_count{labels}"] == statistics["execution_count"]
     for name, total in (("request", "success"), ("queue", "queue"), ("compute_infer", "compute_infer")):
         nanoseconds = statistics["inference_stats"][total]["ns"]
-        assert found[f"nv_inference_{name}_duration_us{labels}"] == nanoseconds // 1000
+        assert values[f"nv_inference_{name}_duration_us{labels}"] == nanoseconds // 1000
 
 
-def test_an_unloaded_model_is_gone(start: Callable[..., Server]):
+def test_an_unloaded_model_is_gone(start: Callable[..., Server]) -> None:
     server = start("addsub")
     server.unload("addsub")
     assert not any("addsub" in name for name in samples(server))
 
 
-def test_summaries_and_histograms_are_published_when_asked_for(start: Callable[..., Server]):
+def test_summaries_and_histograms_are_published_when_asked_for(start: Callable[..., Server]) -> None:
     server = start("addsub", "countdown", metrics=EVERYTHING)
     add(server)
     server["countdown"].infer_all(COUNT=np.array([2], np.int32))
-    found = samples(server)
+    values = samples(server)
     labels = "[('model', 'addsub'), ('version', '1')]"
-    assert found[f"nv_inference_request_summary_us_count{labels}"] == 3
-    assert found["nv_inference_queue_summary_us[('model', 'addsub'), ('quantile', '0.99'), ('version', '1')]"] >= 0
+    assert values[f"nv_inference_request_summary_us_count{labels}"] == 3
+    assert values["nv_inference_queue_summary_us[('model', 'addsub'), ('quantile', '0.99'), ('version', '1')]"] >= 0
     first = "nv_inference_first_response_histogram_ms"
-    assert found[f"{first}_count[('model', 'countdown'), ('version', '1')]"] == 1
-    assert found[f"{first}_bucket[('le', '5000'), ('model', 'countdown'), ('version', '1')]"] == 1
-    assert found[f"{first}_count{labels}"] == 3
+    assert values[f"{first}_count[('model', 'countdown'), ('version', '1')]"] == 1
+    assert values[f"{first}_bucket[('le', '5000'), ('model', 'countdown'), ('version', '1')]"] == 1
+    assert values[f"{first}_count{labels}"] == 3
     for name in ("request", "queue", "compute_input", "compute_infer", "compute_output"):
         family = f"nv_inference_{name}_duration_histogram_us"
-        assert found[f"{family}_bucket[('le', '+Inf'), ('model', 'addsub'), ('version', '1')]"] == 3
-        assert found[f"{family}_count{labels}"] == 3
-        total = found[f"nv_inference_{name}_duration_us{labels}"]
-        assert found[f"{family}_sum{labels}"] == pytest.approx(total, abs=1)
+        assert values[f"{family}_bucket[('le', '+Inf'), ('model', 'addsub'), ('version', '1')]"] == 3
+        assert values[f"{family}_count{labels}"] == 3
+        total = values[f"nv_inference_{name}_duration_us{labels}"]
+        assert values[f"{family}_sum{labels}"] == pytest.approx(total, abs=1)
 
 
-def test_summaries_of_the_cache_are_those_of_the_models_that_use_it(tmp_path: Path):
+def test_summaries_of_the_cache_are_those_of_the_models_that_use_it(tmp_path: Path) -> None:
     for name, extra in (("cached", "response_cache { enable: true }"), ("plain", "")):
         shutil.copytree(MODELS / "addsub", tmp_path / name)
         config = (tmp_path / name / "config.pbtxt").read_text().replace('"addsub"', f'"{name}"')
         (tmp_path / name / "config.pbtxt").write_text(config + extra)
-    inputs = {each: np.ones((1, 4), np.int32) for each in ("INPUT0", "INPUT1")}
+    inputs = {name: np.ones((1, 4), np.int32) for name in ("INPUT0", "INPUT1")}
     options = {"metrics_port": 0, "metrics": EVERYTHING, "cache_config": {"local": {"size": "1000000"}}}
     with Server(tmp_path, port=0, **options) as server:
         for name in ("cached", "plain"):
             for _ in range(3):
                 server[name](**inputs)
-        found = samples(server)
+        values = samples(server)
     cached, plain = (f"[('model', '{name}'), ('version', '1')]" for name in ("cached", "plain"))
-    assert found[f"nv_cache_hit_summary_per_model_count{cached}"] == 2
-    assert found[f"nv_cache_miss_summary_per_model_count{cached}"] == 1
-    assert f"nv_cache_hit_summary_per_model_count{plain}" not in found
+    assert values[f"nv_cache_hit_summary_per_model_count{cached}"] == 2
+    assert values[f"nv_cache_miss_summary_per_model_count{cached}"] == 1
+    assert f"nv_cache_hit_summary_per_model_count{plain}" not in values
     for family, ran in (("request", 3), ("queue", 3), ("compute_infer", 1)):
-        assert found[f"nv_inference_{family}_summary_us_count{cached}"] == ran
-        assert found[f"nv_inference_{family}_summary_us_count{plain}"] == 3
+        assert values[f"nv_inference_{family}_summary_us_count{cached}"] == ran
+        assert values[f"nv_inference_{family}_summary_us_count{plain}"] == 3
 
 
 CONTROL = """
@@ -181,7 +183,7 @@ model_metrics {
 """
 
 
-def test_a_model_may_have_other_buckets(tmp_path: Path):
+def test_a_model_may_have_other_buckets(tmp_path: Path) -> None:
     family = "nv_inference_queue_duration_histogram_us"
     shutil.copytree(MODELS / "addsub", tmp_path / "addsub")
     with (tmp_path / "addsub/config.pbtxt").open("a") as config:
@@ -195,43 +197,43 @@ def test_a_model_may_have_other_buckets(tmp_path: Path):
     assert len(first) == 2
 
 
-def test_without_histograms_nothing_is_measured(start: Callable[..., Server]):
+def test_without_histograms_nothing_is_measured(start: Callable[..., Server]) -> None:
     assert not any("histogram" in name for name in samples(start("addsub")))
 
 
-def test_the_time_to_load_a_model_is_that_of_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_time_to_load_a_model_is_that_of_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(MODELS / "versioned", tmp_path / "versioned")
     with Server(tmp_path, port=0, metrics_port=0) as server:
-        found = samples(server)
+        values = samples(server)
         labels = {version: f"[('model', 'versioned'), ('version', '{version}')]" for version in (1, 3)}
-        seconds = {version: found[f"nv_model_load_duration_secs{labels[version]}"] for version in labels}
+        seconds = {version: values[f"nv_model_load_duration_secs{labels[version]}"] for version in labels}
         assert all(0 < value < 30 for value in seconds.values())
         assert seconds == {version: server.engine.model("versioned", version).load_seconds for version in labels}
 
 
-def test_batches_are_counted_by_rule_and_size(start: Callable[..., Server]):
+def test_batches_are_counted_by_rule_and_size(start: Callable[..., Server]) -> None:
     server = start("addsub")
     add(server)  # two rows each
     server["addsub"](INPUT0=np.ones((5, 4), np.int32), INPUT1=np.ones((5, 4), np.int32))
-    found = samples(server)
+    values = samples(server)
     labels = "('model', 'addsub')"
-    rules = {name: value for name, value in found.items() if name.startswith("tritonnb_batches")}
+    rules = {name: value for name, value in values.items() if name.startswith("tritonnb_batches")}
     assert rules == {f"tritonnb_batches[{labels}, ('rule', 'no_delay'), ('version', '1')]": 4}
     buckets = {
-        bound: found[f"tritonnb_batch_size_bucket[('le', '{bound}'), {labels}, ('version', '1')]"]
+        bound: values[f"tritonnb_batch_size_bucket[('le', '{bound}'), {labels}, ('version', '1')]"]
         for bound in ("1", "2", "4", "8", "+Inf")
     }
     assert buckets == {"1": 0, "2": 3, "4": 3, "8": 4, "+Inf": 4}
-    assert found[f"tritonnb_batch_size_sum[{labels}, ('version', '1')]"] == 11
-    assert found[f"tritonnb_batch_size_count[{labels}, ('version', '1')]"] == 4
+    assert values[f"tritonnb_batch_size_sum[{labels}, ('version', '1')]"] == 11
+    assert values[f"tritonnb_batch_size_count[{labels}, ('version', '1')]"] == 4
 
 
-def test_counters_of_durations_can_be_switched_off(start: Callable[..., Server]):
-    found = samples(start("addsub", metrics=MetricsOptions(counter_latencies=False, cpu=False)))
-    assert not any("duration_us" in name or name.startswith("nv_cpu") for name in found)
+def test_counters_of_durations_can_be_switched_off(start: Callable[..., Server]) -> None:
+    values = samples(start("addsub", metrics=MetricsOptions(counter_latencies=False, cpu=False)))
+    assert not any("duration_us" in name or name.startswith("nv_cpu") for name in values)
 
 
-def test_other_paths_are_empty_and_other_methods_refused(start: Callable[..., Server]):
+def test_other_paths_are_empty_and_other_methods_refused(start: Callable[..., Server]) -> None:
     server = start("addsub")
     assert get(server, "/other") == (200, "text/plain; charset=utf-8", "")
     assert get(server, "/metrics/")[2].startswith("# HELP nv_inference_request_success ")
@@ -261,7 +263,7 @@ class FakeNvml:
     nvmlDeviceGetPowerManagementLimit = nvmlDeviceGetPowerUsage
 
 
-def test_a_gpu_is_described_as_far_as_its_driver_tells(monkeypatch: pytest.MonkeyPatch):
+def test_a_gpu_is_described_as_far_as_its_driver_tells(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(system, "pynvml", FakeNvml)
     gpus = system.Gpus()
     monkeypatch.setattr(FakeNvml, "energy", 7500.0)
@@ -275,17 +277,17 @@ def test_a_gpu_is_described_as_far_as_its_driver_tells(monkeypatch: pytest.Monke
     }
 
 
-def test_a_summary_forgets_what_is_old_but_counts_it():
+def test_a_summary_forgets_what_is_old_but_counts_it() -> None:
     summary = Summary()
     summary.observe(1000, now=0.0)
     for value in (1, 2, 3, 4):
         summary.observe(value, now=100.0)
     assert summary.quantiles([0.5, 1.0], now=120.0) == [2.5, 4.0]
     assert (summary.count, summary.sum) == (5, 1010)
-    assert all(each != each for each in summary.quantiles([0.5], now=1000.0))
+    assert all(value != value for value in summary.quantiles([0.5], now=1000.0))
 
 
-def test_infinite_values_are_written_as_prometheus_reads_them(start: Callable[..., Server]):
+def test_infinite_values_are_written_as_prometheus_reads_them(start: Callable[..., Server]) -> None:
     server = start("addsub")
     custom = server.engine.custom_metrics
     gauge = custom.open("temperature", "", Kind.GAUGE).metric({})
@@ -301,18 +303,18 @@ def test_infinite_values_are_written_as_prometheus_reads_them(start: Callable[..
         'took_bucket{a="b",le="1"} 1',
         'took_bucket{a="b",le="+Inf"} 2',
     ]
-    found = samples(server)
-    assert (found["temperature[]"], found["took_sum[('a', 'b')]"]) == (-math.inf, math.inf)
+    values = samples(server)
+    assert (values["temperature[]"], values["took_sum[('a', 'b')]"]) == (-math.inf, math.inf)
 
 
-def test_a_histogram_counts_values_on_a_bound_below_it():
+def test_a_histogram_counts_values_on_a_bound_below_it() -> None:
     histogram = Histogram([1.0, 2.0])
     for value in (0.5, 1.0, 1.5, 9.0):
         histogram.observe(value)
     assert (histogram.buckets(), histogram.sum) == ([(1.0, 2), (2.0, 3), (math.inf, 4)], 12.0)
 
 
-def test_failed_requests_are_in_no_summary():
+def test_failed_requests_are_in_no_summary() -> None:
     latencies = Latencies(lambda model, version: HistogramSettings())
     requests = ((1, 1, 0, 1_000, ""), (2, 1, 0, 1_000, "BACKEND"))
     latencies.fold(pack(BatchExecuted(0, "m", 1, 1, "m_0", 2, 3_000, 4_000, 6_000, 9_000, requests)))
@@ -323,7 +325,7 @@ def test_failed_requests_are_in_no_summary():
     assert {histogram.buckets()[-1] for histogram in histograms.values()} == {(math.inf, 1)}
 
 
-def test_labels_are_in_the_order_of_their_names_and_what_divides_a_distribution_last():
+def test_labels_are_in_the_order_of_their_names_and_what_divides_a_distribution_last() -> None:
     failures, latencies = Metric("f", "Failures", "counter"), Metric("l", "Latencies", "histogram")
     failures.add_sample("f", {"model": "m", "version": "1", "reason": "OTHER"}, 2)
     latencies.add_sample("l_bucket", {"le": "1", "model": "m"}, 3)

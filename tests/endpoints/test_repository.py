@@ -19,25 +19,25 @@ from tritonnb.server.server import Server
 EXCHANGES = recordings("repository.json")
 
 
-def test_loading_unloading_and_the_index_are_answered_as_recorded():
-    names = [each.name for each in MODELS.iterdir() if each.name not in ("probe", "wont_load")]
+def test_loading_unloading_and_the_index_are_answered_as_recorded() -> None:
+    names = [model.name for model in MODELS.iterdir() if model.name not in ("probe", "wont_load")]
     options = {"model_control_mode": "explicit", "load_models": names, "allow_file_override": True}
     with Server(MODELS, port=0, **options) as server:
-        assert {each["id"]: found for each in EXCHANGES if (found := play(server, each))} == {}
+        assert {exchange["id"]: different for exchange in EXCHANGES if (different := play(server, exchange))} == {}
 
 
 def play(server: Server, exchange: dict) -> list[str]:
     """The differences; unloading goes on after it was answered, so what changes is asked again."""
     give_up = time.monotonic() + exchange.get("within", 0)
-    while (found := differences(exchange, *send(server.port, exchange["request"]))) and time.monotonic() < give_up:
+    while (different := differences(exchange, *send(server.port, exchange["request"]))) and time.monotonic() < give_up:
         pass
-    while "pause_after" in exchange and any(each.get("state") == "UNLOADING" for each in server.index()):
+    while "pause_after" in exchange and any(row.get("state") == "UNLOADING" for row in server.index()):
         pass
-    return found
+    return different
 
 
-def test_files_are_refused_unless_the_server_was_started_with_them_allowed():
-    (load,) = (each for each in EXCHANGES if each["id"] == "load-files")
+def test_files_are_refused_unless_the_server_was_started_with_them_allowed() -> None:
+    (load,) = (exchange for exchange in EXCHANGES if exchange["id"] == "load-files")
     with Server(MODELS, port=0, model_control_mode="explicit") as server:
         status, _, body = send(server.port, load["request"])
     assert status == 501
@@ -45,7 +45,7 @@ def test_files_are_refused_unless_the_server_was_started_with_them_allowed():
 
 
 @pytest.mark.parametrize("path", ["../escaped.py", "/../escaped.py", "1/../../escaped.py"])
-def test_files_stay_in_the_directory_of_their_model(path: str):
+def test_files_stay_in_the_directory_of_their_model(path: str) -> None:
     with Server(port=0, model_control_mode="explicit", allow_file_override=True) as server:
         parameters = {"config": '{"backend": "python"}', f"file:{path}": b"pass"}
         with pytest.raises(Exception, match="outside the model's directory"):
@@ -55,14 +55,14 @@ def test_files_stay_in_the_directory_of_their_model(path: str):
 @pytest.mark.parametrize(
     ("path", "complaint"), [("A" * 300, "File name too long"), ("", "Is a directory"), ("1/", "Is a directory")]
 )
-def test_files_that_cannot_be_written_are_refused(path: str, complaint: str):
+def test_files_that_cannot_be_written_are_refused(path: str, complaint: str) -> None:
     with Server(port=0, model_control_mode="explicit", allow_file_override=True) as server:
         parameters = {"config": '{"backend": "python"}', f"file:{path}": b"pass"}
         with pytest.raises(Exception, match=f"failed to open binary file for write .*: {complaint}"):
             server.run(server.engine.load("m", parameters))
 
 
-def test_files_with_a_broken_configuration_are_refused_in_the_words_of_json_alone():
+def test_files_with_a_broken_configuration_are_refused_in_the_words_of_json_alone() -> None:
     with Server(port=0, model_control_mode="explicit", allow_file_override=True) as server:
         with pytest.raises(ConfigError) as caught:
             server.run(server.engine.load("m", {"config": '{"a": 1}', "file:1/model.py": b"pass"}))
@@ -70,7 +70,7 @@ def test_files_with_a_broken_configuration_are_refused_in_the_words_of_json_alon
 
 
 @pytest.mark.parametrize("text", ["cGFzcw==", "cGFzcw", "c G!F\nzcw=", "cGFzcwAA="[:6]])
-def test_base64_is_read_leniently(text: str):
+def test_base64_is_read_leniently(text: str) -> None:
     body = json.dumps({"parameters": {"config": '{"backend": "python"}', "file:1/model.py": text}})
     with Server(port=0, model_control_mode="explicit", allow_file_override=True) as server:
         request = {"method": "POST", "path": "/v2/repository/models/m/load", "body_text": body}
@@ -78,7 +78,7 @@ def test_base64_is_read_leniently(text: str):
         assert b"has no attribute 'TritonPythonModel'" in answer
 
 
-def test_a_model_that_is_in_no_repository_leaves_nothing_behind():
+def test_a_model_that_is_in_no_repository_leaves_nothing_behind() -> None:
     with Server(MODELS, port=0, model_control_mode="explicit") as server:
         before = server.index()
         with pytest.raises(ConfigError, match="failed to poll from model repository"):
@@ -97,7 +97,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize(("name", "text"), NAMES)
-def test_a_name_that_is_blank_or_a_path_is_not_loaded(name: str, text: str):
+def test_a_name_that_is_blank_or_a_path_is_not_loaded(name: str, text: str) -> None:
     with Server(MODELS, port=0, grpc_port=0, model_control_mode="explicit") as server:
         with pytest.raises(InvalidArgumentError) as raised:
             server.run(server.engine.load(name))
@@ -109,7 +109,7 @@ def test_a_name_that_is_blank_or_a_path_is_not_loaded(name: str, text: str):
             client.unload_model(name)
 
 
-def test_a_name_that_is_a_path_is_not_loaded_over_http():
+def test_a_name_that_is_a_path_is_not_loaded_over_http() -> None:
     with Server(MODELS, port=0, model_control_mode="explicit") as server:
         status, _, body = send(server.port, {"method": "POST", "path": "/v2/repository/models/../load"})
     assert (status, json.loads(body)) == (400, {"error": NAMES[2][1]})

@@ -48,7 +48,7 @@ def post(server: Server, path: str, body: str) -> tuple[int, str]:
         "/v2/models/textgen/infer",
     ],
 )
-def test_the_json_of_every_request_has_a_limit(server: Server, path: str):
+def test_the_json_of_every_request_has_a_limit(server: Server, path: str) -> None:
     status, answer = post(server, path, "{" + " " * (LIMIT - 1) + "}")
     assert status == 400
     assert answer == (
@@ -58,7 +58,7 @@ def test_the_json_of_every_request_has_a_limit(server: Server, path: str):
     assert "maximum allowed" not in post(server, path, "{" + " " * (LIMIT - 2) + "}")[1]
 
 
-def test_an_unload_request_is_read_although_its_members_may_have_any_type(server: Server):
+def test_an_unload_request_is_read_although_its_members_may_have_any_type(server: Server) -> None:
     path = "/v2/repository/models/nosuch/unload"
     assert post(server, path, "{")[0] == 500
     for body in ("", "[]", '{"parameters":1}', '{"parameters":{"unload_dependents":"yes"}}'):
@@ -66,19 +66,19 @@ def test_an_unload_request_is_read_although_its_members_may_have_any_type(server
 
 
 @pytest.mark.parametrize("value", ['"true"', "1", "null", "[true]", "{}"])
-def test_ready_is_a_boolean(server: Server, value: str):
+def test_ready_is_a_boolean(server: Server, value: str) -> None:
     answer = post(server, "/v2/repository/index", f'{{"ready":{value}}}')
     assert answer == (400, '{"error":"Invalid value for \'ready\': expected a boolean"}')
 
 
-def test_a_deeply_nested_value_is_refused_for_its_type(default_server: Server):
+def test_a_deeply_nested_value_is_refused_for_its_type(default_server: Server) -> None:
     nested = "[" * 250_000 + "true" + "]" * 250_000
     answer = post(default_server, "/v2/repository/index", f'{{"ready":{nested}}}')
     assert answer == (400, '{"error":"Invalid value for \'ready\': expected a boolean"}')
 
 
 @pytest.mark.parametrize("body", ["{}", '{"ready":false}', '{"ready":true}', "[]"])
-def test_the_index_may_be_restricted_to_ready_models(server: Server, body: str):
+def test_the_index_may_be_restricted_to_ready_models(server: Server, body: str) -> None:
     status, answer = post(server, "/v2/repository/index", body)
     assert status == 200
     assert ('"addsub"' in answer) is ("true" not in body)

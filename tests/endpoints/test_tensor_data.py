@@ -40,12 +40,12 @@ from tritonnb.endpoints.http.tensor_data import read_data, read_strings, write_d
         (float("-inf"), "-Infinity"),
     ],
 )
-def test_a_float_is_written_as_rapidjson_writes_it(value: float, text: str):
+def test_a_float_is_written_as_rapidjson_writes_it(value: float, text: str) -> None:
     assert write_float(value) == text
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
-def test_a_written_float_reads_back_and_keeps_to_the_form(value: float):
+def test_a_written_float_reads_back_and_keeps_to_the_form(value: float) -> None:
     text = write_float(value)
     assert float(text) == value
     fixed = value == 0 or 1e-6 <= abs(value) < 1e21
@@ -53,9 +53,9 @@ def test_a_written_float_reads_back_and_keeps_to_the_form(value: float):
 
 
 @given(st.lists(st.floats(width=32)))
-def test_floats_of_an_output_are_written_one_like_another(values: list[float]):
+def test_floats_of_an_output_are_written_one_like_another(values: list[float]) -> None:
     array = np.array(values, np.float32)
-    assert write_data(array, FP32) == ",".join(write_float(each) for each in array.astype(float).tolist()).encode()
+    assert write_data(array, FP32) == ",".join(write_float(value) for value in array.astype(float).tolist()).encode()
 
 
 @pytest.mark.parametrize(
@@ -73,18 +73,18 @@ def test_floats_of_an_output_are_written_one_like_another(values: list[float]):
         ),
     ],
 )
-def test_an_output_is_written_flat(datatype, array: np.ndarray, text: bytes):
+def test_an_output_is_written_flat(datatype, array: np.ndarray, text: bytes) -> None:
     assert write_data(array, datatype) == text
 
 
 @pytest.mark.parametrize("datatype", [FP16, BF16])
-def test_half_precision_is_not_written(datatype):
+def test_half_precision_is_not_written(datatype) -> None:
     with pytest.raises(InvalidArgumentError, match=rf"^sending {datatype.name} data via JSON is not supported\."):
         write_data(np.zeros(1, datatype.numpy), datatype)
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
-def test_a_written_string_reads_back(value: str):
+def test_a_written_string_reads_back(value: str) -> None:
     assert json.loads(write_string(value.encode())) == value
 
 
@@ -100,7 +100,7 @@ def test_a_written_string_reads_back(value: str):
         (BOOL, [True, False, [True], True], [True, False, True, True]),
     ],
 )
-def test_data_may_be_nested_and_integers_wrap_round(datatype, data: list, array: list):
+def test_data_may_be_nested_and_integers_wrap_round(datatype, data: list, array: list) -> None:
     read = read_data(data, datatype, 4)
     assert read.dtype == datatype.numpy
     assert read.tolist() == np.array(array, datatype.numpy).tolist()
@@ -120,19 +120,19 @@ def test_data_may_be_nested_and_integers_wrap_round(datatype, data: list, array:
         ("INT32", [1, 2], "Shape does not match true shape of 'data' field"),
     ],
 )
-def test_elements_of_another_type_or_too_many_are_refused(datatype: str, data: list, complaint: str):
+def test_elements_of_another_type_or_too_many_are_refused(datatype: str, data: list, complaint: str) -> None:
     with pytest.raises(InternalError) as raised:
         read_data(data, BY_NAME[datatype], 1)
     assert raised.value.message == f"Unable to parse 'data': {complaint}"
 
 
-def test_too_few_elements_are_refused():
+def test_too_few_elements_are_refused() -> None:
     with pytest.raises(InternalError) as raised:
         read_data([1, [2]], INT32, 3)
     assert raised.value.message == "Failed to parse 'data' field: shape does not match true shape"
 
 
-def test_strings_keep_their_bytes():
+def test_strings_keep_their_bytes() -> None:
     assert read_strings(["é", ["\udcff"]]) == b"\x02\0\0\0\xc3\xa9\x01\0\0\0\xff"
     with pytest.raises(InternalError, match=r"^Unable to parse JSON bytes array: attempt to access JSON non-string"):
         read_strings(["a", 1])
@@ -145,7 +145,7 @@ def nested(element: Any, depth: int) -> Any:
     return element
 
 
-def test_elements_are_inside_fewer_than_100_arrays():
+def test_elements_are_inside_fewer_than_100_arrays() -> None:
     assert read_data(nested(1, 99), INT32, 1).tolist() == [1]
     assert read_data([nested(1, 98), 2], INT32, 2).tolist() == [1, 2]
     assert read_data([nested([], 98), 2], INT32, 1).tolist() == [2]

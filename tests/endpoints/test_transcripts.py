@@ -22,38 +22,38 @@ VARIATIONS = recordings("variations.json")
 
 @pytest.fixture(scope="module", params=["fast", "tornado"])
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
-    names = [each.name for each in MODELS.iterdir() if each.name not in ("probe", "wont_load")]
+    names = [model.name for model in MODELS.iterdir() if model.name not in ("probe", "wont_load")]
     options = HttpOptions(transport=request.param)
     explicit = {"model_control_mode": "explicit", "load_models": names, "trace": TraceOptions("trace.json")}
     with Server(MODELS, port=0, http=options, metrics_port=0, allow_client_shm=True, **explicit) as server:
         assert not server.load_errors
         yield server
-    for key in {each["shared_memory"]["key"] for each in EXCHANGES if "shared_memory" in each}:
+    for key in {exchange["shared_memory"]["key"] for exchange in EXCHANGES if "shared_memory" in exchange}:
         (SHARED / key.lstrip("/")).unlink(missing_ok=True)
 
 
-@pytest.mark.parametrize("exchange", EXCHANGES, ids=lambda each: f"{each['area']}:{each['id']}")
-def test_the_answer_is_the_recorded_one(server: Server, exchange: dict):
+@pytest.mark.parametrize("exchange", EXCHANGES, ids=lambda exchange: f"{exchange['area']}:{exchange['id']}")
+def test_the_answer_is_the_recorded_one(server: Server, exchange: dict) -> None:
     if "shared_memory" in exchange and not SHARED.is_dir():
         pytest.skip("shared memory objects are not files on this platform")
     metrics = server.endpoints.metrics
     assert metrics is not None
     port = metrics.port if exchange.get("endpoint") == "metrics" else server.port
     with shared_object(exchange) as changed:
-        found = differences(exchange, *send(port, exchange["request"]))
-    assert found + changed == []
+        different = differences(exchange, *send(port, exchange["request"]))
+    assert different + changed == []
 
 
 @pytest.mark.parametrize("area", ["request", "tensors", "generate"])
-def test_variations_of_the_recorded_requests_are_answered_alike(server: Server, area: str):
-    found = {
-        each["id"]: different
-        for each in VARIATIONS
-        if each["area"] == area and (different := differences(each, *send(server.port, each["request"])))
+def test_variations_of_the_recorded_requests_are_answered_alike(server: Server, area: str) -> None:
+    differing = {
+        exchange["id"]: different
+        for exchange in VARIATIONS
+        if exchange["area"] == area and (different := differences(exchange, *send(server.port, exchange["request"])))
     }
-    assert found == {}
+    assert differing == {}
 
 
-def test_every_change_of_a_newer_release_belongs_to_an_exchange():
+def test_every_change_of_a_newer_release_belongs_to_an_exchange() -> None:
     files = ("transcripts.json", "variations.json", "repository.json", "grpc_transcripts.json")
     assert unused_changes(*files) == set()

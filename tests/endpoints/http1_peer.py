@@ -1,0 +1,142 @@
+"""A fast connection with both its ends in memory: the test decides when bytes arrive and time passes."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+from tornado import httputil
+
+from tritonnb.endpoints.http.transport import connection
+from tritonnb.endpoints.http.transport.busy_poll import BusyPoller
+from tritonnb.endpoints.http.transport.head_cache import HeadCache
+
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+class Message(httputil.HTTPMessageDelegate):
+    """What a request brought."""
+
+    def __init__(self, server: Server, exchange: connection.Exchange) -> None:
+        self.server, self.exchange = server, exchange
+        self.body = b""
+        self.gone = False
+
+    def headers_received(self, start_line: httputil.RequestStartLine, headers: object) -> None:
+        self.line = start_line
+
+    def data_received(self, chunk: bytes) -> None:
+        self.body += chunk
+
+    def finish(self) -> None:
+        self.exchange.set_close_callback(self.on_connection_close)
+        if not self.server.hold:
+            self.answer()
+
+    def answer(self) -> None:
+        self.exchange.respond(ANSWER)
+
+    def on_connection_close(self) -> None:
+        self.gone = True
+
+
+class Server(httputil.HTTPServerConnectionDelegate):
+    """Keeps every message; answers at once unless it is set to hold."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.delegate = self
+        self.heads = HeadCache()
+        self.max_body_size = 1000
+        self.connections: set[connection.Http1Connection] = set()
+        self.loop = loop
+        self.written = loop.create_future()
+        self.written.set_result(None)
+        self.busy_poller = BusyPoller(loop)
+        self.hold = False
+        self.messages: list[Message] = []
+
+    def start_request(self, server_conn: object, request_conn: connection.Exchange) -> Message:
+        self.messages.append(Message(self, request_conn))
+        return self.messages[-1]
+
+
+class Socket:
+    """A socket of which only the error is asked."""
+
+    def __init__(self) -> None:
+        self.error = 0
+
+    def getsockopt(self, level: int, option: int) -> int:
+        assert (level, option) == (socket.SOL_SOCKET, socket.SO_ERROR)
+        return self.error
+
+
+class Wire:
+    """The transport: keeps what is written."""
+
+    def __init__(self) -> None:
+        self.sent = b""
+        self.reading = True
+        self.state = "open"
+        self.socket = Socket()
+
+    def get_extra_info(self, name: str) -> object:
+        return ("127.0.0.1", 5) if name == "peername" else self.socket
+
+    def write(self, data: bytes) -> None:
+        self.sent += data
+
+    def is_closing(self) -> bool:
+        return self.state in ("closed", "aborted")
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        self.state = "shut"
+
+    def close(self) -> None:
+        self.state = "closed"
+
+    def abort(self) -> None:
+        self.state = "aborted"
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+
+class Peer:
+    """A connection with both its ends."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.server = Server(loop)
+        self.wire = Wire()
+        self.connection = connection.Http1Connection(self.server)
+        self.connection.connection_made(self.wire)
+
+    @property
+    def messages(self) -> list[Message]:
+        return self.server.messages
+
+    def feed(self, *parts: bytes) -> None:
+        for part in parts:
+            self.connection.data_received(part)
+
+
+class Loop(asyncio.SelectorEventLoop):
+    """A loop whose timers the test runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 100.0
+
+    def time(self) -> float:
+        return self.now
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        self.call_soon(self.stop)
+        self.run_forever()
