@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from typing import cast
 
 from tornado import httputil
 
 from tritonnb.endpoints.http.transport import connection
 from tritonnb.endpoints.http.transport.busy_poll import BusyPoller
+from tritonnb.endpoints.http.transport.exchange import Exchange
 from tritonnb.endpoints.http.transport.head_cache import HeadCache
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -17,12 +19,14 @@ ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 class Message(httputil.HTTPMessageDelegate):
     """What a request brought."""
 
-    def __init__(self, server: Server, exchange: connection.Exchange) -> None:
+    def __init__(self, server: Server, exchange: Exchange) -> None:
         self.server, self.exchange = server, exchange
         self.body = b""
         self.gone = False
 
-    def headers_received(self, start_line: httputil.RequestStartLine, headers: object) -> None:
+    def headers_received(  # type: ignore[override]
+        self, start_line: httputil.RequestStartLine, headers: object
+    ) -> None:
         self.line = start_line
 
     def data_received(self, chunk: bytes) -> None:
@@ -44,7 +48,7 @@ class Server(httputil.HTTPServerConnectionDelegate):
     """Keeps every message; answers at once unless it is set to hold."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.delegate = self
+        self.delegate: httputil.HTTPServerConnectionDelegate = self
         self.heads = HeadCache()
         self.max_body_size = 1000
         self.connections: set[connection.Http1Connection] = set()
@@ -55,7 +59,9 @@ class Server(httputil.HTTPServerConnectionDelegate):
         self.hold = False
         self.messages: list[Message] = []
 
-    def start_request(self, server_conn: object, request_conn: connection.Exchange) -> Message:
+    def start_request(  # type: ignore[override]
+        self, server_conn: object, request_conn: Exchange
+    ) -> Message:
         self.messages.append(Message(self, request_conn))
         return self.messages[-1]
 
@@ -115,7 +121,7 @@ class Peer:
         self.server = Server(loop)
         self.wire = Wire()
         self.connection = connection.Http1Connection(self.server)
-        self.connection.connection_made(self.wire)
+        self.connection.connection_made(cast(asyncio.BaseTransport, self.wire))
 
     @property
     def messages(self) -> list[Message]:

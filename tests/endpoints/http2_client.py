@@ -38,7 +38,7 @@ def message(*values: int, id: str = "") -> bytes:
     request = pb.ModelInferRequest(model_name="echo", id=id)
     request.inputs.add(name="X", datatype="INT32", shape=[1, len(values)])
     request.raw_input_contents.append(np.array(values, "<i4").tobytes())
-    data = request.SerializeToString()
+    data: bytes = request.SerializeToString()
     return struct.pack(">BI", 0, len(data)) + data
 
 
@@ -56,10 +56,13 @@ class Client:
     def block(self, path: str = INFER, **more: str) -> bytes:
         fields = {":method": "POST", ":scheme": "http", ":path": path, ":authority": "x"}
         fields |= {"content-type": "application/grpc", "te": "trailers"}
-        return self.encoder.encode({**fields, **{name.replace("_", "-"): value for name, value in more.items()}})
+        fields |= {name.replace("_", "-"): value for name, value in more.items()}
+        return self.encoder.encode(list(fields.items()))
 
     def request(self, stream: int, *values: int, **more: str) -> bytes:
-        return self.headers(stream, **more) + frame(DATA, END_STREAM, stream, message(*values))
+        return frame(HEADERS, END_HEADERS, stream, self.block(**more)) + frame(
+            DATA, END_STREAM, stream, message(*values)
+        )
 
     def send(self, *frames: bytes) -> None:
         self.writer.write(b"".join(frames))
@@ -102,7 +105,8 @@ class Client:
 
 def values(body: bytes) -> list[int]:
     response = pb.ModelInferResponse.FromString(body[5:])
-    return np.frombuffer(response.raw_output_contents[0], "<i4").tolist()
+    numbers: list[int] = np.frombuffer(response.raw_output_contents[0], "<i4").tolist()
+    return numbers
 
 
 class Running:
@@ -159,6 +163,9 @@ def cases(*names: str, of: list[Any]) -> Callable[..., Any]:
         listed = ", ".join(names)
         passed = ", ".join(f"{name}={name}" for name in names)
         exec(f"def {test.__name__}({listed}):\n    inner({passed})\n", scope)
-        return pytest.mark.parametrize(names if len(names) > 1 else names[0], of)(scope[test.__name__])
+        parametrized: Callable[..., None] = pytest.mark.parametrize(names if len(names) > 1 else names[0], of)(
+            scope[test.__name__]
+        )
+        return parametrized
 
     return decorate

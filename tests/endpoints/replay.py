@@ -105,7 +105,7 @@ def _matches(pointer: str, where: str) -> bool:
 def _body(message: dict[str, Any]) -> bytes:
     if "body_base64" in message:
         return base64.b64decode(message["body_base64"])
-    return message.get("body_text", "").encode()
+    return str(message.get("body_text", "")).encode()
 
 
 def _plain(headers: dict[str, str], body: bytes) -> bytes:

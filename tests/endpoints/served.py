@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
@@ -150,7 +150,7 @@ class Running:
 async def running(**options: Any) -> AsyncIterator[Running]:
     """An endpoint on a free port."""
     engine = OneModel()
-    endpoint = HttpEndpoint(engine, host="127.0.0.1", port=0, options=HttpOptions(**options))
+    endpoint = HttpEndpoint(cast("Any", engine), host="127.0.0.1", port=0, options=HttpOptions(**options))
     await endpoint.start()
     server = Running(endpoint, engine)
     try:

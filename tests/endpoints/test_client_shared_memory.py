@@ -62,4 +62,4 @@ def test_grpc_refuses_it(channel: grpc.Channel, kind: str, rpc: str) -> None:
 def test_the_status_is_reported_nevertheless(server: Server, channel: grpc.Channel) -> None:
     status, _, body = send(server.port, {"method": "GET", "path": "/v2/systemsharedmemory/status"})
     assert (status, body) == (200, b"[]")
-    assert not call(channel, "CudaSharedMemoryStatus").regions  # type: ignore[attr-defined]
+    assert not call(channel, "CudaSharedMemoryStatus").regions

@@ -10,7 +10,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-import jsonschema
+import jsonschema  # type: ignore[import-untyped]
 import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -100,6 +100,8 @@ def test_legends_name_labels_of_their_queries(labels: dict[str, set[str]]) -> No
 
 def test_the_variable_of_models_is_a_label_of_its_metric(labels: dict[str, set[str]]) -> None:
     (variable,) = [variable for variable in DASHBOARD["templating"]["list"] if variable["name"] == "model"]
-    metric, label = re.fullmatch(r"label_values\((\w+), (\w+)\)", variable["definition"]).groups()
+    match = re.fullmatch(r"label_values\((\w+), (\w+)\)", variable["definition"])
+    assert match is not None
+    metric, label = match.groups()
     assert label in labels[metric]
     assert variable["query"]["query"] == variable["definition"]

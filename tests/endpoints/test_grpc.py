@@ -82,7 +82,7 @@ class Answers:
 
 
 def final(result: Any) -> bool:
-    return result.get_response().parameters["triton_final_response"].bool_param
+    return bool(result.get_response().parameters["triton_final_response"].bool_param)
 
 
 def test_the_sync_client_infers(start: Start) -> None:
@@ -128,7 +128,7 @@ def test_answers_on_a_stream_keep_the_order_of_their_requests_whatever_model_is_
     serve_gated(server, gate)
 
     @server.model(name="fast", max_batch_size=8)
-    def fast(X: tnb.FP32[1]) -> tnb.FP32[1]:
+    def fast(X: tnb.FP32[1]) -> tnb.FP32[1]:  # type: ignore[valid-type]
         gate.set()
         return X
 
@@ -143,7 +143,7 @@ def serve_gated(server: Server, gate: threading.Event) -> None:
     """Serve a model ``slow`` that answers when the gate is open."""
 
     @server.model(name="slow", max_batch_size=8)
-    def slow(X: tnb.FP32[1]) -> tnb.FP32[1]:
+    def slow(X: tnb.FP32[1]) -> tnb.FP32[1]:  # type: ignore[valid-type]
         gate.wait()
         return X
 
@@ -168,7 +168,11 @@ def test_an_error_on_a_stream_concerns_its_request_only(start: Start) -> None:
 
 
 def test_sequences_are_carried_by_parameters(start: Start) -> None:
-    steps = ((1, {"sequence_start": True}), (2, {}), (3, {"sequence_end": True}))
+    steps: tuple[tuple[int, dict[str, bool]], ...] = (
+        (1, {"sequence_start": True}),
+        (2, {}),
+        (3, {"sequence_end": True}),
+    )
     with client_of(start("accumulate")) as client:
         answers = [client.infer("accumulate", [input_of("INPUT0", n)], sequence_id=7, **flags) for n, flags in steps]
     assert [response.as_numpy("TOTAL").item() for response in answers] == [1, 3, 6]
@@ -210,7 +214,7 @@ def test_large_tensors_pass_both_ways(start: Start) -> None:
     server = start()
 
     @server.model(max_batch_size=8)
-    def echo(X: tnb.FP32[-1]) -> tnb.FP32[-1]:
+    def echo(X: tnb.FP32[-1]) -> tnb.FP32[-1]:  # type: ignore[valid-type]
         return X
 
     array = np.random.default_rng(0).random((1, 4_000_000), np.float32)

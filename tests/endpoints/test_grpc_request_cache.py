@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -19,13 +19,14 @@ from tritonnb.endpoints.grpc.infer_response import common_response_bytes, respon
 from tritonnb.endpoints.grpc.inference import Inference
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.tensors import OutputFormat, ResponseFormat
+from tritonnb.runtime.shared_memory import SystemPart
 
 
 class Asked:
     """An endpoint whose requests are kept, not answered."""
 
     def __init__(self) -> None:
-        self.engine: Any = OneModel()
+        self.engine = cast("Any", OneModel())
         self.engine.echo.hold = True
         self.rpcs = Rpcs(self.engine, GrpcOptions())
         self.parsed = 0
@@ -35,7 +36,7 @@ class Asked:
             self.parsed += 1
             return infer(*arguments)
 
-        self.rpcs.infer = counted  # type: ignore[method-assign]
+        self.rpcs.infer = counted  # type: ignore[assignment, method-assign]
 
     def ask(self, message: bytes) -> InferRequest:
         return self.rpcs.infer_bytes(message, {}, lambda inference, response: None).request
@@ -50,7 +51,8 @@ def message(*values: int, **fields: Any) -> bytes:
     request = pb.ModelInferRequest(model_name="echo", **fields)
     request.inputs.add(name="X", datatype="INT32", shape=[1, len(values)])
     request.raw_input_contents.append(np.array(values, "<i4").tobytes())
-    return request.SerializeToString()
+    serialized: bytes = request.SerializeToString()
+    return serialized
 
 
 def x_of(request: InferRequest) -> list[int]:
@@ -64,7 +66,9 @@ def test_the_second_message_of_a_head_is_not_parsed_and_has_its_own_contents(ask
 
 
 def test_what_else_the_head_says_is_kept(asked: Asked) -> None:
-    fields = {"parameters": {"a": pb.InferParameter(int64_param=5), "priority": pb.InferParameter(uint64_param=2)}}
+    fields: dict[str, Any] = {
+        "parameters": {"a": pb.InferParameter(int64_param=5), "priority": pb.InferParameter(uint64_param=2)}
+    }
     fields["outputs"] = [pb.ModelInferRequest.InferRequestedOutputTensor(name="Y")]
     first, second = (asked.ask(message(n, **fields)) for n in (1, 2))
     assert asked.parsed == 1
@@ -156,7 +160,7 @@ def test_uncommon_answers_are_left_to_protobuf() -> None:
     plain = InferRequest("echo", {}, lambda request, response: None)
     named = InferRequest("echo", {}, lambda request, response: None, id="a")
     classes = ResponseFormat(outputs={"Y": OutputFormat(classification=1)})
-    region = ResponseFormat(outputs={"Y": OutputFormat(region=memoryview(bytearray(1)))})
+    region = ResponseFormat(outputs={"Y": OutputFormat(region=SystemPart(memoryview(bytearray(1))))})
     assert common_response_bytes(served, named, InferResponse([]), ResponseFormat()) is None
     assert common_response_bytes(served, plain, InferResponse([], parameters={"a": 1}), ResponseFormat()) is None
     assert common_response_bytes(served, plain, InferResponse([]), classes) is None

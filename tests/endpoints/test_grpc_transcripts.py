@@ -14,6 +14,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 from tests.endpoints.newer_release import recordings
 from tritonnb.endpoints.grpc.options import GrpcOptions
+from tritonnb.server.options import ServerKeywords
 from tritonnb.server.server import Server
 from tritonnb.telemetry.trace_settings import TraceOptions
 
@@ -25,9 +26,13 @@ METHODS = {method.name: method for method in pb.DESCRIPTOR.services_by_name["GRP
 @pytest.fixture(scope="module", params=["fast", "grpcio"])
 def channel(request: pytest.FixtureRequest) -> Iterator[grpc.Channel]:
     names = [model.name for model in MODELS.iterdir() if model.name not in ("probe", "wont_load")]
-    explicit = {"model_control_mode": "explicit", "load_models": names, "trace": TraceOptions("trace.json")}
-    options = GrpcOptions(transport=request.param)
-    with Server(MODELS, port=0, grpc_port=0, grpc=options, allow_client_shm=True, **explicit) as server:
+    explicit: ServerKeywords = {
+        "model_control_mode": "explicit",
+        "load_models": names,
+        "trace": TraceOptions("trace.json"),
+    }
+    explicit |= {"grpc": GrpcOptions(transport=request.param), "grpc_port": 0, "allow_client_shm": True}
+    with Server(MODELS, port=0, **explicit) as server:
         with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
             yield channel
 

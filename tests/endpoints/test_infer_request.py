@@ -172,7 +172,9 @@ def test_a_head_that_was_read_before_gives_the_same_request() -> None:
     }
     cache, data, length = make_cache(document, bytes(56))
     changed = data[:length] + np.arange(14, dtype="<i4").tobytes()
-    request, response_format = cache.find(changed, length, discard_response)
+    cached = cache.find(changed, length, discard_response)
+    assert cached is not None
+    request, response_format = cached
     expected, expected_response_format = read_request(
         TWO, 1, changed, length, 1 << 20, SharedMemory(), discard_response
     )
@@ -215,8 +217,9 @@ def test_a_known_head_with_other_bytes_behind_it_is_read_again() -> None:
 def test_an_response_format_in_parts_is_the_response_format() -> None:
     array = np.arange(100_000, dtype="<f4").reshape(2, -1)
     request = InferRequest("echo", {}, discard_response, id="é")
+    served: Any = Echo()
     parts, length = write_response(
-        Echo(), request, InferResponse([Tensor("Y", FP32, array)]), ResponseFormat(binary=True)
+        served, request, InferResponse([Tensor("Y", FP32, array)]), ResponseFormat(binary=True)
     )
     whole = b"".join(parts)
     assert json.loads(whole[:length]) == {

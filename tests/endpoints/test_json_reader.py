@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -94,12 +95,12 @@ def test_what_is_accepted(document: str, value: object) -> None:
 
 
 def test_not_a_number_is_a_number() -> None:
-    assert math.isnan(parse(b"NaN"))
+    assert repr(parse(b"NaN")) == "nan"
 
 
 def test_bytes_that_are_not_utf_8_become_surrogate_escapes() -> None:
-    assert parse(b'"\xff\xc3"').encode("utf-8", "surrogateescape") == b"\xff\xc3"
-    assert parse(b'["\xff", Inf]')[0].encode("utf-8", "surrogateescape") == b"\xff"
+    assert parse(b'"\xff\xc3"') == b"\xff\xc3".decode("utf-8", "surrogateescape")
+    assert parse(b'["\xff", Inf]') == [b"\xff".decode("utf-8", "surrogateescape"), math.inf]
     with pytest.raises(InternalError, match=r"Invalid value\. at 5$"):
         parse(b'["\xff",\xc3]')
 
@@ -108,7 +109,7 @@ def test_bytes_that_are_not_utf_8_become_surrogate_escapes() -> None:
 @pytest.mark.parametrize("depth", [400, 250_000])
 def test_documents_may_be_nested_in_any_depth(opening: str, depth: int) -> None:
     deep = opening * depth + '"]"' + ("]" if opening == "[" else "}") * depth
-    document = parse(f'{{"before":1,"deep":{deep},"after":[{deep},2]}}'.encode())
+    document: Any = parse(f'{{"before":1,"deep":{deep},"after":[{deep},2]}}'.encode())
     assert (document["before"], document["after"][1]) == (1, 2)
     for _ in range(200):
         for member in (document["deep"], document["after"][0]):

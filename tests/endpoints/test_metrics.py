@@ -17,6 +17,7 @@ from tritonnb.core.events import BatchExecuted, pack
 from tritonnb.endpoints.metrics import system
 from tritonnb.endpoints.metrics.exposition import write_metrics
 from tritonnb.endpoints.metrics.families import MetricsOptions
+from tritonnb.server.options import ServerKeywords
 from tritonnb.server.server import Server
 from tritonnb.telemetry.custom_metrics import Kind
 from tritonnb.telemetry.latencies import Histogram, HistogramSettings, Latencies, Summary
@@ -29,9 +30,10 @@ EVERYTHING = MetricsOptions(summary_latencies=True, histogram_latencies=True)
 def start() -> Iterator[Callable[..., Server]]:
     servers: list[Server] = []
 
-    def start(*models: str, **options) -> Server:
-        served = dict(model_control_mode="explicit", load_models=models, metrics_port=0, **options)
-        servers.append(Server(MODELS, port=0, **served))
+    def start(*models: str, metrics: MetricsOptions | None = None) -> Server:
+        options: ServerKeywords = {"metrics_port": 0, "metrics": metrics}
+        options |= {"model_control_mode": "explicit", "load_models": models}
+        servers.append(Server(MODELS, port=0, **options))
         return servers[-1]
 
     yield start
@@ -84,7 +86,7 @@ def test_families_have_tritons_names_and_types(start: Callable[..., Server]) -> 
 
 
 def test_the_cpu_is_read_at_a_scrape_over_the_time_since_the_last_one(
-    start: Callable[..., Server], monkeypatch
+    start: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seconds = iter([(10, 100), (60, 200), (60, 300)])
     monkeypatch.setattr(system, "_cpu_seconds", lambda: next(seconds))
@@ -158,11 +160,11 @@ def test_summaries_of_the_cache_are_those_of_the_models_that_use_it(tmp_path: Pa
         config = (tmp_path / name / "config.pbtxt").read_text().replace('"addsub"', f'"{name}"')
         (tmp_path / name / "config.pbtxt").write_text(config + extra)
     inputs = {name: np.ones((1, 4), np.int32) for name in ("INPUT0", "INPUT1")}
-    options = {"metrics_port": 0, "metrics": EVERYTHING, "cache_config": {"local": {"size": "1000000"}}}
+    options: ServerKeywords = {"metrics_port": 0, "metrics": EVERYTHING, "cache_config": {"local": {"size": "1000000"}}}
     with Server(tmp_path, port=0, **options) as server:
         for name in ("cached", "plain"):
             for _ in range(3):
-                server[name](**inputs)
+                server[name](inputs)
         values = samples(server)
     cached, plain = (f"[('model', '{name}'), ('version', '1')]" for name in ("cached", "plain"))
     assert values[f"nv_cache_hit_summary_per_model_count{cached}"] == 2

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jsonschema
+import jsonschema  # type: ignore[import-untyped]
 import pytest
 
 from tritonnb.endpoints.http import application
@@ -60,8 +60,9 @@ NOT_DESCRIBED = {"repository"}
 
 
 def route_patterns() -> list[re.Pattern[str]]:
-    rules = application.make_application(None, 1).default_router.rules[0].target.rules
-    return [rule.matcher._pattern for rule in rules]
+    engine: Any = None
+    rules: Any = application.make_application(engine, 1).default_router
+    return [rule.matcher._pattern for rule in rules.rules[0].target.rules]
 
 
 def concrete(path: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from typing import Any
 
 import pytest
 import tritonclient.grpc
@@ -14,6 +15,7 @@ from tests.endpoints.replay import differences, send
 from tests.endpoints.test_transcripts import MODELS
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.model_config.load import ConfigError
+from tritonnb.server.options import ServerKeywords
 from tritonnb.server.server import Server
 
 EXCHANGES = recordings("repository.json")
@@ -21,12 +23,12 @@ EXCHANGES = recordings("repository.json")
 
 def test_loading_unloading_and_the_index_are_answered_as_recorded() -> None:
     names = [model.name for model in MODELS.iterdir() if model.name not in ("probe", "wont_load")]
-    options = {"model_control_mode": "explicit", "load_models": names, "allow_file_override": True}
+    options: ServerKeywords = {"model_control_mode": "explicit", "load_models": names, "allow_file_override": True}
     with Server(MODELS, port=0, **options) as server:
         assert {exchange["id"]: different for exchange in EXCHANGES if (different := play(server, exchange))} == {}
 
 
-def play(server: Server, exchange: dict) -> list[str]:
+def play(server: Server, exchange: dict[str, Any]) -> list[str]:
     """The differences; unloading goes on after it was answered, so what changes is asked again."""
     give_up = time.monotonic() + exchange.get("within", 0)
     while (different := differences(exchange, *send(server.port, exchange["request"]))) and time.monotonic() < give_up:
@@ -47,7 +49,7 @@ def test_files_are_refused_unless_the_server_was_started_with_them_allowed() -> 
 @pytest.mark.parametrize("path", ["../escaped.py", "/../escaped.py", "1/../../escaped.py"])
 def test_files_stay_in_the_directory_of_their_model(path: str) -> None:
     with Server(port=0, model_control_mode="explicit", allow_file_override=True) as server:
-        parameters = {"config": '{"backend": "python"}', f"file:{path}": b"pass"}
+        parameters: dict[str, str | bytes] = {"config": '{"backend": "python"}', f"file:{path}": b"pass"}
         with pytest.raises(Exception, match="outside the model's directory"):
             server.run(server.engine.load("m", parameters))
 
@@ -57,7 +59,7 @@ def test_files_stay_in_the_directory_of_their_model(path: str) -> None:
 )
 def test_files_that_cannot_be_written_are_refused(path: str, complaint: str) -> None:
     with Server(port=0, model_control_mode="explicit", allow_file_override=True) as server:
-        parameters = {"config": '{"backend": "python"}', f"file:{path}": b"pass"}
+        parameters: dict[str, str | bytes] = {"config": '{"backend": "python"}', f"file:{path}": b"pass"}
         with pytest.raises(Exception, match=f"failed to open binary file for write .*: {complaint}"):
             server.run(server.engine.load("m", parameters))
 

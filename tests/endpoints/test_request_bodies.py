@@ -9,6 +9,7 @@ import pytest
 
 from tests.endpoints.replay import send
 from tritonnb.endpoints.http.options import HttpOptions
+from tritonnb.server.options import ServerKeywords
 from tritonnb.server.server import Server
 
 MODELS = Path(__file__).parents[1] / "models"
@@ -18,8 +19,13 @@ LIMIT = 100
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     options = HttpOptions(max_input_size=LIMIT)
-    explicit = {"model_control_mode": "explicit", "load_models": ["textgen"], "allow_client_shm": True}
-    with Server(MODELS, port=0, http=options, **explicit) as server:
+    explicit: ServerKeywords = {
+        "model_control_mode": "explicit",
+        "load_models": ["textgen"],
+        "allow_client_shm": True,
+        "http": options,
+    }
+    with Server(MODELS, port=0, **explicit) as server:
         yield server
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from tritonnb.endpoints.http.options import HttpOptions
 from tritonnb.endpoints.http.restrictions import Restrictions
+from tritonnb.server.options import ServerKeywords
 from tritonnb.server.server import Server
 
 MODELS = Path(__file__).parents[1] / "models"
@@ -24,8 +25,8 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
         restricted_api=(("inference", "key", "secret"), ("logging", "key", "secret")),
         header_forward_pattern="X-|^timeout$",
     )
-    explicit = {"model_control_mode": "explicit", "load_models": ["parameters"]}
-    with Server(MODELS, port=0, http=options, **explicit) as server:
+    explicit: ServerKeywords = {"model_control_mode": "explicit", "load_models": ["parameters"], "http": options}
+    with Server(MODELS, port=0, **explicit) as server:
         yield server
 
 

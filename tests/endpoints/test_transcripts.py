@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.endpoints.newer_release import recordings, unused_changes
 from tests.endpoints.replay import differences, send, shared_object
 from tritonnb.endpoints.http.options import HttpOptions
+from tritonnb.server.options import ServerKeywords
 from tritonnb.server.server import Server
 from tritonnb.telemetry.trace_settings import TraceOptions
 
@@ -23,9 +25,13 @@ VARIATIONS = recordings("variations.json")
 @pytest.fixture(scope="module", params=["fast", "tornado"])
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     names = [model.name for model in MODELS.iterdir() if model.name not in ("probe", "wont_load")]
-    options = HttpOptions(transport=request.param)
-    explicit = {"model_control_mode": "explicit", "load_models": names, "trace": TraceOptions("trace.json")}
-    with Server(MODELS, port=0, http=options, metrics_port=0, allow_client_shm=True, **explicit) as server:
+    explicit: ServerKeywords = {
+        "model_control_mode": "explicit",
+        "load_models": names,
+        "trace": TraceOptions("trace.json"),
+    }
+    explicit |= {"http": HttpOptions(transport=request.param), "metrics_port": 0, "allow_client_shm": True}
+    with Server(MODELS, port=0, **explicit) as server:
         assert not server.load_errors
         yield server
     for key in {exchange["shared_memory"]["key"] for exchange in EXCHANGES if "shared_memory" in exchange}:
@@ -33,7 +39,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("exchange", EXCHANGES, ids=lambda exchange: f"{exchange['area']}:{exchange['id']}")
-def test_the_answer_is_the_recorded_one(server: Server, exchange: dict) -> None:
+def test_the_answer_is_the_recorded_one(server: Server, exchange: dict[str, Any]) -> None:
     if "shared_memory" in exchange and not SHARED.is_dir():
         pytest.skip("shared memory objects are not files on this platform")
     metrics = server.endpoints.metrics

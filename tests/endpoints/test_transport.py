@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from tornado import httputil, web
 
+from tests.endpoints.http1_peer import ANSWER, Loop, Peer
 from tests.endpoints.served import Client
-from tests.endpoints.test_connection import ANSWER, REQUEST, UNKNOWN, Loop, Peer
+from tests.endpoints.test_connection import REQUEST, UNKNOWN
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.endpoints.http.transport import request_parser
 from tritonnb.endpoints.http.transport.exchange import LightHeaders
@@ -65,7 +66,7 @@ class FullHeaders(httputil.HTTPServerConnectionDelegate):
         def headers_received(line: Any, headers: Any) -> Any:
             return received(line, headers.full() if isinstance(headers, LightHeaders) else headers)
 
-        message.headers_received = headers_received  # type: ignore[method-assign]
+        message.headers_received = headers_received  # type: ignore[assignment, method-assign]
         return message
 
     def on_close(self, server_conn: object) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any, cast
 
 import pytest
 
@@ -219,7 +220,7 @@ def test_a_port_that_is_taken_is_said_to_be(transport: str) -> None:
     async def scenario() -> None:
         async with running(transport=transport) as server:
             options = HttpOptions(transport=transport)
-            second = HttpEndpoint(OneModel(), host="127.0.0.1", port=server.endpoint.port, options=options)
+            second = HttpEndpoint(cast("Any", OneModel()), host="127.0.0.1", port=server.endpoint.port, options=options)
             with pytest.raises(OSError, match="in use"):
                 await second.start()
 
