@@ -17,7 +17,7 @@ from tritonnb.scheduling.default_scheduler import DefaultScheduler
 from tritonnb.scheduling.direct import DirectSettings
 from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
 from tritonnb.scheduling.from_config import make_scheduler, reconfigure_scheduler
-from tritonnb.scheduling.instances import Instances, TakenInstance
+from tritonnb.scheduling.instances import Instances
 from tritonnb.scheduling.oldest import OldestSettings
 from tritonnb.scheduling.policy import DynamicBatcherSettings, QueuePolicy, QueueSettings, TimeoutAction
 from tritonnb.scheduling.response_order import ResponseOrder
@@ -137,7 +137,8 @@ def test_the_longest_idle_instance_is_taken_first_and_a_removed_one_never() -> N
     assert not instances.release(2, 8)
     assert not instances.release(9, 8)
     instances.replace({0, 1})
-    assert instances.take() == TakenInstance(0, 6, has_run=False)
+    taken = instances.take()
+    assert (taken.instance, taken.idle_since_ns, taken.has_run) == (0, 6, False)
 
 
 def test_a_configuration_without_a_batcher_gives_the_default_scheduler() -> None:

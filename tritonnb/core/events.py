@@ -281,10 +281,12 @@ def pack_request_arrived(
     shape_key: int,
 ) -> Packed:
     """``pack(RequestArrived(...))`` without creating the event: there is one for each request."""
+    # fmt: off
     return (
-        *("RequestArrived", time_ns, model, version, serial, size),
-        *(priority, timeout_us, id, correlation_id, flags, shape_key),
+        "RequestArrived", time_ns, model, version, serial, size,
+        priority, timeout_us, id, correlation_id, flags, shape_key,
     )
+    # fmt: on
 
 
 def pack_step_sent(
@@ -301,10 +303,12 @@ def pack_step_sent(
     rule: str,
 ) -> Packed:
     """``pack(StepSent(...))`` without creating the event: there is one for each step of a request."""
+    # fmt: off
     return (
-        *("StepSent", time_ns, model, version, serial),
-        *(step, step_model, step_version, step_serial, iteration, rule),
+        "StepSent", time_ns, model, version, serial,
+        step, step_model, step_version, step_serial, iteration, rule,
     )
+    # fmt: on
 
 
 def unpack(packed: Packed) -> Event:

@@ -35,7 +35,10 @@ class InferenceResponse:
         error: TritonError | None = None,
         parameters: dict[str, Any] | None = None,
     ) -> None:
-        if not isinstance(output_tensors, Sequence) or isinstance(output_tensors, str | bytes):
+        # Nearly every model passes a list, and the general check is slow.
+        if type(output_tensors) is not list and (
+            not isinstance(output_tensors, Sequence) or isinstance(output_tensors, str | bytes)
+        ):
             raise TypeError(f"InferenceResponse: expected a sequence of tensors, got {type(output_tensors).__name__}")
         for tensor in output_tensors:
             if tensor is None:

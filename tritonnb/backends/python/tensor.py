@@ -13,7 +13,7 @@ import numpy.typing as npt
 from tritonnb.backends.python.error import TritonModelException
 from tritonnb.core import datatypes
 from tritonnb.core.messages import Tensor as CoreTensor
-from tritonnb.core.ownership import ensure_writeable
+from tritonnb.core.ownership import writeable_copy
 
 #: Dtypes of tensors, except strings, in native byte order only.
 _DTYPES = frozenset(datatype.numpy for datatype in datatypes.DATATYPES)
@@ -133,7 +133,7 @@ class Tensor:
         return self._array.__dlpack_device__()
 
     def _own(self) -> npt.NDArray[Any]:
-        self._array, self._shared = ensure_writeable(self._array), False
+        self._array, self._shared = writeable_copy(self._array), False
         return self._array
 
     def _exported(self) -> Any:
