@@ -28,8 +28,8 @@ def scripts() -> list[tuple[str, ...]]:
     """Each example with the arguments it is run with."""
     if not CHECKOUT:
         return []
-    found = sorted([*EXAMPLES.glob("simple_*.py"), *EXAMPLES.glob("grpc_explicit_*.py")])
-    names = [each.name for each in found if "cudashm" not in each.name]
+    examples = sorted([*EXAMPLES.glob("simple_*.py"), *EXAMPLES.glob("grpc_explicit_*.py")])
+    names = [example.name for example in examples if "cudashm" not in example.name]
     return [*((name,) for name in names), *((name, "-d") for name in DYNA), ("reuse_infer_objects_client.py",)]
 
 

@@ -25,7 +25,7 @@ VARIABLE = spec('input { name: "X" data_type: TYPE_INT64 dims: [ -1, 3 ] }')
 
 
 @pytest.mark.parametrize("kind", ["random", "zero"])
-@pytest.mark.parametrize("datatype", DATATYPES, ids=lambda each: each.name)
+@pytest.mark.parametrize("datatype", DATATYPES, ids=lambda datatype: datatype.name)
 def test_generated_tensors_fit_the_model(kind, datatype) -> None:
     model = spec(f'input {{ name: "X" data_type: {datatype.config_name} dims: [ 2, 3 ] }}')
     array = examples(model, kind, {}, seed=1).next_example(4)["X"]

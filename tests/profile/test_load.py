@@ -30,12 +30,12 @@ WAYS = ["process", "http", "grpc"]
 @pytest.mark.parametrize("over", WAYS)
 def test_an_open_loop_sends_what_it_should_when_it_should(server: Server, over: str) -> None:
     times = [0, 2000, 2000, 5000]
-    result = tnb.load(server["held"], arrivals=[(each, 2) for each in times], over=over).wait(60)
+    result = tnb.load(server["held"], arrivals=[(time_s, 2) for time_s in times], over=over).wait(60)
     assert sorted(np.diff(np.sort(result.responses[:, INTENDED])) / 1000) == sorted(np.diff(times))
-    found = result.summary()
-    assert (found["requests"], found["rows"], found["failed"]) == (4, 8, 0)
+    summary = result.summary()
+    assert (summary["requests"], summary["rows"], summary["failed"]) == (4, 8, 0)
     assert result.recording is not None
-    assert [each.rows for each in result.recording.arrivals()] == [2, 2, 2, 2]
+    assert [arrival.rows for arrival in result.recording.arrivals()] == [2, 2, 2, 2]
 
 
 def test_latency_counts_from_the_intended_time_even_while_nothing_is_answered(server: Server, gate: Gate) -> None:
@@ -54,7 +54,7 @@ def test_clients_of_a_closed_loop_wait_for_their_answers(server: Server, over: s
     result = tnb.load(server["held"], clients=3, requests=60, over=over).wait(60)
     assert result.summary()["requests"] == 60
     assert result.recording is not None
-    assert max(len(each.requests) for each in result.recording.batches) <= 3
+    assert max(len(batch.requests) for batch in result.recording.batches) <= 3
     assert 0 < result.summary()["in_flight"] <= 3.001
 
 
@@ -64,29 +64,29 @@ def test_a_closed_loop_may_be_that_of_a_simulation(server: Server) -> None:
 
 
 @pytest.mark.parametrize("over", WAYS)
-@pytest.mark.parametrize("asked", [{"clients": 3}, {"rate": 2000}])
-def test_sequences_are_whole_and_in_order(server: Server, asked: dict, over: str) -> None:
-    result = tnb.load(server["accumulate"], requests=40, sequence_length=6, over=over, **asked).wait(60)
+@pytest.mark.parametrize("traffic", [{"clients": 3}, {"rate": 2000}])
+def test_sequences_are_whole_and_in_order(server: Server, traffic: dict, over: str) -> None:
+    result = tnb.load(server["accumulate"], requests=40, sequence_length=6, over=over, **traffic).wait(60)
     assert result.errors == {}
     assert result.recording is not None
     arrivals = result.recording.arrivals()
     by_id: dict = {}
-    for each in arrivals:
-        by_id.setdefault(each.sequence_id, []).append(each)
+    for arrival in arrivals:
+        by_id.setdefault(arrival.sequence_id, []).append(arrival)
     assert len(arrivals) >= 40
     for sent in by_id.values():
-        assert [each.sequence_start for each in sent] == [True] + [False] * (len(sent) - 1)
-        assert [each.sequence_end for each in sent] == [False] * (len(sent) - 1) + [True]
+        assert [request.sequence_start for request in sent] == [True] + [False] * (len(sent) - 1)
+        assert [request.sequence_end for request in sent] == [False] * (len(sent) - 1) + [True]
 
 
 @pytest.mark.parametrize("over", WAYS)
-@pytest.mark.parametrize("asked", [{"clients": 2}, {"rate": 2000}, {"arrivals": tnb.ClosedLoop(2, 99)}])
-def test_a_stateful_model_gets_sequences_of_ten_unless_told_otherwise(server: Server, asked: dict, over: str) -> None:
-    result = tnb.load(server["accumulate"], requests=40, over=over, **asked).wait(60)
+@pytest.mark.parametrize("traffic", [{"clients": 2}, {"rate": 2000}, {"arrivals": tnb.ClosedLoop(2, 99)}])
+def test_a_stateful_model_gets_sequences_of_ten_unless_told_otherwise(server: Server, traffic: dict, over: str) -> None:
+    result = tnb.load(server["accumulate"], requests=40, over=over, **traffic).wait(60)
     assert result.errors == {}
     assert result.recording is not None
     sent = result.recording.arrivals()
-    assert max(Counter(each.sequence_id for each in sent).values()) == 10
+    assert max(Counter(request.sequence_id for request in sent).values()) == 10
 
 
 ENSEMBLE = """
@@ -117,7 +117,7 @@ def test_an_ensemble_with_a_stateful_step_gets_sequences_too(tmp_path: Path, mod
         result = tnb.load(server[model], clients=2, requests=40, over=over).wait(60)
     assert result.errors == {}
     assert result.recording is not None
-    assert max(Counter(each.sequence_id for each in result.recording.arrivals()).values()) == 10
+    assert max(Counter(arrival.sequence_id for arrival in result.recording.arrivals()).values()) == 10
 
 
 def test_a_list_of_arrivals_for_a_stateful_model_names_its_sequences(server: Server) -> None:
@@ -250,7 +250,7 @@ def test_a_client_that_gives_up_cancels_its_request(server: Server, over: str) -
     assert result.failed == 1
     assert result.recording is not None
     if over == "process":  # over HTTP it may not even have left
-        assert [each.counted_as for each in result.recording.refused] == ["CANCELED"]
+        assert [rejected.counted_as for rejected in result.recording.refused] == ["CANCELED"]
 
 
 def test_a_request_that_is_given_up_before_it_has_left_is_answered(server: Server) -> None:
@@ -267,14 +267,14 @@ def test_a_request_that_is_given_up_before_it_has_left_is_answered(server: Serve
 
 
 @pytest.mark.parametrize(
-    "asked", [{"clients": 2, "duration": 0.05}, {"clients": 2, "requests": 9}, {"rate": 500, "requests": 9}]
+    "traffic", [{"clients": 2, "duration": 0.05}, {"clients": 2, "requests": 9}, {"rate": 500, "requests": 9}]
 )
 @pytest.mark.parametrize("over", WAYS)
 def test_a_server_that_stops_answering_does_not_hold_up_the_load(
-    server: Server, gate: Gate, over: str, asked: dict
+    server: Server, gate: Gate, over: str, traffic: dict
 ) -> None:
     gate.close()
-    load = tnb.load(server["held"], over=over, grace=0.2, **asked)
+    load = tnb.load(server["held"], over=over, grace=0.2, **traffic)
     result = load.wait(60)
     assert result.errors == {"no response within 0.2 s": load.sent}
     assert load.in_flight == 0
@@ -317,10 +317,10 @@ def test_the_result_is_data_first(server: Server) -> None:
     table = result.to_pandas()
     assert len(table) == 10
     assert (table["completed_ms"] >= table["sent_ms"]).all()
-    found = result.summary()
-    assert found["in_flight"] == pytest.approx(found["rate"] * found["latency_mean_ms"] / 1000)
-    assert result.percentile(50) == found["latency_p50_ms"] <= found["latency_p99_ms"] <= found["latency_max_ms"]
-    assert 0 < found["busy"] <= 1
+    summary = result.summary()
+    assert summary["in_flight"] == pytest.approx(summary["rate"] * summary["latency_mean_ms"] / 1000)
+    assert result.percentile(50) == summary["latency_p50_ms"] <= summary["latency_p99_ms"] <= summary["latency_max_ms"]
+    assert 0 < summary["busy"] <= 1
     assert "<table>" in result._repr_html_()
 
 

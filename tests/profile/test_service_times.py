@@ -93,16 +93,16 @@ def test_sizes_that_the_model_refuses_have_no_time(server: Server) -> None:
         return X
 
     assert list(tnb.service_times(server["small"])) == [1, 2, 3, 4, 5]
-    found = tnb.sweep(server["small"], max_batch_size=[4, 8], clients=16, requests=200).wait()
-    assert [each.extrapolated for each in found.trials] == [False, True]
-    assert found.best is not found.trials[1]
-    assert "batches of more than 5 rows were not measured" in found.verdict()
+    result = tnb.sweep(server["small"], max_batch_size=[4, 8], clients=16, requests=200).wait()
+    assert [trial.extrapolated for trial in result.trials] == [False, True]
+    assert result.best is not result.trials[1]
+    assert "batches of more than 5 rows were not measured" in result.verdict()
 
 
 def test_what_the_server_itself_does_is_part_of_the_service_times(server: Server) -> None:
     options = {"limit": 8, "request_rows": 1, "traffic": {}, "stopping": Event()}
     here, outside = (
-        measure(tnb.profile.find_model.find_model(each, "held"), **options) for each in (server, server.url)
+        measure(tnb.profile.find_model.find_model(target, "held"), **options) for target in (server, server.url)
     )
     assert here.times[8] > outside.times[8]
     swept = tnb.sweep(server["held"], count=[1, 64], constraint="p99 < 1 s", requests=100).wait()
@@ -112,25 +112,25 @@ def test_what_the_server_itself_does_is_part_of_the_service_times(server: Server
 def test_a_sweep_measures_what_its_configurations_can_form(server: Server) -> None:
     sleeping(server)
     before = server["sleeps"].config.text
-    found = tnb.sweep(server["sleeps"], max_batch_size=[2, 32], clients=64, requests=400).wait()
-    assert max(found.service_times) == 32
-    assert {2, 8, 32} <= set(found.service_times)
-    assert not any(each.extrapolated for each in found.trials)
-    assert found.best.edits == {"max_batch_size": 32}
-    assert found.best.rate < 32 * 1000 / (2 + 0.5 * 32)  # no row is free
+    result = tnb.sweep(server["sleeps"], max_batch_size=[2, 32], clients=64, requests=400).wait()
+    assert max(result.service_times) == 32
+    assert {2, 8, 32} <= set(result.service_times)
+    assert not any(trial.extrapolated for trial in result.trials)
+    assert result.best.edits == {"max_batch_size": 32}
+    assert result.best.rate < 32 * 1000 / (2 + 0.5 * 32)  # no row is free
     assert server["sleeps"].config.text == before
 
 
 def test_a_sweep_of_a_url_recommends_nothing_that_it_could_not_measure(server: Server, tmp_path: Path) -> None:
     sleeping(server)
     for url in (server.url, f"grpc://127.0.0.1:{server.grpc_port}"):
-        found = tnb.sweep(url, "sleeps", max_batch_size=[2, 64], clients=64, requests=400).wait()
-        assert found.best is found.running
-        assert "batches of more than 8 rows were not measured" in found.verdict()
-        assert "extrapolated: max_batch_size 64" in found.verdict()
-        assert [each.edits["max_batch_size"] for each in found.trials] == [2, 64]
-        assert "extrapolated" in repr(found)
-        for refused in (found.apply, lambda: found.export(tmp_path)):  # noqa: B023
+        result = tnb.sweep(url, "sleeps", max_batch_size=[2, 64], clients=64, requests=400).wait()
+        assert result.best is result.running
+        assert "batches of more than 8 rows were not measured" in result.verdict()
+        assert "extrapolated: max_batch_size 64" in result.verdict()
+        assert [trial.edits["max_batch_size"] for trial in result.trials] == [2, 64]
+        assert "extrapolated" in repr(result)
+        for refused in (result.apply, lambda: result.export(tmp_path)):  # noqa: B023
             with pytest.raises(tnb.TritonError, match=r"expected a model of this process, got .*/v2/models/sleeps"):
                 refused()
     with pytest.raises(tnb.TritonError, match="live=True expected a model of this process"):
@@ -139,9 +139,9 @@ def test_a_sweep_of_a_url_recommends_nothing_that_it_could_not_measure(server: S
 
 def test_a_sweep_of_measured_times_knows_their_spread(server: Server) -> None:
     sleeping(server)
-    found = tnb.sweep(server["sleeps"], count=[1], clients=16, requests=200).wait()
-    assert found.best is found.running  # it is the same configuration
-    assert 0.01 <= found.noise < 2
+    result = tnb.sweep(server["sleeps"], count=[1], clients=16, requests=200).wait()
+    assert result.best is result.running  # it is the same configuration
+    assert 0.01 <= result.noise < 2
 
 
 def test_times_that_do_not_decrease_are_kept_and_others_are_levelled() -> None:

@@ -25,7 +25,7 @@ PINS = {
 def asked_for() -> list[str]:
     return [
         *PROJECT["dependencies"],
-        *(each for name in ("nested", "examples", "test", "dev", "docs") for each in EXTRAS[name]),
+        *(package for name in ("nested", "examples", "test", "dev", "docs") for package in EXTRAS[name]),
     ]
 
 
@@ -38,7 +38,7 @@ def test_a_version_is_pinned_that_the_package_allows(text: str) -> None:
 def conda_packages() -> dict[str, str]:
     """What *environment.yml* lists, with its version."""
     lines = (BINDER / "environment.yml").read_text().splitlines()
-    return dict(each.removeprefix("  - ").partition("=")[::2] for each in lines if each.startswith("  - "))
+    return dict(line.removeprefix("  - ").partition("=")[::2] for line in lines if line.startswith("  - "))
 
 
 def test_it_installs_the_package_with_its_examples_under_the_constraints() -> None:

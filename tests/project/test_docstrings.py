@@ -29,8 +29,8 @@ def raised(path: Path) -> Iterator[tuple[str, str]]:
     """What docstrings of a file say is raised, each with the line after it."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            _, found, section = (ast.get_docstring(node) or "").partition("Raises\n------\n")
-            lines = section.split("\n\n")[0].splitlines() if found else []
+            _, separator, section = (ast.get_docstring(node) or "").partition("Raises\n------\n")
+            lines = section.split("\n\n")[0].splitlines() if separator else []
             yield from ((line, after) for line, after in zip_longest(lines, lines[1:], fillvalue="") if line[0] != " ")
 
 

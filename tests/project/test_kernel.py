@@ -86,9 +86,9 @@ def test_a_wait_for_traffic_tells_how_far_it_is_and_an_interrupt_keeps_what_was_
     kernel.run(SERVE.format(port=0))
     error, shown = interrupted(kernel, 'load = tnb.load(server["add_sub"], clients=1)\nload.wait()')
     assert error == "KeyboardInterrupt"
-    told = [each for each in shown if each]
-    assert told
-    assert all(" sent, " in each for each in told)
+    progress = [row for row in shown if row]
+    assert progress
+    assert all(" sent, " in line for line in progress)
     assert shown[-1] == ""
     assert kernel.run("load.wait(60); print(load.done, load.completed == load.sent)") == "True True\n"
     assert kernel.run(ASK) == ANSWER
@@ -98,7 +98,7 @@ def test_a_wait_that_is_over_at_once_shows_nothing(kernel: Kernel) -> None:
     kernel.run(SERVE.format(port=0))
     shown: list[str] = []
     cell = 'print(tnb.load(server["add_sub"], clients=1, requests=1).wait().sent)'
-    kernel.client.execute_interactive(cell, output_hook=lambda each: shown.append(each["msg_type"]), timeout=60)
+    kernel.client.execute_interactive(cell, output_hook=lambda message: shown.append(message["msg_type"]), timeout=60)
     assert "stream" in shown
     assert "display_data" not in shown
 
@@ -111,9 +111,9 @@ def test_a_sweep_shows_one_line_that_reads_without_html_too(kernel: Kernel) -> N
         "print(len(sweep.wait().trials))"
     )
     kernel.client.execute_interactive(cell, output_hook=shown.append, timeout=60)
-    kinds = [each["msg_type"] for each in shown]
+    kinds = [row["msg_type"] for row in shown]
     assert kinds.count("display_data") == 1
-    texts = [each["content"]["data"]["text/plain"] for each in shown if "data" in each["content"]]
+    texts = [row["content"]["data"]["text/plain"] for row in shown if "data" in row["content"]]
     assert texts[0].startswith("sweep: ")
     assert not any("object" in text for text in texts)
 

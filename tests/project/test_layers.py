@@ -47,7 +47,7 @@ def imported(path: Path) -> Iterator[str]:
             continue
         waiting += ast.iter_child_nodes(node)
         if isinstance(node, ast.ImportFrom) and node.module == "tritonnb":
-            yield from (each.name for each in node.names)
+            yield from (name.name for name in node.names)
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tritonnb."):
             yield str(node.module).split(".")[1]
 

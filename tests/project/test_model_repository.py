@@ -45,11 +45,11 @@ def test_a_damaged_file_is_created_again(tmp_path: Path) -> None:
 
 def test_digits_is_right_on_images_it_has_not_seen(server: Server) -> None:
     images, classes = held_out()
-    found = np.concatenate([server["digits"](image=images[k : k + 60])["scores"] for k in range(0, len(images), 60)])
-    assert (found.argmax(axis=1) == classes).mean() >= 0.95
+    scores = np.concatenate([server["digits"](image=images[k : k + 60])["scores"] for k in range(0, len(images), 60)])
+    assert (scores.argmax(axis=1) == classes).mean() >= 0.95
     with torch.inference_mode():
         plain = torch.jit.load(str(EXAMPLES / "digits/1/model.pt"))(torch.from_numpy(images)).numpy()
-    np.testing.assert_allclose(found, plain, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(scores, plain, rtol=1e-4, atol=1e-6)
 
 
 def test_dense_is_the_network_of_its_seed(server: Server) -> None:
@@ -65,7 +65,7 @@ def test_magika_says_what_the_package_says(server: Server) -> None:
 
     labels = server.labels("magika", "target_label")
     contents = [
-        each.read_bytes() for each in (Path(__file__), EXAMPLES / "digits/1/model.pt", EXAMPLES.parent / "LICENSE")
+        path.read_bytes() for path in (Path(__file__), EXAMPLES / "digits/1/model.pt", EXAMPLES.parent / "LICENSE")
     ]
     for content in contents:
         scores = server["magika"](bytes=magika.features(content))["target_label"][0]
@@ -85,10 +85,10 @@ def test_the_accumulators_are_what_the_documented_command_makes(tmp_path: Path) 
     accumulator.write_onnx(tmp_path / "model.onnx")
     assert onnx.load(tmp_path / "model.onnx").graph == onnx.load(EXAMPLES / "accumulator_onnx/1/model.onnx").graph
     accumulator.write_torchscript(tmp_path / "model.pt")
-    made, committed = (
+    written, committed = (
         torch.jit.load(path) for path in (tmp_path / "model.pt", EXAMPLES / "accumulator_torchscript/1/model.pt")
     )
-    assert made.code == committed.code
+    assert written.code == committed.code
 
 
 ACCUMULATORS = [
@@ -107,27 +107,27 @@ class Accumulator:
 
     def add(self, value: int, sequence: int, **flags: bool) -> int:
         """The sequence's total."""
-        given = http.InferInput(self._name, [1, 1], "INT32")
-        given.set_data_from_numpy(np.array([[value]], np.int32))
-        answer = self._client.infer(self._model, [given], sequence_id=sequence, **flags)
+        tensor = http.InferInput(self._name, [1, 1], "INT32")
+        tensor.set_data_from_numpy(np.array([[value]], np.int32))
+        answer = self._client.infer(self._model, [tensor], sequence_id=sequence, **flags)
         return int(answer.as_numpy(self._result).item())
 
     def totals(self, sequence: int, values: range) -> list[int]:
         """Those of a whole sequence."""
         last = values[-1]
         return [
-            self.add(each, sequence, sequence_start=each == values[0], sequence_end=each == last) for each in values
+            self.add(value, sequence, sequence_start=value == values[0], sequence_end=value == last) for value in values
         ]
 
 
 @pytest.mark.parametrize(("model", "name", "result"), ACCUMULATORS)
 def test_interleaved_sequences_have_totals_of_their_own(server: Server, model: str, name: str, result: str) -> None:
     accumulator = Accumulator(server, model, name, result)
-    found = [
+    sums = [
         [accumulator.add(sequence * step, sequence, sequence_start=step == 1) for sequence in (3, 1, 2)]
         for step in (1, 2, 3)
     ]
-    assert found == [[3, 1, 2], [9, 3, 6], [18, 6, 12]]
+    assert sums == [[3, 1, 2], [9, 3, 6], [18, 6, 12]]
     assert accumulator.add(5, 3, sequence_start=True) == 5
     assert accumulator.add(5, 2, sequence_end=True) == 17
 
@@ -139,5 +139,5 @@ def test_twelve_sequences_at_once_on_eight_slots_add_up(server: Server, model: s
 
     sequences = range(101, 113)
     with ThreadPoolExecutor(len(sequences)) as pool:
-        found = list(pool.map(run, sequences))
-    assert found == [np.cumsum(range(each, each + 6)).tolist() for each in sequences]
+        sums = list(pool.map(run, sequences))
+    assert sums == [np.cumsum(range(first, first + 6)).tolist() for first in sequences]

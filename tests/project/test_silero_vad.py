@@ -55,7 +55,9 @@ def hear(server: Server, recordings: list[np.ndarray]) -> list[list[float]]:
 
     async def together() -> list[list[float]]:
         model = server["silero_vad"]
-        return await asyncio.gather(*(stream(model, number + 1, each) for number, each in enumerate(recordings)))
+        return await asyncio.gather(
+            *(stream(model, number + 1, recording) for number, recording in enumerate(recordings))
+        )
 
     return asyncio.run(together())
 
@@ -65,7 +67,7 @@ def test_five_streams_in_batches_are_exactly_five_streams_alone(server: Server) 
     streams = [random.normal(0, 0.1, (20 + number, silero_vad.FRAME)).astype(np.float32) for number in range(5)]
     with server.record() as rec:
         heard = hear(server, streams)
-    assert heard == [official(each) for each in streams]
+    assert heard == [official(stream) for stream in streams]
     assert max(batch.size for batch in rec.batches) >= 4
 
 
@@ -74,7 +76,7 @@ def test_nine_recordings_on_eight_slots_words_are_heard_and_noise_is_not(server:
     recordings = {path.stem: silero_vad.frames(path) for path in RECORDINGS}
     heard = dict(zip(recordings, hear(server, list(recordings.values())), strict=True))
     assert heard == {name: official(frames) for name, frames in recordings.items()}
-    speaking = {name: sum(each > 0.5 for each in probabilities) for name, probabilities in heard.items()}
+    speaking = {name: sum(probability > 0.5 for probability in probabilities) for name, probabilities in heard.items()}
     assert speaking.pop("Noise") == 0
     assert min(speaking.values()) > 20
 
@@ -84,14 +86,16 @@ def test_a_ninth_stream_waits_until_one_of_eight_ends(server: Server) -> None:
 
     async def nine() -> None:
         model = server["silero_vad"]
-        started = [model.infer_async(AUDIO=silence, sequence_id=each, sequence_start=True) for each in range(11, 19)]
+        started = [
+            model.infer_async(AUDIO=silence, sequence_id=number, sequence_start=True) for number in range(11, 19)
+        ]
         await asyncio.gather(*started)
         waiting = asyncio.create_task(
             model.infer_async(AUDIO=silence, sequence_id=19, sequence_start=True, sequence_end=True)
         )
         await model.infer_async(AUDIO=silence, sequence_id=12)
         assert not waiting.done()
-        ended = [model.infer_async(AUDIO=silence, sequence_id=each, sequence_end=True) for each in range(11, 19)]
+        ended = [model.infer_async(AUDIO=silence, sequence_id=number, sequence_end=True) for number in range(11, 19)]
         await asyncio.gather(waiting, *ended)
 
     asyncio.run(nine())

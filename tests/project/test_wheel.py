@@ -67,9 +67,9 @@ def test_installed_outside_the_checkout_it_serves_a_model(wheel: Path, tmp_path:
     subprocess.run(pip, check=True, capture_output=True)
     # What it depends on is lent by this environment: only tritonnb itself is under test.
     (Path(site) / "lent.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    found = subprocess.run([python, "-c", SCRIPT], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert found.returncode == 0, found.stderr
-    assert found.stdout.splitlines()[-1] == "[[2.0, 3.0, 4.0, 5.0]]"
+    process = subprocess.run([python, "-c", SCRIPT], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.splitlines()[-1] == "[[2.0, 3.0, 4.0, 5.0]]"
     command = environment / "bin" / "tritonnb"
     state = "compiled" if shutil.which("cc") else "interpreted"
     assert f", {state} (behaves as Triton" in subprocess.check_output([command, "doctor"], text=True, cwd=tmp_path)

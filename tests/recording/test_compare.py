@@ -47,7 +47,7 @@ def test_text_and_html_have_a_column_for_each_under_its_name(both) -> None:
 def test_null_rows_are_counted() -> None:
     config = 'name: "m" max_batch_size: 2 sequence_batching { direct { } }'
     rec = tnb.simulate(config, tnb.sequences([3, 3, 3], every_ms=20, stagger_ms=5), tnb.fixed(4))
-    nulls = sum(each.requests.count(None) for each in rec.batches)
+    nulls = sum(batch.requests.count(None) for batch in rec.batches)
     assert nulls > 0
     assert ("null_rows", nulls, nulls) in tnb.compare(rec, rec).table()
     assert ("null_rows", nulls, nulls) in rec.what_if().table()
@@ -61,38 +61,38 @@ def test_null_rows_are_counted() -> None:
     ],
 )
 def test_what_is_virtual_is_said_to_be(one, other, note) -> None:
-    found = tnb.compare(one, other, names=("eager", "patient"))
-    assert note in repr(found)
-    assert note in found._repr_html_()
+    comparison = tnb.compare(one, other, names=("eager", "patient"))
+    assert note in repr(comparison)
+    assert note in comparison._repr_html_()
 
 
 def test_between_two_live_recordings_nothing_is_virtual() -> None:
-    found = tnb.compare(live(simulated(EAGER)), live(simulated(PATIENT)))
-    assert "virtual" not in repr(found) + found._repr_html_()
+    comparison = tnb.compare(live(simulated(EAGER)), live(simulated(PATIENT)))
+    assert "virtual" not in repr(comparison) + comparison._repr_html_()
 
 
 def test_a_simulated_recording_says_so_also_from_a_file_and_in_part(tmp_path: Path) -> None:
     rec = simulated(EAGER)
     rec.save(tmp_path / "rec.jsonl")
-    for each in (
+    for recording in (
         rec,
         tnb.Recording.load(tmp_path / "rec.jsonl"),
         rec.for_model("m"),
         rec.between(0, 20),
         rec.what_if().after,
     ):
-        assert each.simulated
-        assert "virtual" in repr(each)
-        assert "virtual" in each._repr_html_()
+        assert recording.simulated
+        assert "virtual" in repr(recording)
+        assert "virtual" in recording._repr_html_()
     assert not live(rec).simulated
     assert "virtual" not in repr(live(rec))
 
 
 def test_batches_are_compared_where_the_arrivals_are_the_same(both) -> None:
     assert both.difference().startswith("batch 1 differs. eager: at 0.0 ms 1 request, 4 rows")
-    requests = [{each.requests for each in run.batches} for run in (both.before, both.after)]
+    requests = [{batch.requests for batch in run.batches} for run in (both.before, both.after)]
     for run, numbers, other in zip((both.before, both.after), both.changed_batches(), requests[::-1], strict=True):
-        assert numbers == {each.number for each in run.batches if each.requests not in other} != set()
+        assert numbers == {batch.number for batch in run.batches if batch.requests not in other} != set()
     other = tnb.compare(simulated(EAGER), simulated(EAGER, ARRIVALS[:-1]))
     assert other.difference() == "the arrivals differ, so the batches are not compared one by one"
     assert other.changed_batches() == (set(), set())

@@ -34,9 +34,9 @@ NAMES = ["timeline", "batch_sizes", "latency", "queue"]
 def test_an_excerpt_has_the_batches_that_ran_in_it(start_ms, end_ms, batches) -> None:
     part = REGULAR.between(start_ms, end_ms)
     expected = [*([3] if start_ms == 23 else []), *batches]
-    assert [each.number for each in part.batches] == expected
+    assert [batch.number for batch in part.batches] == expected
     assert len(part.requests) == len(part.arrivals()) == len(expected)
-    assert part.batches == [each for each in REGULAR.batches if each.number in expected]
+    assert part.batches == [batch for batch in REGULAR.batches if batch.number in expected]
 
 
 def test_a_request_that_waits_is_in_an_excerpt_before_its_batch_runs() -> None:
@@ -45,7 +45,7 @@ def test_a_request_that_waits_is_in_an_excerpt_before_its_batch_runs() -> None:
     assert len(part.requests) == 2
     assert "1 request waited at the same time" in part.plot.alt("timeline")
     boxes = part.plot.timeline().axes[0].collections
-    assert max(len(each.get_paths()) for each in boxes if "Poly" in type(each).__name__) == 1
+    assert max(len(box.get_paths()) for box in boxes if "Poly" in type(box).__name__) == 1
 
 
 def test_times_count_from_the_beginning_of_the_recording() -> None:
@@ -66,8 +66,10 @@ def test_every_figure_takes_a_part_of_the_time_and_can_be_saved(name) -> None:
 
 def test_slots_keep_their_sequences_and_numbers() -> None:
     part = SLOTS.between(18, 30)
-    assert {each.sequence for each in part.slot_occupancy} < {each.sequence for each in SLOTS.slot_occupancy} | {0}
-    labels = {each.get_text() for each in part.plot.slots().axes[0].texts}
+    assert {occupancy.sequence for occupancy in part.slot_occupancy} < {
+        occupancy.sequence for occupancy in SLOTS.slot_occupancy
+    } | {0}
+    labels = {text.get_text() for text in part.plot.slots().axes[0].texts}
     assert "1·2" in labels
     assert "1·1" not in labels
     SLOTS.plot.slots(start_ms=18, end_ms=30).savefig(io.BytesIO())

@@ -18,7 +18,7 @@ def test_a_recording_is_the_same_after_saving_and_loading(tmp_path: Path) -> Non
     loaded = tnb.Recording.load(tmp_path / "rec.jsonl")
     assert loaded.events == rec.events
     assert loaded.configs == rec.configs
-    assert [each.why for each in loaded.batches] == [each.why for each in rec.batches]
+    assert [batch.why for batch in loaded.batches] == [batch.why for batch in rec.batches]
     assert [path.name for path in tmp_path.iterdir()] == ["rec.jsonl"]
 
 

@@ -22,7 +22,7 @@ def sent(number: int, *members: int, size: int = 0, at: int = 0, model: str = "m
 
 
 def executed(number: int, *members: int, size: int = 0, at: int = 0, model: str = "m") -> BatchExecuted:
-    requests = tuple((each, 1, at - 2 * MS, at - MS, "") for each in members)
+    requests = tuple((member, 1, at - 2 * MS, at - MS, "") for member in members)
     return BatchExecuted(
         at + 4 * MS,
         model,
@@ -62,11 +62,11 @@ def test_a_batch_says_why_in_words(recording) -> None:
 
 
 def test_the_summary_counts_requests_rows_and_batches(recording) -> None:
-    found = recording.summary()
-    assert (found["requests"], found["rows"], found["batches"]) == (4, 4, 2)
-    assert found["mean_batch_size"] == 2.0
-    assert found["rows_batched"] == 0.75
-    assert found["longest_queue_ms"] == 1.0
+    summary = recording.summary()
+    assert (summary["requests"], summary["rows"], summary["batches"]) == (4, 4, 2)
+    assert summary["mean_batch_size"] == 2.0
+    assert summary["rows_batched"] == 0.75
+    assert summary["longest_queue_ms"] == 1.0
 
 
 def test_a_null_request_is_nobody_to_share_a_batch_with() -> None:
@@ -92,7 +92,7 @@ def test_refused_requests_are_kept_apart() -> None:
 
 def test_one_model_can_be_looked_at_alone(recording) -> None:
     both = Recording([*recording.events, sent(3, 9, model="n"), executed(3, 9, model="n")])
-    assert [each.model for each in both.for_model("n").batches] == ["n"]
+    assert [batch.model for batch in both.for_model("n").batches] == ["n"]
 
 
 def test_a_model_of_which_nothing_was_recorded_is_a_mistake(recording) -> None:
@@ -114,8 +114,8 @@ def test_the_stream_keeps_the_newest_events_and_tells_of_them_all() -> None:
     events = [sent(number) for number in range(3)]
     for event in events:
         stream.emit(event)
-    assert [unpack(each) for each in stream.recent] == events[1:]
-    assert seen == [pack(each) for each in events]
+    assert [unpack(packed) for packed in stream.recent] == events[1:]
+    assert seen == [pack(emitted) for emitted in events]
 
 
 def test_a_detached_sink_hears_nothing_more() -> None:

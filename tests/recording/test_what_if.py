@@ -19,7 +19,7 @@ def rec() -> tnb.Recording:
 
 
 def sizes(rec: tnb.Recording) -> list[int]:
-    return [each.size for each in rec.batches]
+    return [batch.size for batch in rec.batches]
 
 
 def test_without_an_edit_nothing_changes(rec) -> None:
@@ -87,8 +87,15 @@ def test_arrivals_are_those_that_were_simulated() -> None:
         priority_levels: 2 default_priority_level: 1 default_queue_policy { allow_timeout_override: true }
     }"""
     assert tnb.simulate(config, arrivals, tnb.fixed(5)).arrivals() == [
-        tnb.Arrival(each.time_us, each.rows, each.priority, each.timeout_us, batch_key=0, cancel_us=each.cancel_us)
-        for each in arrivals
+        tnb.Arrival(
+            arrival.time_us,
+            arrival.rows,
+            arrival.priority,
+            arrival.timeout_us,
+            batch_key=0,
+            cancel_us=arrival.cancel_us,
+        )
+        for arrival in arrivals
     ]
 
 
@@ -104,10 +111,10 @@ def test_the_first_difference_is_called_out(rec) -> None:
 
 def test_batches_that_the_other_run_does_not_have_are_told(rec) -> None:
     changed = rec.what_if(max_queue_delay_microseconds=0)
-    requests = [{each.requests for each in run.batches} for run in (changed.before, changed.after)]
-    told = [
-        {each.requests for each in run.batches if each.number in numbers}
+    requests = [{batch.requests for batch in run.batches} for run in (changed.before, changed.after)]
+    missing = [
+        {batch.requests for batch in run.batches if batch.number in numbers}
         for run, numbers in zip((changed.before, changed.after), changed.changed_batches(), strict=True)
     ]
-    assert told == [requests[0] - requests[1], requests[1] - requests[0]]
+    assert missing == [requests[0] - requests[1], requests[1] - requests[0]]
     assert rec.what_if().changed_batches() == (set(), set())

@@ -64,18 +64,18 @@ class Play:
     """Plays arrivals to a scheduler in virtual time, its invariants checked at every step."""
 
     def __init__(self, scheduler: Scheduler, arrivals: list[Arrival], instances: int = 1) -> None:
-        self.by_id = {each.id: each for each in arrivals}
+        self.by_id = {arrival.id: arrival for arrival in arrivals}
         self.time = VirtualTime(scheduler, self._service, instances, validate=True)
         self.requests: dict[str, Request] = {}
-        for each in arrivals:
+        for arrival in arrivals:
             request = Request(
-                each.id, each.size, each.key, each.priority, int(each.timeout * 1000),
-                each.sequence, START * each.start | END * each.end,
+                arrival.id, arrival.size, arrival.key, arrival.priority, int(arrival.timeout * 1000),
+                arrival.sequence, START * arrival.start | END * arrival.end,
             )  # fmt: skip
-            self.requests[each.id] = request
-            self.time.arrive(int(each.at * MS), request)
-            if each.cancel_at is not None:
-                self.time.cancel(int(each.cancel_at * MS), request)
+            self.requests[arrival.id] = request
+            self.time.arrive(int(arrival.at * MS), request)
+            if arrival.cancel_at is not None:
+                self.time.cancel(int(arrival.cancel_at * MS), request)
         self.time.run()
 
     def _service(self, decision: Execute) -> int:
@@ -85,18 +85,22 @@ class Play:
     @property
     def batches(self) -> list[tuple[str, float]]:
         """Each batch: its members in order (``-`` for a null request), and when it began."""
-        return [(members(each.decision), each.start_ns / MS) for each in self.time.batches]
+        return [(members(batch.decision), batch.start_ns / MS) for batch in self.time.batches]
 
     @property
     def rules(self) -> list[str]:
-        return [each.decision.reason.rule for each in self.time.batches]
+        return [batch.decision.reason.rule for batch in self.time.batches]
 
     @property
     def answers(self) -> list[tuple[str, float, str]]:
         """Each answer: id, rounded time, and error text (``ok`` for none)."""
         return [
-            (each.request.id, round(each.time_ns / MS, 3), "ok" if each.error is None else str(each.error))
-            for each in self.time.responses
+            (
+                response.request.id,
+                round(response.time_ns / MS, 3),
+                "ok" if response.error is None else str(response.error),
+            )
+            for response in self.time.responses
         ]
 
     @property

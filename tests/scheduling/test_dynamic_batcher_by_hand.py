@@ -91,7 +91,7 @@ def test_a_reason_names_the_first_request_that_was_too_much() -> None:
 
 def test_once_the_delay_has_passed_the_whole_line_goes_also_beyond_the_preferred_size() -> None:
     line = [Arrival(name, 0, 8, run=100) for name in "BCD"] + [
-        Arrival(*each) for each in (("a", 50, 3), ("b", 60, 2), ("c", 70))
+        Arrival(*fields) for fields in (("a", 50, 3), ("b", 60, 2), ("c", 70))
     ]
     (*_, last) = Play(DynamicBatcher(waits(FOUR, delay_ms=20), 1), line).time.batches
     assert (members(last.decision), last.decision.reason.rule) == ("a b c", FULL)

@@ -176,7 +176,7 @@ class History(RuleBasedStateMachine):
         before = self.batcher.queue_depth()
         decisions = self.batcher.reconfigure(replace(batcher, max_batch_size=MAX_BATCH_SIZE), self.now)
         after = self.batcher.queue_depth() + sum(
-            len(each.requests) if isinstance(each, Execute) else 1 for each in decisions
+            len(decision.requests) if isinstance(decision, Execute) else 1 for decision in decisions
         )
         assert before == after
         self.follow(decisions)

@@ -22,14 +22,14 @@ from tritonnb.scheduling.reasons import explain
 
 def graph(*steps: str, inputs: str = "in", outputs: str = "out", decoupled: str = "", limit: int = 0) -> EnsembleGraph:
     """Steps such as ``"a: in other -> mid"``; the model's tensors are called as the ensemble's."""
-    made = []
+    built = []
     for index, step in enumerate(steps):
         name, _, maps = step.partition(":")
         read, _, write = maps.partition("->")
-        made.append(
+        built.append(
             Step(index, name, -1, {t: t for t in read.split()}, {t: t for t in write.split()}, name in decoupled)
         )
-    return EnsembleGraph("e", made, inputs.split(), outputs.split(), ["extra"], limit)
+    return EnsembleGraph("e", built, inputs.split(), outputs.split(), ["extra"], limit)
 
 
 class Play:
@@ -48,8 +48,8 @@ class Play:
 
     def respond(self, name: str, outputs: dict | None = None, final: bool = True, **named) -> list[str]:
         sent = self._sent(name, final)
-        given = None if outputs is None and not named and not final else {**(outputs or {}), **named}
-        return self._take(self.scheduler.responded(sent.run, sent.step, sent.iteration, given, final))
+        tensors = None if outputs is None and not named and not final else {**(outputs or {}), **named}
+        return self._take(self.scheduler.responded(sent.run, sent.step, sent.iteration, tensors, final))
 
     def end(self, name: str) -> list[str]:
         sent = self._sent(name, True)
@@ -60,21 +60,21 @@ class Play:
         return self._take(self.scheduler.failed(sent.run, sent.step, TritonError(message, Status.UNSUPPORTED), True))
 
     def _sent(self, name: str, final: bool) -> RunStep:
-        sent = next(each for each in self.running if each.step.model_name == name)
+        sent = next(execution for execution in self.running if execution.step.model_name == name)
         if final:
             self.running.remove(sent)
         return sent
 
     def _take(self, decisions) -> list[str]:
-        for each in decisions:
-            if isinstance(each, RunStep):
-                self.running.append(each)
-            elif isinstance(each, SendResponse):
-                self.answers.append((each.outputs, each.final))
+        for decision in decisions:
+            if isinstance(decision, RunStep):
+                self.running.append(decision)
+            elif isinstance(decision, SendResponse):
+                self.answers.append((decision.outputs, decision.final))
             else:
-                assert isinstance(each, EndRequest)
-                self.ends.append(each.error)
-        return [each.step.model_name for each in decisions if isinstance(each, RunStep)]
+                assert isinstance(decision, EndRequest)
+                self.ends.append(decision.error)
+        return [decision.step.model_name for decision in decisions if isinstance(decision, RunStep)]
 
 
 def test_steps_run_when_their_inputs_are_there_whatever_their_order() -> None:
@@ -119,7 +119,7 @@ def test_the_first_error_is_the_answer_once_nothing_runs_any_more() -> None:
     play.fail("a", "first")
     assert play.ends == []
     play.fail("b", "second")
-    assert [(each.message, each.status) for each in play.ends] == [("in ensemble 'e', first", Status.UNSUPPORTED)]
+    assert [(end.message, end.status) for end in play.ends] == [("in ensemble 'e', first", Status.UNSUPPORTED)]
     assert play.answers == []
 
 
@@ -136,7 +136,7 @@ def test_every_response_of_a_decoupled_step_is_an_iteration_of_what_follows() ->
     play.begin(**{"in": 1})
     assert play.respond("d", final=False, mid=10) == ["a"]
     assert play.respond("d", final=False, mid=11) == ["a"]
-    assert [each.iteration for each in play.running] == [0, 0, 1]
+    assert [execution.iteration for execution in play.running] == [0, 0, 1]
     play.respond("a", out=20)
     play.end("d")
     play.respond("a", out=21)
@@ -182,7 +182,7 @@ def test_no_response_at_all_is_legal_for_a_decoupled_ensemble() -> None:
 
 def test_no_more_requests_of_a_step_are_in_flight_than_allowed_over_all_requests() -> None:
     play = Play("a: in -> out", limit=2)
-    assert [play.begin(**{"in": each}) for each in range(4)] == [["a"], ["a"], [], []]
+    assert [play.begin(**{"in": number}) for number in range(4)] == [["a"], ["a"], [], []]
     assert play.respond("a", out=0) == ["a"]
     assert explain(play.running[-1].reason).startswith("fewer than max_inflight_requests 2")
     assert play.running[-1].inputs == {"in": 2}
@@ -197,7 +197,7 @@ def test_a_request_that_waits_for_its_turn_and_has_failed_is_passed_over() -> No
     assert play.running[-1].run is not first
     play.fail("a")
     assert len(play.ends) == 1
-    assert {each.step.model_name for each in play.running} == {"a", "b"}
+    assert {execution.step.model_name for execution in play.running} == {"a", "b"}
 
 
 def test_a_cancelled_request_ends_when_its_running_steps_do() -> None:
@@ -226,10 +226,10 @@ def test_every_step_runs_once_and_tensors_are_forgotten_in_the_end(data) -> None
     ]
     play = Play(*data.draw(st.permutations(steps)), outputs=names[-1])
     play.begin(**{"in": 0})
-    (run,) = {id(each.run): each.run for each in play.running}.values()
+    (run,) = {id(execution.run): execution.run for execution in play.running}.values()
     ran = []
     while play.running:
-        name = data.draw(st.sampled_from([each.step.model_name for each in play.running]))
+        name = data.draw(st.sampled_from([execution.step.model_name for execution in play.running]))
         ran.append(name)
         play.respond(name, {f"t{name[1:]}": name})
     assert len(ran) == len(set(ran))

@@ -112,7 +112,7 @@ def test_deadlines_are_a_table_whose_nearest_time_is_known(steps: list[tuple[str
             deadlines.forget(item)
             table.pop(item, None)
         else:
-            popped = [table.pop(each) for each in deadlines.pop_due(time)]
+            popped = [table.pop(request) for request in deadlines.pop_due(time)]
             assert popped == sorted(popped)
             assert all(due <= time for due in popped)
             assert all(due > time for due in table.values())
@@ -272,4 +272,4 @@ def test_a_changed_configuration_is_applied_in_place() -> None:
     scheduler.enqueue(Request("a"), 0)
     same, decisions = reconfigure_scheduler(scheduler, config(text % 0), MS)
     assert same is scheduler
-    assert [members(each) for each in decisions] == ["a"]
+    assert [members(decision) for decision in decisions] == ["a"]

@@ -80,7 +80,7 @@ def test_a_device_has_resources_of_its_own() -> None:
 
 @pytest.mark.parametrize("limits", [[Resource("R", 1)], [Resource("other", 9)]])
 def test_an_instance_that_could_never_run_is_refused(limits: list[Resource]) -> None:
-    available = sum(each.count for each in limits if each.name == "R")
+    available = sum(limit.count for limit in limits if limit.name == "R")
     with pytest.raises(InvalidArgumentError) as caught:
         RateLimiter(limits).add(A, [Resource("R", 2)], 0)
     assert str(caught.value) == (

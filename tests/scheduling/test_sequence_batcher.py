@@ -234,7 +234,7 @@ SCENARIOS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda each: each.name)
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_scenario(scenario: Scenario) -> None:
     play = Play(scenario.scheduler, scenario.arrivals)
     assert [who for who, _ in play.batches] == [who for who, _ in scenario.batches]
@@ -242,7 +242,7 @@ def test_scenario(scenario: Scenario) -> None:
     assert [when for _, when in play.batches] == pytest.approx(starts, abs=1e-3)
     if scenario.rules is not None:
         assert play.rules == scenario.rules
-    assert [each for each in play.answers if each[2] != "ok"] == (scenario.refused or [])
+    assert [answer for answer in play.answers if answer[2] != "ok"] == (scenario.refused or [])
     for batch in play.time.batches:
         assert explain(batch.decision.reason)
 
@@ -306,7 +306,7 @@ def test_10_7f_an_iterative_request_joins_later_batches_until_it_is_done() -> No
         return left[request.id] > 0
 
     def service(decision: Execute) -> int:
-        seen.extend((each.id, each.correlation_id, each.flags) for each in decision.requests)
+        seen.extend((request.id, request.correlation_id, request.flags) for request in decision.requests)
         return 120 * MS
 
     time = VirtualTime(oldest(4, 2, iterative=True), service, validate=True, rescheduled=runs_again)
@@ -380,15 +380,15 @@ def test_a_batch_of_slots_tells_its_numbers() -> None:
     scheduler.enqueue(Request("B1", correlation_id="B", flags=START | END), 20 * MS)
     scheduler.enqueue(Request("C1", correlation_id="C", flags=START), 30 * MS)
     (decision,) = scheduler.wake(410 * MS)
-    told = decision.reason.facts
-    assert (told["requests"], told["rows"], told["nulls"], told["ready"]) == (3, 3, 0, 3)
-    assert (told["waited_ns"], told["idle_ns"]) == (400 * MS, 410 * MS)
+    facts = decision.reason.facts
+    assert (facts["requests"], facts["rows"], facts["nulls"], facts["ready"]) == (3, 3, 0, 3)
+    assert (facts["waited_ns"], facts["idle_ns"]) == (400 * MS, 410 * MS)
     scheduler.instance_idle(0, 500 * MS)
     assert not scheduler.reconfigure(changed(minimum_slot_utilization=1.0), 500 * MS)
     (decision,) = scheduler.enqueue(Request("C2", correlation_id="C"), 520 * MS)
-    told = decision.reason.facts
+    facts = decision.reason.facts
     assert (members(decision), decision.reason.rule) == ("- - C2", NO_SLOT_WAIT)
-    assert (told["requests"], told["rows"], told["nulls"], told["idle_ns"]) == (1, 3, 2, 20 * MS)
+    assert (facts["requests"], facts["rows"], facts["nulls"], facts["idle_ns"]) == (1, 3, 2, 20 * MS)
 
 
 def test_an_id_that_is_made_up_is_none_that_a_client_uses() -> None:
@@ -417,13 +417,13 @@ def test_what_ran_for_longer_than_the_idle_time_cannot_run_again_and_its_slot_is
     scheduler = SequenceBatcher(settings, 1)
     slow, waiting = Request("slow"), Request("waiting")
     scheduler.instance_idle(0, 0)
-    assert [members(each) for each in scheduler.enqueue(slow, 0)] == ["slow"]
+    assert [members(decision) for decision in scheduler.enqueue(slow, 0)] == ["slow"]
     scheduler.enqueue(waiting, 1)
     assert not scheduler.wake(10 * MS)
     with pytest.raises(InvalidArgumentError, match=r"sequence 1 to model 'seq' must specify the START flag"):
         scheduler.reschedule(slow, 11 * MS)
     decisions = [*scheduler.released(slow, 11 * MS), *scheduler.instance_idle(0, 11 * MS)]
-    assert [members(each) for each in decisions] == ["waiting"]
+    assert [members(decision) for decision in decisions] == ["waiting"]
     scheduler.validate()
 
 
@@ -466,7 +466,7 @@ def test_a_stopped_scheduler_goes_on_with_sequences_and_begins_none() -> None:
     with pytest.raises(UnavailableError, match=r"^Server is stopping"):
         scheduler.enqueue(Request("B1", correlation_id=2, flags=1), 1)
     scheduler.enqueue(Request("A2", correlation_id=1), 2)
-    assert [members(each) for each in scheduler.instance_idle(0, 3)] == ["A2"]
+    assert [members(decision) for decision in scheduler.instance_idle(0, 3)] == ["A2"]
 
 
 def test_nothing_runs_before_slots_and_backlog_hold_enough_requests() -> None:
@@ -488,7 +488,7 @@ def test_a_refusal_in_the_backlog_tells_how_long_it_waited() -> None:
     scheduler.enqueue(Request("B2", correlation_id="B"), 7 * MS)
     assert scheduler.next_wake_ns == 15 * MS
     decisions = scheduler.wake(15 * MS)
-    assert [each.reason.facts for each in decisions] == [
+    assert [decision.reason.facts for decision in decisions] == [
         {"sequence": "B", "waited_ns": 10 * MS},
         {"sequence": "B", "waited_ns": 8 * MS},
     ]
@@ -523,7 +523,7 @@ def test_sequences_outlive_their_instance_and_the_backlog_moves_into_a_new_one()
     scheduler.enqueue(Request("B1", correlation_id="B", flags=1), 1)
     assert not scheduler.set_instances([1], 2)
     assert scheduler.uses(0)
-    assert [(each.instance, members(each)) for each in scheduler.instance_idle(1, 3)] == [(1, "B1")]
+    assert [(decision.instance, members(decision)) for decision in scheduler.instance_idle(1, 3)] == [(1, "B1")]
     assert not scheduler.instance_idle(0, 4)
     (last,) = scheduler.enqueue(Request("A2", correlation_id="A", flags=2), 5)
     assert (last.instance, members(last)) == (0, "A2")

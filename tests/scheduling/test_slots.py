@@ -73,9 +73,9 @@ def test_a_cancelled_request_takes_the_rest_of_its_sequence_with_it_and_each_is_
     sequence.waiting[0].cancelled = True
     decisions: list[Decision] = []
     assert table.head(slots[0], 10 * MS, decisions) is None
-    refused = [each for each in decisions if isinstance(each, Refuse)]
-    assert [each.reason.rule for each in refused] == [CANCELLED, SEQUENCE_CANCELLED]
-    assert [each.reason.facts for each in refused] == [
+    refused = [decision for decision in decisions if isinstance(decision, Refuse)]
+    assert [rejected.reason.rule for rejected in refused] == [CANCELLED, SEQUENCE_CANCELLED]
+    assert [rejected.reason.facts for rejected in refused] == [
         {"sequence": "A", "waited_ns": 10 * MS},
         {"sequence": "A", "waited_ns": 7 * MS},
     ]

@@ -31,7 +31,7 @@ class HeldBack(VirtualTime):
         self.apply(lambda now: self.scheduler.begin(chosen, now))
 
     def batches_of(self) -> list[str]:
-        return [members(each.decision) for each in self.batches]
+        return [members(batch.decision) for batch in self.batches]
 
 
 def batcher(count: int = 1, **settings: Any) -> HeldBack:
@@ -41,8 +41,8 @@ def batcher(count: int = 1, **settings: Any) -> HeldBack:
 
 def arrive(time: HeldBack, *names: str, at: float = 0, **facts: Any) -> list[Request]:
     requests = [Request(name, **facts) for name in names]
-    for each in requests:
-        time.arrive(int(at * MS), each)
+    for request in requests:
+        time.arrive(int(at * MS), request)
     return requests
 
 
@@ -113,8 +113,8 @@ def test_any_number_of_batches_is_prepared_ahead() -> None:
     time = batcher(max_queue_delay_ns=5 * MS)
     requests = arrive(time, *"abcdefghijklmnop")
     time.run(1 * MS)
-    for each in requests:
-        time.cancel(2 * MS, each)
+    for request in requests:
+        time.cancel(2 * MS, request)
     for at in (3, 13, 23, 33):
         time.grant(at)
     assert time.batches_of() == ["a b c d", "e f g h", "i j k l", "m n o p"]
@@ -128,7 +128,7 @@ def test_a_request_in_a_staged_batch_does_not_expire_and_one_that_waits_does() -
     time.grant(20)
     time.run()
     assert time.batches_of() == ["a"]
-    assert [(each.request.id, each.error is None) for each in time.responses] == [("b", False), ("a", True)]
+    assert [(response.request.id, response.error is None) for response in time.responses] == [("b", False), ("a", True)]
 
 
 def test_the_limiter_may_let_the_later_batch_run_first_but_it_answers_later() -> None:
@@ -141,7 +141,7 @@ def test_the_limiter_may_let_the_later_batch_run_first_but_it_answers_later() ->
     time.grant(14, instance=0)
     time.run()
     assert time.batches_of() == ["e", "a b c d"]
-    assert [each.request.id for each in time.responses] == list("abcde")
+    assert [response.request.id for response in time.responses] == list("abcde")
 
 
 def test_new_settings_leave_a_staged_batch_to_grow() -> None:

@@ -31,7 +31,7 @@ def test_time_passes_to_the_end_of_the_moment_that_is_asked_for_and_no_further()
     time.run(3 * MS)
     assert time.now == 12 * MS, "it does not run backwards"
     time.run()
-    assert [(each.request.id, each.time_ns) for each in time.responses] == [("a", 15 * MS), ("b", 25 * MS)]
+    assert [(response.request.id, response.time_ns) for response in time.responses] == [("a", 15 * MS), ("b", 25 * MS)]
     assert time.now == 25 * MS, "nothing more can happen"
 
 
@@ -44,7 +44,7 @@ def test_at_one_moment_executions_end_then_requests_arrive_then_they_are_cancell
     time.arrive(0, first)
     time.arrive(0, second)
     time.run()
-    assert [(each.request.id, each.time_ns / MS, each.error is None) for each in time.responses] == [
+    assert [(response.request.id, response.time_ns / MS, response.error is None) for response in time.responses] == [
         ("first", 10, True),
         ("third", 10, False),
         ("second", 20, True),
@@ -56,7 +56,7 @@ def test_a_request_that_arrives_as_the_delay_ends_is_in_the_batch() -> None:
     time.arrive(0, Request("a"))
     time.arrive(10 * MS, Request("b"))
     time.run()
-    assert [(members(each.decision), each.start_ns) for each in time.batches] == [("a b", 10 * MS)]
+    assert [(members(batch.decision), batch.start_ns) for batch in time.batches] == [("a b", 10 * MS)]
 
 
 def test_who_waits_on_is_counted_when_a_batch_starts() -> None:
@@ -64,8 +64,8 @@ def test_who_waits_on_is_counted_when_a_batch_starts() -> None:
     for name in "abc":
         time.arrive(0, Request(name))
     time.run()
-    assert [each.queue_depth for each in time.batches] == [0, 1, 0]
-    assert [each.end_ns - each.start_ns for each in time.batches] == [10 * MS] * 3
+    assert [batch.queue_depth for batch in time.batches] == [0, 1, 0]
+    assert [batch.end_ns - batch.start_ns for batch in time.batches] == [10 * MS] * 3
 
 
 def test_a_client_may_send_its_next_request_when_it_is_answered() -> None:
@@ -76,14 +76,14 @@ def test_a_client_may_send_its_next_request_when_it_is_answered() -> None:
     time = ten_ms_each(DefaultScheduler(1), on_response=send_again)
     time.arrive(0, Request("first"))
     time.run()
-    assert [each.time_ns / MS for each in time.responses] == [10, 21, 32]
+    assert [response.time_ns / MS for response in time.responses] == [10, 21, 32]
 
 
 def test_where_nobody_limits_the_rate_a_staged_batch_runs_at_once() -> None:
     time = ten_ms_each(DynamicBatcher(DynamicBatcherSettings(8, (8,), rate_limited=True), 1))
     time.arrive(3 * MS, Request("a"))
     time.run()
-    assert [(members(each.decision), each.start_ns) for each in time.batches] == [("a", 3 * MS)]
+    assert [(members(batch.decision), batch.start_ns) for batch in time.batches] == [("a", 3 * MS)]
 
 
 def test_one_instance_is_idle_at_first_unless_said() -> None:

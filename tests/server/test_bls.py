@@ -103,7 +103,7 @@ def test_names_may_come_from_string_tensors(scripted) -> None:
 
 def test_what_it_asks_goes_through_the_others_scheduler(server: Server, scripted) -> None:
     scripted('return value(ask("double", x).exec())')(3)
-    stats = {each["name"]: each["inference_count"] for each in server.stats()["model_stats"]}
+    stats = {entry["name"]: entry["inference_count"] for entry in server.stats()["model_stats"]}
     assert stats["double"] == stats["caller"] == 1
 
 
@@ -142,8 +142,8 @@ def test_an_error_among_the_responses_of_a_decoupled_model_comes_too(
 ) -> None:
     write_model("moody", MOODY, "model_transaction_policy { decoupled: true }")
     server.load("moody")
-    asked = scripted('return [each.has_error() for each in ask("moody", x).exec(decoupled=True)]')
-    assert asked(0) == [True, False, False]
+    model = scripted('return [each.has_error() for each in ask("moody", x).exec(decoupled=True)]')
+    assert model(0) == [True, False, False]
 
 
 def test_responses_can_be_iterated_again(scripted) -> None:
@@ -325,7 +325,7 @@ def test_a_circle_over_several_models_is_noticed_too(scripted) -> None:
 def test_all_instances_of_the_caller_may_wait_for_the_callee(scripted) -> None:
     ask = scripted('return value(ask("double", x).exec())', count=2)
     with ThreadPoolExecutor(8) as pool:
-        assert [each for (each,) in pool.map(ask, range(50))] == [2.0 * each for each in range(50)]
+        assert [value for (value,) in pool.map(ask, range(50))] == [2.0 * number for number in range(50)]
 
 
 def test_a_model_loads_and_unloads_another(server: Server, scripted, write_model: Write) -> None:
@@ -428,7 +428,7 @@ return counter.value()
     assert [ask(0), ask(0)] == [[2], [4]]
     (family,) = server.engine.custom_metrics.snapshot()
     assert (family.name, family.kind.value) == ("requests_seen", "counter")
-    assert [(each.labels, each.value) for each in family.samples] == [((("model", "caller"),), 4.0)]
+    assert [(sample.labels, sample.value) for sample in family.samples] == [((("model", "caller"),), 4.0)]
     server.unload("caller")
     while server.engine.custom_metrics.snapshot():  # until the model is gone
         pass
@@ -502,8 +502,8 @@ def test_a_decoupled_coroutine_serves_others_while_it_waits(server: Server, writ
         first = pool.submit(handle.infer_all, X=np.array([[0]], np.float32))
         while not server.stats("coroutine")["model_stats"][0]["execution_count"]:
             pass
-        assert [each["Y"].item() for each in handle.infer_all(X=np.array([[5]], np.float32))] == [5]
-        assert [each["Y"].item() for each in first.result(timeout=30)] == [0]
+        assert [response["Y"].item() for response in handle.infer_all(X=np.array([[5]], np.float32))] == [5]
+        assert [response["Y"].item() for response in first.result(timeout=30)] == [0]
 
 
 def test_what_a_decoupled_coroutine_raises_is_the_answer(server: Server, write_model: Write) -> None:
@@ -521,7 +521,7 @@ def test_a_reshape_of_the_configuration_is_undone_for_every_response(server: Ser
     )
     config.write_text(text + " model_transaction_policy { decoupled: true }")
     server.load("count2")
-    shapes = [each["Y"].shape for each in server["count2"].infer_all(X=np.array([[2]], np.float32)) if each]
+    shapes = [response["Y"].shape for response in server["count2"].infer_all(X=np.array([[2]], np.float32)) if response]
     assert shapes == [(1, 1), (1, 1)]
 
 
@@ -531,9 +531,9 @@ def test_what_a_model_asks_of_the_repository_is_refused_with_the_name_of_its_ins
         match="Failed to check model readiness: Failed to process the request for model 'caller_0_0', message: failed "
         "to get model version from specified version string 'x'",
     )
-    asked = scripted('return pb_utils.is_model_ready("double", "x")')
+    model = scripted('return pb_utils.is_model_ready("double", "x")')
     with refused:
-        asked(0)
-    asked = scripted('return pb_utils.is_model_ready("double", 1)')
+        model(0)
+    model = scripted('return pb_utils.is_model_ready("double", 1)')
     with pytest.raises(TritonError, match="TypeError: expected str or bytes, got int"):
-        asked(0)
+        model(0)

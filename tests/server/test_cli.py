@@ -74,8 +74,8 @@ class Process:
         assert self._process.stderr is not None
         for line in self._process.stderr:
             self.log += line
-            if found := re.search(pattern, line):
-                return found
+            if match := re.search(pattern, line):
+                return match
         raise AssertionError(f"{pattern!r} is not in the log:\n{self.log}")
 
     def client(self) -> httpclient.InferenceServerClient:
@@ -120,9 +120,9 @@ def write_held(write_model: Callable[..., Path]) -> Path:
 
 
 def x_input() -> httpclient.InferInput:
-    given = httpclient.InferInput("X", [1, 1], "FP32")
-    given.set_data_from_numpy(np.ones((1, 1), np.float32))
-    return given
+    tensor = httpclient.InferInput("X", [1, 1], "FP32")
+    tensor.set_data_from_numpy(np.ones((1, 1), np.float32))
+    return tensor
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -208,10 +208,10 @@ def test_every_endpoint_and_its_flags(write_model: Callable[..., Path], tmp_path
     with serving(*arguments) as process:
         grpc_port = process.wait_for(r"Started GRPCInferenceService at 127\.0\.0\.1:(\d+)").group(1)
         metrics_port = process.wait_for(r"Started Metrics Service at 127\.0\.0\.1:(\d+)").group(1)
-        given = grpcclient.InferInput("X", [1, 1], "FP32")
-        given.set_data_from_numpy(np.ones((1, 1), np.float32))
+        tensor = grpcclient.InferInput("X", [1, 1], "FP32")
+        tensor.set_data_from_numpy(np.ones((1, 1), np.float32))
         with grpcclient.InferenceServerClient(f"127.0.0.1:{grpc_port}") as client:
-            assert client.infer("m", [given]).as_numpy("Y").tolist() == [[1.0]]
+            assert client.infer("m", [tensor]).as_numpy("Y").tolist() == [[1.0]]
             with pytest.raises(Exception, match="expecting header 'triton-grpc-protocol-key'"):
                 client.get_inference_statistics("m")
         with urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}/metrics") as answer:
@@ -219,7 +219,7 @@ def test_every_endpoint_and_its_flags(write_model: Callable[..., Path], tmp_path
         assert re.search(r'nv_inference_request_summary_us\{model="m",version="1",quantile="0.75"\} \d+', text)
         assert process.end() == 0
     assert re.search(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ I \d+ ", process.log, re.M)
-    stamps = [each["name"] for entry in json.loads(trace.read_text()) for each in entry.get("timestamps", ())]
+    stamps = [stamp["name"] for entry in json.loads(trace.read_text()) for stamp in entry.get("timestamps", ())]
     assert {"GRPC_SEND_END", "COMPUTE_START"} <= set(stamps)
 
 
@@ -347,16 +347,16 @@ def test_a_stopping_server_says_so_until_all_is_answered(write_model: Callable[.
     with serving("--model-repository", str(repository)) as process:
         process.wait_for("Started GRPC")
         port = int(re.findall(r"GRPCInferenceService at 127\.0\.0\.1:(\d+)", process.log)[0])
-        given = grpcclient.InferInput("X", [1, 1], "FP32")
-        given.set_data_from_numpy(np.ones((1, 1), np.float32))
+        tensor = grpcclient.InferInput("X", [1, 1], "FP32")
+        tensor.set_data_from_numpy(np.ones((1, 1), np.float32))
         with grpcclient.InferenceServerClient(f"127.0.0.1:{port}") as client:
             answered = threading.Event()
-            client.async_infer("held", [given], lambda result, error: answered.set())
+            client.async_infer("held", [tensor], lambda result, error: answered.set())
             process.wait_for("executing")
             process.tell(signal.SIGTERM)
             process.wait_for(r"Model 'held' \(version 1\) has 1 in-flight inferences")
             with pytest.raises(InferenceServerException, match="Server is stopping, scheduler for model has stopped"):
-                client.infer("held", [given])
+                client.infer("held", [tensor])
             (repository / "gate").write_text("")
             assert answered.wait(30)
         assert process.exit_status() == 0
@@ -368,16 +368,16 @@ def test_a_stopping_server_lets_sequences_go_on_to_their_end() -> None:
     with serving("--model-repository", str(models), *options) as process:
         process.wait_for("Started GRPC")
         port = int(re.findall(r"GRPCInferenceService at 127\.0\.0\.1:(\d+)", process.log)[0])
-        given = grpcclient.InferInput("INPUT0", [1, 1], "INT32")
-        given.set_data_from_numpy(np.ones((1, 1), np.int32))
+        tensor = grpcclient.InferInput("INPUT0", [1, 1], "INT32")
+        tensor.set_data_from_numpy(np.ones((1, 1), np.int32))
         with grpcclient.InferenceServerClient(f"127.0.0.1:{port}") as client:
-            client.infer("accumulate", [given], sequence_id=1, sequence_start=True)
+            client.infer("accumulate", [tensor], sequence_id=1, sequence_start=True)
             process.tell(signal.SIGTERM)
             process.wait_for(r"Model 'accumulate' \(version 1\) has 1 in-flight inferences")
-            for each in (1, 2):
+            for sequence_id in (1, 2):
                 with pytest.raises(InferenceServerException, match="scheduler for model has stopped accepting"):
-                    client.infer("accumulate", [given], sequence_id=each, sequence_start=True)
-            result = client.infer("accumulate", [given], sequence_id=1, sequence_end=True)
+                    client.infer("accumulate", [tensor], sequence_id=sequence_id, sequence_start=True)
+            result = client.infer("accumulate", [tensor], sequence_id=1, sequence_end=True)
             assert result.as_numpy("TOTAL").tolist() == [[2]]
         assert process.exit_status() == 0
         assert "successfully unloaded 'accumulate' version 1" in process.log
@@ -400,7 +400,7 @@ def test_output_that_nobody_reads_any_more_ends_it_quietly(
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     reading, writing = os.pipe()
     os.close(reading)
-    command = [sys.executable, "-m", "tritonnb", *(each.format(tmp_path) for each in arguments)]
+    command = [sys.executable, "-m", "tritonnb", *(argument.format(tmp_path) for argument in arguments)]
     ended = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60)
     os.close(writing)
     assert ended.stderr == ""

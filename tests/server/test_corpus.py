@@ -40,11 +40,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 def reaches_the_engine(case: Case) -> bool:
     """Whether the load request is one that the endpoint hands on."""
-    given = case.get("load_parameters", {})
-    return all(type(value) is str and (name == "config" or name.startswith("file:")) for name, value in given.items())
+    load_parameters = case.get("load_parameters", {})
+    return all(
+        type(value) is str and (name == "config" or name.startswith("file:")) for name, value in load_parameters.items()
+    )
 
 
-PLAYED = [each for each in CASES if each["id"] not in NEWER_FIELDS and reaches_the_engine(each)]
+PLAYED = [case for case in CASES if case["id"] not in NEWER_FIELDS and reaches_the_engine(case)]
 
 
 @pytest.mark.parametrize("case", PLAYED, ids=lambda case: case["id"])
@@ -81,5 +83,5 @@ def write_models(repository: Path, case: Case) -> None:
 
 
 def parameters(case: Case) -> dict[str, str | bytes]:
-    given = case.get("load_parameters", {})
-    return {name: value if name == "config" else base64.b64decode(value) for name, value in given.items()}
+    load_parameters = case.get("load_parameters", {})
+    return {name: value if name == "config" else base64.b64decode(value) for name, value in load_parameters.items()}

@@ -78,8 +78,8 @@ MISTAKES: dict[str, Callable[[Server], Any]] = {
 def test_a_traceback_has_no_frame_of_ours(server: Server, mistake: Callable[[Server], Any]) -> None:
     server.model(fails)
     error = raised(lambda: mistake(server))
-    files = [each.filename for each in traceback.extract_tb(error.__traceback__)]
-    assert [each for each in files if str(Path(tnb.__file__).parent) in each] == []
+    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    assert [path for path in files if str(Path(tnb.__file__).parent) in path] == []
     assert __file__ in files
 
 

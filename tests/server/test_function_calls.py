@@ -99,7 +99,7 @@ def test_what_a_model_asks_of_an_instance_that_is_busy_with_others_waits(server:
         await asyncio.to_thread(entered.wait, 30)
         second = asyncio.ensure_future(server["caller"].infer_async(x=[2.0]))
         held.set()
-        return [float(each["OUTPUT"][0]) for each in await asyncio.gather(first, second)]
+        return [float(result["OUTPUT"][0]) for result in await asyncio.gather(first, second)]
 
     assert asyncio.run(both()) == [1.0, 2.0]
 
@@ -144,7 +144,7 @@ def test_a_stop_says_what_it_waits_for_and_what_still_ran(
         printed = capsys.readouterr().out.splitlines()
         assert set(printed) == {f"stop() waits for model 'slow' ({what}), at most 0.2 s (exit_timeout)"}
         held.set()
-        for each in waiting:
-            each.cancel()
+        for task in waiting:
+            task.cancel()
 
     asyncio.run(stop())

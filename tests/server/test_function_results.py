@@ -144,7 +144,7 @@ def test_an_asynchronous_function_is_awaited(server: Server) -> None:
     @server.model(max_batch_size=2)
     async def twice(x: tnb.FP32[1]) -> tnb.FP32[1]:
         answers = await asyncio.gather(*(server["slow_double"].infer_async(x=x) for _ in range(2)))
-        return sum(each["OUTPUT"] for each in answers)
+        return sum(answer["OUTPUT"] for answer in answers)
 
     for value in (1.0, 2.0):
         assert server["twice"](x=[[value]])["OUTPUT"].tolist() == [[value * 4]]

@@ -32,12 +32,12 @@ def test_a_decorated_function_is_served_and_stays_a_function(server: Server) -> 
 def test_it_answers_over_http_too(server: Server) -> None:
     @server.model
     def shout(TEXT: tnb.BYTES[1]) -> tnb.BYTES[1]:
-        return [each.upper() for each in TEXT]
+        return [line.upper() for line in TEXT]
 
     client = httpclient.InferenceServerClient(f"127.0.0.1:{server.port}")
-    given = httpclient.InferInput("TEXT", [1], "BYTES")
-    given.set_data_from_numpy(np.array([b"hello"], object))
-    assert client.infer("shout", [given]).as_numpy("OUTPUT").tolist() == [b"HELLO"]
+    tensor = httpclient.InferInput("TEXT", [1], "BYTES")
+    tensor.set_data_from_numpy(np.array([b"hello"], object))
+    assert client.infer("shout", [tensor]).as_numpy("OUTPUT").tolist() == [b"HELLO"]
 
 
 def test_it_may_have_several_inputs_and_outputs(server: Server) -> None:
@@ -106,8 +106,8 @@ def test_an_unknown_field_is_refused(server: Server) -> None:
 
 
 def test_what_http_has_learnt_of_a_model_goes_with_the_model(server: Server) -> None:
-    given = httpclient.InferInput("X", [1], "FP32")
-    given.set_data_from_numpy(np.ones(1, np.float32))
+    tensor = httpclient.InferInput("X", [1], "FP32")
+    tensor.set_data_from_numpy(np.ones(1, np.float32))
 
     def model(X: tnb.FP32[1]) -> tnb.FP32[1]:
         return X
@@ -115,7 +115,7 @@ def test_what_http_has_learnt_of_a_model_goes_with_the_model(server: Server) -> 
     with httpclient.InferenceServerClient(f"127.0.0.1:{server.port}") as client:
         for name in ("first", "second"):
             server.model(name=name)(model)
-            client.infer(name, [given])
+            client.infer(name, [tensor])
             server.unload(name)
     assert server.endpoints.http is not None
     assert set(server.endpoints.http._request_caches) == {("second", 1)}

@@ -63,7 +63,7 @@ def test_the_batches_that_form(dynamic_batching: dict | None, arrivals: list[tup
                 asyncio.run(play())
         # Requests arrive in the order of their times, ties in the order of the list.
         arrived = sorted(range(len(arrivals)), key=lambda index: arrivals[index][0])
-        order = dict(zip(sorted(each.serial for each in rec.requests), arrived, strict=True))
+        order = dict(zip(sorted(request.serial for request in rec.requests), arrived, strict=True))
         seen = [[order[serial] for serial in batch.requests] for batch in rec.batches]
         if seen == batches:
             break

@@ -202,10 +202,10 @@ def in_process_list(server: Server, name: str, x: Any) -> Any:
 
 
 def over_http(server: Server, name: str, x: Any, binary: bool = True) -> Any:
-    given = httpclient.InferInput("X", list(x.shape), "BYTES" if x.dtype.kind == "O" else "FP32")
-    given.set_data_from_numpy(x, binary_data=binary)
+    tensor = httpclient.InferInput("X", list(x.shape), "BYTES" if x.dtype.kind == "O" else "FP32")
+    tensor.set_data_from_numpy(x, binary_data=binary)
     with httpclient.InferenceServerClient(f"127.0.0.1:{server.port}") as client:
-        return client.infer(name, [given]).as_numpy("Y")
+        return client.infer(name, [tensor]).as_numpy("Y")
 
 
 def over_http_json(server: Server, name: str, x: Any) -> Any:
@@ -213,10 +213,10 @@ def over_http_json(server: Server, name: str, x: Any) -> Any:
 
 
 def over_grpc(server: Server, name: str, x: Any) -> Any:
-    given = grpcclient.InferInput("X", list(x.shape), "BYTES" if x.dtype.kind == "O" else "FP32")
-    given.set_data_from_numpy(x)
+    tensor = grpcclient.InferInput("X", list(x.shape), "BYTES" if x.dtype.kind == "O" else "FP32")
+    tensor.set_data_from_numpy(x)
     with grpcclient.InferenceServerClient(f"127.0.0.1:{server.grpc_port}") as client:
-        return client.infer(name, [given]).as_numpy("Y")
+        return client.infer(name, [tensor]).as_numpy("Y")
 
 
 WAYS = [in_process, in_process_list, over_http, over_http_json, over_grpc]

@@ -25,7 +25,7 @@ sequence_batching {
 
 
 def instance_threads() -> list[str]:
-    return sorted(each.name for each in threading.enumerate() if each.name.startswith("tritonnb m_"))
+    return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("tritonnb m_"))
 
 
 def set_count(server: Server, count: int) -> str:
@@ -36,10 +36,10 @@ def set_count(server: Server, count: int) -> str:
 
 def ended(server: Server, instances: list[str]) -> None:
     """Wait until only these instances have threads."""
-    for each in threading.enumerate():
-        if each.name.startswith("tritonnb m_") and each.name.removeprefix("tritonnb ") not in instances:
-            each.join(60)
-    assert instance_threads() == [f"tritonnb {each}" for each in instances]
+    for thread in threading.enumerate():
+        if thread.name.startswith("tritonnb m_") and thread.name.removeprefix("tritonnb ") not in instances:
+            thread.join(60)
+    assert instance_threads() == [f"tritonnb {instance}" for instance in instances]
 
 
 def test_instances_are_added_and_removed_without_loading_the_model_again(write_model: Callable[..., Path]) -> None:
@@ -85,7 +85,7 @@ def test_nothing_is_lost_while_instances_come_and_go(write_model: Callable[..., 
             changing = asyncio.get_running_loop().run_in_executor(None, change)
             while not changing.done():
                 answers = await asyncio.gather(*(server["m"].infer_async(X=[[float(n)]]) for n in range(20)))
-                assert [each["Y"].item() for each in answers] == [n + 1 for n in range(20)]
+                assert [answer["Y"].item() for answer in answers] == [n + 1 for n in range(20)]
             await changing
 
         def change() -> None:
@@ -187,7 +187,7 @@ def test_a_dynamic_batcher_comes_changes_and_goes_without_loading_the_model_agai
             changing = asyncio.get_running_loop().run_in_executor(None, change)
             while not changing.done():
                 answers = await asyncio.gather(*(server["m"].infer_async(X=[[float(n)]]) for n in range(20)))
-                assert [each["Y"].item() for each in answers] == [n + 1 for n in range(20)]
+                assert [answer["Y"].item() for answer in answers] == [n + 1 for n in range(20)]
             await changing
 
         asyncio.run(ask())
@@ -267,14 +267,14 @@ def test_a_batcher_that_was_completed_can_be_taken_away_where_the_model_does_not
 ) -> None:
     model = python_model("x") + ASKS.format(condition='config.as_dict()["instance_group"][0]["count"] == 1')
     with Server(write_model("m", model, ""), port=0) as server:
-        asked = server["m"].config
-        assert asked.HasField("dynamic_batching")
-        asked.ClearField("dynamic_batching")
-        asked.instance_group[0].count = 2
-        assert asked.apply() == "in place"
+        config = server["m"].config
+        assert config.HasField("dynamic_batching")
+        config.ClearField("dynamic_batching")
+        config.instance_group[0].count = 2
+        assert config.apply() == "in place"
         assert not server["m"].config.HasField("dynamic_batching")
-        asked.instance_group[0].count = 1
-        assert asked.apply() == "in place"
+        config.instance_group[0].count = 1
+        assert config.apply() == "in place"
         assert server["m"].config.HasField("dynamic_batching")
 
 

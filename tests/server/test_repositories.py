@@ -123,7 +123,7 @@ def test_of_an_ensemble_whose_steps_are_at_fault_the_index_has_the_cause(server:
     write_ensemble(repository, "lost", "one", "missing")
     with pytest.raises(TritonError):
         server.load("lost")
-    (entry,) = [each for each in server.index() if each["name"] == "lost"]
+    (entry,) = [row for row in server.index() if row["name"] == "lost"]
     assert entry["reason"] == "ensemble lost contains models that are not available or ambiguous: missing"
 
 
@@ -163,7 +163,7 @@ def test_unloading_a_part_makes_its_ensembles_unavailable(server: Server) -> Non
     server.unload("one")
     with pytest.raises(NotFoundError, match="'both' has no available versions"):
         server["both"]
-    assert {each["reason"] for each in server.index() if each["name"] == "both"} <= {"unloaded", ""}
+    assert {entry["reason"] for entry in server.index() if entry["name"] == "both"} <= {"unloaded", ""}
 
 
 def test_every_model_is_loaded_at_start_with_a_star(repository: Path) -> None:
@@ -236,16 +236,16 @@ def test_only_the_instances_change_when_nothing_else_has_changed(server: Server,
 
 def test_instances_that_differ_only_in_name_are_kept_and_others_replaced(server: Server, repository: Path) -> None:
     def load(*groups: str) -> list[object]:
-        text = "".join(f"instance_group {{ {each} }}" for each in groups)
+        text = "".join(f"instance_group {{ {group} }}" for group in groups)
         config = repository / "one" / "config.pbtxt"
         config.write_text(f'backend: "python" max_batch_size: 8 {TENSORS} {text}')
         server.load("one")
-        return [each.backend_instance for each in server["one"].served.instances]
+        return [instance.backend_instance for instance in server["one"].served.instances]
 
     before = load('count: 3 kind: KIND_CPU name: "a"')
     assert load('count: 1 kind: KIND_CPU name: "b"', 'count: 2 kind: KIND_CPU name: "c"') == before
     after = load('count: 2 kind: KIND_CPU name: "b"', "kind: KIND_CPU rate_limiter { priority: 2 }")
-    assert [each in before for each in after] == [True, True, False]
+    assert [value in before for value in after] == [True, True, False]
 
 
 def test_an_instance_that_cannot_be_made_leaves_everything_as_it_was(server: Server, write_model: Write) -> None:
@@ -283,8 +283,8 @@ class TritonPythonModel:
     write_model("m", f"import triton_python_backend_utils as pb_utils\n{model}", f"instance_group [ {groups} ]")
     with pytest.raises(InvalidArgumentError, match="Internal: TritonModelException: not b_0"):
         server.load("m")
-    logged = [re.search("ERROR: Failed to create instance: .*not (\\w+)", each) for each in caplog.messages]
-    assert [each[1] for each in logged if each] == ["a_0", "a_1", "b_0"]
+    logged = [re.search("ERROR: Failed to create instance: .*not (\\w+)", message) for message in caplog.messages]
+    assert [record[1] for record in logged if record] == ["a_0", "a_1", "b_0"]
 
 
 def test_a_version_that_is_not_there_is_passed_over_however_often_it_is_named(
@@ -292,7 +292,7 @@ def test_a_version_that_is_not_there_is_passed_over_however_often_it_is_named(
 ) -> None:
     write_model("m", python_model("x"), "version_policy { specific { versions: [1, 7, 7] } }")
     server.load("m")
-    assert [(each["version"], each["state"]) for each in server.index() if each["name"] == "m"] == [("1", "READY")]
+    assert [(entry["version"], entry["state"]) for entry in server.index() if entry["name"] == "m"] == [("1", "READY")]
 
 
 def test_a_model_without_a_version_that_is_wanted_stays_in_the_index_with_the_cause(
@@ -301,7 +301,7 @@ def test_a_model_without_a_version_that_is_wanted_stays_in_the_index_with_the_ca
     write_model("m", python_model("x"), "version_policy { specific { versions: [7] } }")
     with pytest.raises(TritonError):
         server.load("m")
-    (entry,) = [each for each in server.index() if each["name"] == "m"]
+    (entry,) = [row for row in server.index() if row["name"] == "m"]
     assert "at least one version must be available" in entry["reason"]
 
 
@@ -338,7 +338,7 @@ def test_a_version_directory_that_only_begins_with_a_number_is_none(
     write_model("m", python_model("x"))
     (repository / "m" / "2x").mkdir()
     server.load("m")
-    assert [each["version"] for each in server.index() if each["name"] == "m"] == ["1"]
+    assert [entry["version"] for entry in server.index() if entry["name"] == "m"] == ["1"]
 
 
 def test_a_link_to_nothing_in_a_directory_of_a_model_is_passed_over(server: Server, repository: Path) -> None:

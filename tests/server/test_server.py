@@ -60,8 +60,8 @@ for each in inputs:
     each.set_data_from_numpy(np.array([[1, 2, 3, 4]], np.float32))
 print(client.infer("add_sub", inputs).as_numpy("OUTPUT0").tolist())
 """
-    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == str(server["add_sub"](INPUT0=X, INPUT1=X)["OUTPUT0"].tolist())
+    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert process.stdout.strip() == str(server["add_sub"](INPUT0=X, INPUT1=X)["OUTPUT0"].tolist())
 
 
 def test_many_requests_of_one_event_loop_share_batches(server: Server) -> None:
@@ -184,9 +184,9 @@ def test_every_version_of_the_policy_can_be_asked(write_model: Callable[..., Pat
         assert server["m"].metadata()["versions"] == ["1", "2"]
         assert server["m"](X=[[0.0]])["Y"].tolist() == [[2.0]]
         client = httpclient.InferenceServerClient(f"127.0.0.1:{server.port}")
-        given = httpclient.InferInput("X", [1, 1], "FP32")
-        given.set_data_from_numpy(np.zeros((1, 1), np.float32))
-        assert client.infer("m", [given], model_version="1").as_numpy("Y").tolist() == [[1.0]]
+        tensor = httpclient.InferInput("X", [1, 1], "FP32")
+        tensor.set_data_from_numpy(np.zeros((1, 1), np.float32))
+        assert client.infer("m", [tensor], model_version="1").as_numpy("Y").tolist() == [[1.0]]
 
 
 # --- configuration --------------------------------------------------------------------------------
@@ -336,9 +336,9 @@ import tritonnb as tnb
 server = tnb.serve({str(EXAMPLES)!r}, port=0, model_control_mode="explicit", load_models=["add_sub"])
 print(server["add_sub"](INPUT0=[[1, 2, 3, 4]], INPUT1=[[1, 1, 1, 1]])["OUTPUT0"].tolist())
 """
-    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
-    assert (found.returncode, found.stderr) == (0, "")
-    assert found.stdout.strip() == "[[2.0, 3.0, 4.0, 5.0]]"
+    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (process.returncode, process.stderr) == (0, "")
+    assert process.stdout.strip() == "[[2.0, 3.0, 4.0, 5.0]]"
 
 
 def test_a_script_that_exports_spans_may_end_so_too() -> None:
@@ -347,8 +347,8 @@ def test_a_script_that_exports_spans_may_end_so_too() -> None:
 import tritonnb as tnb
 server = tnb.Server(port=0, trace=tnb.TraceOptions(mode="opentelemetry"))
 """
-    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
-    assert (found.returncode, found.stderr) == (0, "")
+    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (process.returncode, process.stderr) == (0, "")
 
 
 # --- looking --------------------------------------------------------------------------------------
@@ -392,8 +392,8 @@ def test_a_stopped_server_says_so_to_every_caller() -> None:
 
 def test_an_unexpected_error_while_submitting_is_raised_in_the_caller(server, monkeypatch: pytest.MonkeyPatch) -> None:
     model = server["add_sub"]
-    found = [model.served]  # once, to check the inputs; not a second time, to submit
-    monkeypatch.setattr(server.engine, "model", lambda *_: found.pop())
+    lookups = [model.served]  # once, to check the inputs; not a second time, to submit
+    monkeypatch.setattr(server.engine, "model", lambda *_: lookups.pop())
     with pytest.raises(tnb.TritonError, match="IndexError: pop from empty list"):
         model(INPUT0=X, INPUT1=X)
 
@@ -437,4 +437,4 @@ def test_settings_leave_the_log_of_a_program_alone(caplog: pytest.LogCaptureFixt
         with caplog.at_level(logging.INFO, "tritonnb"):
             logging.getLogger("tritonnb.server.server").error("broken")
         assert caplog.messages == ["broken"]
-        assert not any(isinstance(each, LogHandler) for each in logging.getLogger("tritonnb").handlers)
+        assert not any(isinstance(handler, LogHandler) for handler in logging.getLogger("tritonnb").handlers)

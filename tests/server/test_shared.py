@@ -49,15 +49,15 @@ def ask(server: Server, *rows: float, model: str = "m", **options) -> list[float
 
 
 def stats(server: Server, model: str = "m") -> tuple[dict, dict]:
-    (found,) = server.stats(model)["model_stats"]
-    return found, {name: each["count"] for name, each in found["inference_stats"].items()}
+    (entry,) = server.stats(model)["model_stats"]
+    return entry, {name: duration["count"] for name, duration in entry["inference_stats"].items()}
 
 
 def test_what_was_asked_before_is_answered_from_the_cache(write_model: Write) -> None:
     with Server(write_model("m", COUNTING, CACHED), port=0, cache_config=CACHE) as server:
         assert [ask(server, 3), ask(server, 3), ask(server, 4), ask(server, 3)] == [[1], [1], [2], [1]]
-        found, counts = stats(server)
-        assert (found["inference_count"], found["execution_count"]) == (2, 2)
+        entry, counts = stats(server)
+        assert (entry["inference_count"], entry["execution_count"]) == (2, 2)
         assert (counts["success"], counts["queue"], counts["compute_infer"]) == (4, 4, 2)
         assert (counts["cache_hit"], counts["cache_miss"]) == (2, 2)
 
@@ -68,8 +68,8 @@ def test_a_cached_answer_arrives_over_http(write_model: Write) -> None:
         x = httpclient.InferInput("X", [1, 1], "FP32")
         x.set_data_from_numpy(np.ones((1, 1), np.float32))
         answers = [client.infer("m", [x], request_id=str(number)) for number in range(2)]
-        assert [each.get_response()["id"] for each in answers] == ["0", "1"]
-        assert [each.as_numpy("Y").item() for each in answers] == [1.0, 1.0]
+        assert [answer.get_response()["id"] for answer in answers] == ["0", "1"]
+        assert [answer.as_numpy("Y").item() for answer in answers] == [1.0, 1.0]
         assert stats(server)[1]["cache_hit"] == 1
 
 
@@ -98,11 +98,11 @@ def test_an_ordered_model_answers_from_the_cache_only_while_nothing_runs(write_m
             return X
 
         async def both() -> None:
-            asked = [asyncio.create_task(server["slow"].infer_async(X=np.float32([[x]]))) for x in (2, 1)]
+            tasks = [asyncio.create_task(server["slow"].infer_async(X=np.float32([[x]]))) for x in (2, 1)]
             await asyncio.sleep(0)
             await asyncio.to_thread(server.stats, "slow")  # both requests are there
             release.set()
-            await asyncio.gather(*asked)
+            await asyncio.gather(*tasks)
 
         for _ in range(2):
             server["slow"](X=np.float32([[1]]))
@@ -137,8 +137,8 @@ def test_what_is_done_to_an_answer_does_not_change_the_cache(write_model: Write)
 
 def test_the_least_recently_used_answer_goes_first(write_model: Write) -> None:
     with Server(write_model("m", COUNTING, CACHED), port=0, cache_config={"local": {"size": "120"}}) as server:
-        assert [ask(server, each) for each in (1, 2, 1, 3)] == [[1], [2], [1], [3]]
-        assert [ask(server, each) for each in (1, 2)] == [[1], [4]]
+        assert [ask(server, number) for number in (1, 2, 1, 3)] == [[1], [2], [1], [3]]
+        assert [ask(server, number) for number in (1, 2)] == [[1], [4]]
         assert server.engine.cache.counts.evictions == 2
         assert server.engine.cache.used == 2 * 57
 
@@ -150,7 +150,7 @@ def test_an_answer_that_is_too_large_is_a_miss_each_time_and_the_log_says_so(
         assert [ask(server, 1), ask(server, 1)] == [[1], [2]]
         counts = stats(server)[1]
     assert (counts["cache_hit"], counts["cache_miss"]) == (0, 2)
-    assert [each.startswith("Failed to insert key [") for each in caplog.messages] == [True, True]
+    assert [message.startswith("Failed to insert key [") for message in caplog.messages] == [True, True]
 
 
 def test_the_cache_holds_answers_and_nothing_else_and_too_large_a_one_pushes_none_out(write_model: Write) -> None:
@@ -229,13 +229,13 @@ def test_instances_that_share_a_resource_take_turns(
         repository = write_model(name, BLOCKING.format(gate="tests_crowd"), group.replace("'", '"'))
     with Server(repository, port=0, rate_limit=limit) as server:
         threads = [threading.Thread(target=ask, args=(server, 1), kwargs={"model": name}) for name in ("one", "two")]
-        for each in threads:
-            each.start()
+        for thread in threads:
+            thread.start()
         while crowd.most < most:
             pass
         crowd.go_on.set()
-        for each in threads:
-            each.join()
+        for thread in threads:
+            thread.join()
         assert crowd.most == most
 
 
@@ -270,7 +270,7 @@ def test_a_batch_that_waits_for_resources_grows_also_when_the_batcher_goes_meanw
                 config.ClearField("dynamic_batching")
                 assert await asyncio.to_thread(config.apply) == "in place"
             gate.set()
-            answers = [next(iter(each.values())) for each in await asyncio.gather(*waiting)]
+            answers = [next(iter(result.values())) for result in await asyncio.gather(*waiting)]
             assert np.concatenate(answers).ravel().tolist() == [1, 2, 3]
             await first
 
@@ -318,7 +318,7 @@ def test_instances_that_could_not_all_be_made_leave_nothing_with_the_rate_limite
     def execute""",
     )
     group = "instance_group { kind: KIND_CPU rate_limiter { resources { name: 'R' global: %s count: 1 } } }"
-    limited = {each: (group % each).replace("'", '"') for each in ("true", "false")}
+    limited = {value: (group % value).replace("'", '"') for value in ("true", "false")}
     both = "version_policy { all { } }"
     repository = write_model("m", fails, both)
     shutil.copytree(repository / "m" / "1", repository / "m" / "2")

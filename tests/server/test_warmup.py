@@ -70,7 +70,7 @@ def test_a_sample_runs_as_one_execution_as_often_as_it_says_and_is_counted(serve
     load(server, sample("zero_data: true", "batch_size: 3 count: 2"))
     (stats,) = server.stats("m")["model_stats"]
     assert (stats["inference_count"], stats["execution_count"]) == (6, 2)
-    assert [each["batch_size"] for each in stats["batch_stats"]] == [3]
+    assert [entry["batch_size"] for entry in stats["batch_stats"]] == [3]
     assert seen(server) == [[[[0.0, 0.0]]] * 3] * 2
 
 
@@ -104,8 +104,8 @@ def test_strings_come_from_a_file_in_the_wire_format(server: Server) -> None:
     (directory / "x").write_bytes(struct.pack("<I", 2) + b"ab" + struct.pack("<I", 1) + b"c")
     tensors = TENSORS.replace("TYPE_FP32", "TYPE_STRING")
     load(server, sample('input_data_file: "x"', type_="TYPE_STRING"), tensors=tensors)
-    found = server["m"](X=np.array([["a", "b"]], object))["SEEN"].item()
-    assert eval(found)[0] == [[[b"ab", b"c"]]]
+    executed = server["m"](X=np.array([["a", "b"]], object))["SEEN"].item()
+    assert eval(executed)[0] == [[[b"ab", b"c"]]]
 
 
 def test_without_batching_the_dims_are_the_whole_shape(server: Server) -> None:
@@ -120,8 +120,8 @@ def test_control_tensors_are_handed_to_a_sequence_model_as_they_are(server: Serv
         for name, type_, dims in (("X", "TYPE_FP32", 2), ("START", "TYPE_INT32", 1))
     )
     load(server, f'model_warmup {{ name: "w" batch_size: 1 {inputs} }}', f"sequence_batching {{ {control} }}")
-    asked = server["m"](X=np.zeros((1, 2), np.float32), sequence_id=1, sequence_start=True)["SEEN"].item()
-    assert eval(asked)[0] == [[[0.0, 0.0], [0]]]
+    executed = server["m"](X=np.zeros((1, 2), np.float32), sequence_id=1, sequence_start=True)["SEEN"].item()
+    assert eval(executed)[0] == [[[0.0, 0.0], [0]]]
 
 
 def test_an_entry_without_batch_size_is_passed_over(server: Server) -> None:

@@ -15,26 +15,26 @@ from tritonnb.simulation.arrivals import arrival_times_us, as_arrivals, require_
 
 
 def times(arrivals: list[Arrival]) -> list[float]:
-    return [each.time_us for each in arrivals]
+    return [arrival.time_us for arrival in arrivals]
 
 
 def test_a_constant_rate_fills_the_duration() -> None:
     assert times(constant(rate=1000, duration=0.0041)) == [0, 1000, 2000, 3000]
-    assert {each.rows for each in constant(100, 0.1, rows=3)} == {3}
+    assert {arrival.rows for arrival in constant(100, 0.1, rows=3)} == {3}
 
 
 def test_bursts_come_every_so_often_within_the_duration() -> None:
     assert times(bursts(2, every_ms=10, duration=0.03)) == [0, 0, 10_000, 10_000, 20_000, 20_000]
     assert len(bursts(1, every_ms=1, duration=2)) == 2000
     assert len(bursts(1, every_ms=0.1, duration=0.0007)) == 7
-    assert {each.rows for each in bursts(1, 1, 0.01, rows=3)} == {3}
+    assert {arrival.rows for arrival in bursts(1, 1, 0.01, rows=3)} == {3}
 
 
 def test_independent_clients_send_at_their_rate_within_the_duration_as_the_seed_says() -> None:
     arrivals = poisson(rate=1000, duration=2, seed=1, rows=3)
     assert len(arrivals) == pytest.approx(2000, rel=0.1)
     assert 1.9e6 < arrivals[-1].time_us < 2e6
-    assert {each.rows for each in arrivals} == {3}
+    assert {arrival.rows for arrival in arrivals} == {3}
     assert arrivals == poisson(rate=1000, duration=2, seed=1, rows=3)
     assert arrivals != poisson(rate=1000, duration=2, seed=2, rows=3)
 
@@ -52,7 +52,10 @@ def test_a_burst_is_one_request_unless_said() -> None:
 
 def test_requests_of_a_sequence_come_at_equal_distances_between_start_and_end() -> None:
     arrivals = sequences([2, 1, 3], every_ms=10, stagger_ms=4)
-    assert [(each.sequence_id, each.time_us / 1000, each.sequence_start, each.sequence_end) for each in arrivals] == [
+    assert [
+        (arrival.sequence_id, arrival.time_us / 1000, arrival.sequence_start, arrival.sequence_end)
+        for arrival in arrivals
+    ] == [
         (1, 0, True, False),
         (2, 4, True, True),
         (3, 8, True, False),

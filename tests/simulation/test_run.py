@@ -57,8 +57,8 @@ def test_a_configuration_may_be_a_message_or_a_file(tmp_path: Path) -> None:
     (tmp_path / "config.pbtxt").write_text(BATCHING)
     message = text_format.Parse(BATCHING, pb.ModelConfig())
     path = tmp_path / "config.pbtxt"
-    first, *others = (simulate(each, GUIDE, fixed(5)) for each in (BATCHING, message, path, str(path)))
-    assert all(first.events == each.events for each in others)
+    first, *others = (simulate(config, GUIDE, fixed(5)) for config in (BATCHING, message, path, str(path)))
+    assert all(first.events == other.events for other in others)
     with pytest.raises(InvalidArgumentError, match=r"cannot read the configuration '.*other\.pbtxt'"):
         simulate(tmp_path / "other.pbtxt", GUIDE, fixed(5))
 
@@ -90,14 +90,16 @@ def test_the_same_seed_gives_the_same_recording_to_the_nanosecond(seed: int, sig
 def test_refused_requests_are_in_the_recording() -> None:
     config = "max_batch_size: 1 dynamic_batching { default_queue_policy { default_timeout_microseconds: 500 } }"
     rec = simulate(config, [(0, 1), (10, 1), (20, 1)], fixed(10))
-    assert [each.message for each in rec.refused] == ["Request timeout expired"] * 2
+    assert [rejected.message for rejected in rec.refused] == ["Request timeout expired"] * 2
 
 
 def test_a_client_may_give_up() -> None:
     config = "max_batch_size: 1 dynamic_batching { default_queue_policy { max_queue_size: 9 } }"
     rec = simulate(config, [Arrival(0), Arrival(10, cancel_us=100)], fixed(10))
-    assert [each.counted_as for each in rec.refused] == ["CANCELED"]
-    assert [(each.serial, each.time_ns) for each in rec.events if isinstance(each, RequestCancelled)] == [(2, 100_000)]
+    assert [rejected.counted_as for rejected in rec.refused] == ["CANCELED"]
+    assert [(event.serial, event.time_ns) for event in rec.events if isinstance(event, RequestCancelled)] == [
+        (2, 100_000)
+    ]
 
 
 def test_arrivals_in_microseconds_become_nanoseconds() -> None:
@@ -150,7 +152,7 @@ def test_instances_of_the_instance_group_work_side_by_side() -> None:
 
 def test_generators_give_arrivals_in_order() -> None:
     for arrivals in (constant(100, 1), poisson(100, 1, seed=3), bursts(3, 100, 1), sequences([4, 2], every_ms=0.007)):
-        times = [each.time_us for each in arrivals]
+        times = [arrival.time_us for arrival in arrivals]
         assert times == sorted(times)
         assert times[0] >= 0
 
@@ -167,15 +169,15 @@ def test_service_times_follow_their_models() -> None:
 
 def test_a_recording_is_in_order_of_time_and_of_version_1() -> None:
     rec = simulate(BATCHING, [Arrival(0), Arrival(900, cancel_us=950), Arrival(5000)], fixed(2))
-    times = [each.time_ns for each in rec.events]
+    times = [event.time_ns for event in rec.events]
     assert times == sorted(times)
     assert times[0] < times[-1]
-    assert {each.version for each in rec.events} == {1}
+    assert {event.version for event in rec.events} == {1}
 
 
 def test_what_is_known_of_a_request_is_in_its_arrival() -> None:
     rec = simulate(BATCHING, [Arrival(3, 2, 1, 7, batch_key="other"), (4, 1)], fixed(1))
-    first, second = (each for each in rec.events if isinstance(each, RequestArrived))
+    first, second = (event for event in rec.events if isinstance(event, RequestArrived))
     assert (first.time_ns, first.size, first.priority, first.timeout_us) == (3_000, 2, 1, 7)
     assert first.shape_key == hash("other")
     assert (second.time_ns, second.size, second.shape_key) == (4_000, 1, 0)

@@ -50,7 +50,7 @@ def five(rows: int) -> float:
 def test_a_function_without_a_unit_that_returns_less_than_a_microsecond_warns_once(service) -> None:
     with pytest.warns(UserWarning, match=r"50 ns for 1 row; wrap it as tnb\.service_time\(five, unit='ms'\)") as warned:
         simulate("max_batch_size: 1", [(0, 1), (1, 1)], service)
-    assert [each.filename for each in warned] == [__file__]
+    assert [warning.filename for warning in warned] == [__file__]
 
 
 @pytest.mark.parametrize(

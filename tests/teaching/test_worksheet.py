@@ -36,7 +36,7 @@ def test_the_same_seed_gives_the_same_exercise_and_its_solution_is_right(batcher
     grade = sheet.check(sheet.solution)
     assert grade
     assert grade.correct == grade.total == len(sheet.recording.batches)
-    assert sum(len(each) for each in sheet.solution) >= 7
+    assert sum(len(batch) for batch in sheet.solution) >= 7
 
 
 @pytest.mark.parametrize("batcher", BATCHERS)
@@ -48,9 +48,9 @@ def test_other_seeds_give_other_exercises(batcher: str) -> None:
 def test_nothing_hangs_on_which_of_two_things_at_one_moment_comes_first(batcher: str) -> None:
     for seed in range(20):
         sheet = tnb.worksheet(batcher, seed=seed)
-        arrived = {round(each.time_us * 1000) for each in sheet.arrivals}
+        arrived = {round(arrival.time_us * 1000) for arrival in sheet.arrivals}
         assert len(arrived) == len(sheet.arrivals)
-        assert not arrived & {each.exec_end_ns for each in sheet.recording.batches}
+        assert not arrived & {batch.exec_end_ns for batch in sheet.recording.batches}
 
 
 @pytest.mark.parametrize(
@@ -120,12 +120,12 @@ def test_a_sheet_shows_what_is_asked_and_not_the_solution() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "complaint"),
+    ("arguments", "complaint"),
     [(("rate",), "batcher expected one of dynamic, direct, oldest, got 'rate'"), (("direct", 2), "3 to 26")],
 )
-def test_wrong_arguments_are_named(given, complaint) -> None:
+def test_wrong_arguments_are_named(arguments, complaint) -> None:
     with pytest.raises(tnb.TritonError, match=complaint):
-        tnb.worksheet(given[0], requests=given[1] if len(given) > 1 else 6)
+        tnb.worksheet(arguments[0], requests=arguments[1] if len(arguments) > 1 else 6)
 
 
 CONFIG = "max_batch_size: 8 dynamic_batching { }"

@@ -23,7 +23,10 @@ def test_families_of_one_name_are_one_and_so_are_metrics_of_the_same_labels(metr
     second.metric({}).increment(1)
     (family,) = metrics.snapshot()
     assert family.description == "what was seen"
-    assert [(dict(each.labels), each.value) for each in family.samples] == [({"a": "1", "b": "2"}, 2.5), ({}, 1.0)]
+    assert [(dict(sample.labels), sample.value) for sample in family.samples] == [
+        ({"a": "1", "b": "2"}, 2.5),
+        ({}, 1.0),
+    ]
 
 
 def test_a_family_is_gone_when_its_last_user_is(metrics: CustomMetrics) -> None:
@@ -44,8 +47,8 @@ def test_a_gauge_rises_and_falls_and_is_set(metrics: CustomMetrics) -> None:
 
 def test_a_histogram_counts_up_to_each_bound(metrics: CustomMetrics) -> None:
     histogram = metrics.open("took", "", Kind.HISTOGRAM).metric({}, [1, 5])
-    for each in (0.5, 1, 3, 100):
-        histogram.observe(each)
+    for value in (0.5, 1, 3, 100):
+        histogram.observe(value)
     ((sample,),) = (family.samples for family in metrics.snapshot())
     assert (sample.value, sample.buckets) == (104.5, ((1.0, 2), (5.0, 3), (math.inf, 4)))
 

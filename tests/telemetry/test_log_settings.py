@@ -79,9 +79,9 @@ def test_only_what_is_wanted_is_written(log: logging.Logger, settings: LogSettin
     def written() -> str:
         for write in (log.debug, log.info, log.warning, log.error):
             write("x")
-        found = "".join(line[0] for line in lines(settings))
+        levels = "".join(line[0] for line in lines(settings))
         Path(settings.log_file).write_text("")
-        return found
+        return levels
 
     assert written() == "IWE"
     settings.log_info = settings.log_error = False
@@ -91,8 +91,8 @@ def test_only_what_is_wanted_is_written(log: logging.Logger, settings: LogSettin
     assert written() == "I"
 
 
-@pytest.mark.parametrize(("given", "level"), [(2, 2), (2**32 - 1, 0), (2**31, 0), (2**32 + 1, 1)])
-def test_a_level_is_a_signed_number_of_32_bits_and_never_negative(given: int, level: int) -> None:
+@pytest.mark.parametrize(("number", "level"), [(2, 2), (2**32 - 1, 0), (2**31, 0), (2**32 + 1, 1)])
+def test_a_level_is_a_signed_number_of_32_bits_and_never_negative(number: int, level: int) -> None:
     settings = LogSettings()
-    settings.set_verbose_level(given)
+    settings.set_verbose_level(number)
     assert settings.log_verbose_level == level

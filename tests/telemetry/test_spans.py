@@ -63,14 +63,14 @@ def test_a_trace_is_a_tree_of_spans(collector: Any) -> None:
     path, received = collector.received.get(timeout=30)
     assert path == "/v1/traces"
     (resource,) = received.resource_spans
-    attributes = {each.key: each.value.string_value for each in resource.resource.attributes}
+    attributes = {attribute.key: attribute.value.string_value for attribute in resource.resource.attributes}
     assert attributes.items() >= {"service.name": "triton-inference-server", "a": "b", "c": "d=e"}.items()
-    spans = {each.name: each for each in resource.scope_spans[0].spans}
-    names = {each.span_id: each.name for each in spans.values()} | {b"": ""}
-    assert {name: names[each.parent_span_id] for name, each in spans.items()} == {
+    spans = {span.name: span for span in resource.scope_spans[0].spans}
+    names = {span.span_id: span.name for span in spans.values()} | {b"": ""}
+    assert {name: names[span.parent_span_id] for name, span in spans.items()} == {
         "InferRequest": "", "e": "InferRequest", "m": "e", "compute": "m",
     }  # fmt: skip
-    assert {name: [event.name for event in each.events] for name, each in spans.items()} == {
+    assert {name: [event.name for event in span.events] for name, span in spans.items()} == {
         "InferRequest": [
             "HTTP_RECV_START", "HTTP_RECV_END", "INFER_RESPONSE_COMPLETE", "HTTP_SEND_START", "HTTP_SEND_END",
         ],
@@ -78,7 +78,7 @@ def test_a_trace_is_a_tree_of_spans(collector: Any) -> None:
         "m": ["REQUEST_START", "QUEUE_START", "REQUEST_END"],
         "compute": ["COMPUTE_START", "COMPUTE_END"],
     }  # fmt: skip
-    assert {each.key for each in spans["e"].attributes} == {
+    assert {attribute.key for attribute in spans["e"].attributes} == {
         "triton.model_name", "triton.model_version", "triton.trace_id", "triton.trace_parent_id", "triton.request_id",
     }  # fmt: skip
 
@@ -89,7 +89,7 @@ def test_a_request_belongs_to_the_trace_of_its_client(collector: Any) -> None:
     exporter.export(ENSEMBLE, exporter.context(headers))
     exporter.close()
     _, received = collector.received.get(timeout=30)
-    root = next(each for each in received.resource_spans[0].scope_spans[0].spans if each.name == "InferRequest")
+    root = next(span for span in received.resource_spans[0].scope_spans[0].spans if span.name == "InferRequest")
     assert (root.trace_id.hex(), root.parent_span_id.hex()) == ("0af7651916cd43dd8448eb211c12666c", "b7ad6b7169242424")
 
 

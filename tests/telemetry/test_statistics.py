@@ -73,7 +73,7 @@ def test_every_request_of_a_batch_is_charged_the_whole_batch_and_the_batch_once(
 
 def test_batch_stats_are_sorted_by_size_and_count_null_rows() -> None:
     entry = folded(executed(request(1), size=4), executed(request(2), size=1))
-    assert [each["batch_size"] for each in entry["batch_stats"]] == [1, 4]
+    assert [batch["batch_size"] for batch in entry["batch_stats"]] == [1, 4]
     assert entry["inference_count"] == 2
 
 
@@ -115,8 +115,8 @@ def test_decoupled_responses_are_counted_by_their_index() -> None:
 def test_what_a_response_counts_as_follows_from_its_outcome(outcome: str, counted: list[str]) -> None:
     stats = folded(ResponseSent(10, *MODEL, 1, 3, outcome, 5))["response_stats"]["3"]
     assert list(stats) == ["cancel", "compute_infer", "compute_output", "empty_response", "fail", "success"]
-    assert [name for name, each in stats.items() if each["count"]] == counted
-    assert {each["ns"] for name, each in stats.items() if name in counted} <= {0, 5}
+    assert [name for name, entry in stats.items() if entry["count"]] == counted
+    assert {entry["ns"] for name, entry in stats.items() if name in counted} <= {0, 5}
     assert stats[counted[0]] == stats[counted[-1]] == {"count": 1, "ns": 5}
 
 

@@ -335,7 +335,7 @@ def _grpc_options(options: argparse.Namespace) -> GrpcOptions:
 
 
 def _restrictions(kind: str, groups: Sequence[list[tuple[str, str, str]]]) -> tuple[tuple[str, str, str], ...]:
-    every = tuple(each for group in groups for each in group)
+    every = tuple(member for group in groups for member in group)
     names = [name for name, _, _ in every]
     for name in names:
         if names.count(name) > 1:
@@ -350,7 +350,7 @@ def _metrics_options(options: argparse.Namespace) -> MetricsOptions:
             if name in ("counter_latencies", "summary_latencies", "histogram_latencies"):
                 chosen[name] = flag_values.boolean(value)
             elif name == "summary_quantiles":
-                chosen["quantiles"] = tuple(flag_values.number(each.partition(":")[0]) for each in value.split(","))
+                chosen["quantiles"] = tuple(flag_values.number(part.partition(":")[0]) for part in value.split(","))
             else:
                 raise InvalidArgumentError(f"Invalid metrics configuration key '{name}' specified")
         except argparse.ArgumentTypeError as error:

@@ -39,12 +39,16 @@ def _is_sequence_id(value: object) -> bool:
 
 def _is_parameters(value: object) -> bool:
     return isinstance(value, Mapping) and all(
-        isinstance(name, str) and isinstance(each, (str, int, float, bool)) for name, each in value.items()
+        isinstance(name, str) and isinstance(item, (str, int, float, bool)) for name, item in value.items()
     )
 
 
 def _are_names(value: object) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(each, str) for each in value)
+    return (
+        isinstance(value, Sequence)
+        and not isinstance(value, str)
+        and all(isinstance(element, str) for element in value)
+    )
 
 
 _COUNT = "an int from 0 to 2**64 - 1"

@@ -156,7 +156,7 @@ class Collector:
         """
         if self._errors:
             raise self._errors[0].fresh()  # other requests of the batch may have the same error
-        return [{each.name: _to_numpy(each) for each in response.outputs} for response in self._responses]
+        return [{output.name: _to_numpy(output) for output in response.outputs} for response in self._responses]
 
 
 def infer(submitter: Submitter, request: InferRequest) -> list[Outputs]:

@@ -99,7 +99,9 @@ class CustomMetrics:
         """All families and their values, by name."""
         with self._lock:
             return [
-                FamilySnapshot(name, family.description, family.kind, tuple(each.sample() for each in family.metrics()))
+                FamilySnapshot(
+                    name, family.description, family.kind, tuple(metric.sample() for metric in family.metrics())
+                )
                 for name, family in sorted(self._families.items())
             ]
 

@@ -31,9 +31,9 @@ def difference(after: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str,
 
 def _subtracted(name: str, value: Any, before: Any) -> Any:
     if name == "batch_stats":
-        known = {each["batch_size"]: each for each in before or ()}
-        rows = [difference(each, known.get(each["batch_size"], {})) for each in value]
-        return [each for each in rows if each["compute_infer"]["count"]]
+        known = {row["batch_size"]: row for row in before or ()}
+        rows = [difference(row, known.get(row["batch_size"], {})) for row in value]
+        return [row for row in rows if row["compute_infer"]["count"]]
     if isinstance(value, Mapping):
         return difference(value, before or {})
     counts = isinstance(value, int) and name not in ("batch_size", "last_inference")

@@ -23,7 +23,7 @@ WINDOW_SIZE = 10_000
 #: Triton's buckets of the first response, in milliseconds.
 FIRST_RESPONSE_BUCKETS_MS = (100.0, 500.0, 2000.0, 5000.0)
 
-_KINDS = {each.__name__ for each in (BatchExecuted, CacheHit, CacheMiss, ResponseSent, ModelStateChanged)}
+_KINDS = {event_type.__name__ for event_type in (BatchExecuted, CacheHit, CacheMiss, ResponseSent, ModelStateChanged)}
 
 
 class Summary:

@@ -54,7 +54,7 @@ class SpanExporter:
             ) from error
         self._api = trace
         chosen = {**BATCHING, **dict(settings)}
-        queue_size, delay, batch_size = (int(chosen[each]) for each in BATCHING)
+        queue_size, delay, batch_size = (int(chosen[field]) for field in BATCHING)
         url = chosen.get("url", _URL)
         resources = dict(value.split("=", 1) for name, value in settings if name == "resource")
         processor = BatchSpanProcessor(
@@ -93,15 +93,15 @@ class SpanExporter:
         stamps: dict[int, list[tuple[str, int]]] = {}
         models: dict[int, Mapping[str, Any]] = {}
         for entry in entries:
-            here = ((each["name"], each["ns"]) for each in entry.get("timestamps", ()))
+            here = ((stamp["name"], stamp["ns"]) for stamp in entry.get("timestamps", ()))
             stamps.setdefault(entry["id"], []).extend(here)
             if "model_name" in entry:
                 models[entry["id"]] = entry
         root_id = entries[0]["id"] if entries else 0
         if not stamps.get(root_id):
             return
-        every = [ns for each in stamps.values() for _, ns in each]
-        outer = [each for each in stamps[root_id] if not each[0].startswith(_OF_MODEL)]
+        every = [ns for stamp in stamps.values() for _, ns in stamp]
+        outer = [stamp for stamp in stamps[root_id] if not stamp[0].startswith(_OF_MODEL)]
         root = self._start("InferRequest", min(every), self._no_context if context is None else context)
         spans = {0: root}
         for identifier, model in models.items():
@@ -114,8 +114,8 @@ class SpanExporter:
         self._provider.shutdown()
 
     def _model(self, model: Mapping[str, Any], stamps: list[tuple[str, int]], above: Any) -> Any:
-        own = [each for each in stamps if each[0].startswith(_OF_MODEL) and not each[0].startswith(_OF_COMPUTE)]
-        compute = [each for each in stamps if each[0].startswith(_OF_COMPUTE)]
+        own = [stamp for stamp in stamps if stamp[0].startswith(_OF_MODEL) and not stamp[0].startswith(_OF_COMPUTE)]
+        compute = [stamp for stamp in stamps if stamp[0].startswith(_OF_COMPUTE)]
         attributes = {
             "triton.model_name": model["model_name"],
             "triton.model_version": int(model["model_version"]),

@@ -42,4 +42,4 @@ class EventStream:
 
     def detach(self, sink: Sink) -> None:
         """Stop calling a sink."""
-        self._sinks = tuple(each for each in self._sinks if each != sink)
+        self._sinks = tuple(other for other in self._sinks if other != sink)

@@ -72,7 +72,7 @@ class TraceOptions:
         """As the extension shows it: numbers are strings."""
         files = {"log_frequency": str(self.log_frequency), "trace_file": self.file}
         return {
-            "trace_level": [each for each in LEVELS if each in self.levels] or ["OFF"],
+            "trace_level": [level for level in LEVELS if level in self.levels] or ["OFF"],
             "trace_rate": str(self.rate),
             "trace_count": str(self.count),
             **({} if self.mode == OPENTELEMETRY else files),
@@ -207,7 +207,7 @@ def levels_of(names: Iterable[str]) -> frozenset[str] | None:
         if len(listed) > 1:
             raise InvalidArgumentError("Expect only one trace level 'OFF' is specified")
         return frozenset()
-    return frozenset(each for each in listed if each in LEVELS) or None
+    return frozenset(entry for entry in listed if entry in LEVELS) or None
 
 
 def number_of(setting: str, text: str, separator: str = " ") -> int:

@@ -134,7 +134,7 @@ class Trace:
         """Nothing follows."""
         self._is_complete = True
         self._tracer.write_trace(
-            self, [*self._entries, *chain.from_iterable(each._entries for each in self._descendants)]
+            self, [*self._entries, *chain.from_iterable(descendant._entries for descendant in self._descendants)]
         )
 
     def _tensor(self, activity: str, tensor: Tensor) -> None:
@@ -180,7 +180,7 @@ class Tracer:
     def update(self, model: str, changes: dict[str, Any]) -> None:
         """Change settings: `TraceSettings.update`."""
         self.settings.update(model, changes)
-        self.active = any(each.options.levels for each in self.settings.all())
+        self.active = any(known.options.levels for known in self.settings.all())
 
     def sample(self, model: str, headers: Mapping[str, str]) -> Trace | None:
         """The trace of a request that begins, if it is one of those that are traced."""
@@ -210,7 +210,7 @@ class Tracer:
             self.spans.export(entries, trace.context)
         elif entries:
             setting.written.append(",".join(map(_json, entries)))
-        in_force = any(setting is each for each in self.settings.all())
+        in_force = any(setting is known for known in self.settings.all())
         if setting.due:
             self._write(setting, numbered=True)
         elif not in_force and setting.collected == setting.sampled:
@@ -286,7 +286,7 @@ def _data(tensor: Tensor) -> str:
     if not tensor.datatype.in_json:
         return ""
     if tensor.datatype is BYTES:
-        return ",".join(f'"{bytes(each).decode("utf-8", "replace")}"' for each in flat)
+        return ",".join(f'"{bytes(number).decode("utf-8", "replace")}"' for number in flat)
     if tensor.datatype is BOOL or flat.dtype.kind in "iu":
-        return ",".join(str(int(each)) for each in flat)
-    return ",".join(f"{each:g}" for each in flat.tolist())
+        return ",".join(str(int(number)) for number in flat)
+    return ",".join(f"{value:g}" for value in flat.tolist())
