@@ -5,7 +5,9 @@
 >>> server["digits"](image=images)  # doctest: +SKIP
 """
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from tritonnb import compiled, errors  # noqa: F401 -- `compiled` before everything that may be compiled
 from tritonnb.backends.annotations import (
@@ -63,8 +65,11 @@ from tritonnb.teaching.worksheet import Worksheet
 from tritonnb.telemetry.log_settings import LogSettings
 from tritonnb.telemetry.trace_settings import TraceOptions
 
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
 
-def load_ipython_extension(shell: Any) -> None:
+
+def load_ipython_extension(shell: InteractiveShell) -> None:
     """Register the magics: ``%load_ext tritonnb``."""
     from tritonnb.notebook.magics import TritonMagics
 

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -188,7 +189,7 @@ def test_stopped_it_keeps_what_was_tried_and_the_model_is_as_it_was(
     before = server["held"].config.text
     tried, sweeps, begun = tnb.profile.trial.run_live_trial, [], threading.Event()
 
-    def until_the_third(*args):
+    def until_the_third(*args: Any):
         begun.wait(60)
         if args[-2].get("max_batch_size") == 2:
             sweeps[0].stop()
@@ -322,7 +323,9 @@ def test_a_sweep_shows_itself(server: Server) -> None:
         ({"rate": 5, "count": [1], "constraint": "fast"}, "constraint expected bounds such as .*, got 'fast'"),
     ],
 )
-def test_wrong_arguments_are_named_before_anything_is_measured(server: Server, arguments, complaint) -> None:
+def test_wrong_arguments_are_named_before_anything_is_measured(
+    server: Server, arguments: dict[str, Any], complaint: str
+) -> None:
     with pytest.raises(tnb.TritonError, match=complaint):
         tnb.sweep(server["held"], **arguments)
     assert server["held"].stats()["inference_count"] == 0
@@ -367,14 +370,14 @@ def test_a_stateful_model_needs_sequences(server: Server) -> None:
         ("mean < 500 us and max < 1 s", {"mean": 0.5, "max": 1000}),
     ],
 )
-def test_constraints_are_read(text, bounds) -> None:
+def test_constraints_are_read(text: str, bounds: dict[str, Any]) -> None:
     assert Constraint.parse(text).bounds == bounds
 
 
 @pytest.mark.parametrize(
     "text", ["", "p99 > 5 ms", "p101 < 5 ms", "p99 < 5", "rate < 5 ms", "p99 < 5 ms or p50 < 1 ms"]
 )
-def test_other_constraints_are_refused(text) -> None:
+def test_other_constraints_are_refused(text: str) -> None:
     with pytest.raises(tnb.TritonError, match="constraint expected bounds such as"):
         Constraint.parse(text)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
+from typing import Any
 
 import pytest
 
@@ -24,11 +25,11 @@ NOTHING = {
 }
 
 
-def resolve(**arguments) -> OpenLoop | ClosedLoopWorkload:
+def resolve(**arguments: Any) -> OpenLoop | ClosedLoopWorkload:
     return workload(**{**NOTHING, **arguments})
 
 
-def arrivals(**arguments) -> list[tnb.Arrival]:
+def arrivals(**arguments: Any) -> list[tnb.Arrival]:
     traffic = resolve(**arguments)
     assert isinstance(traffic, OpenLoop)
     return list(traffic.arrivals)
@@ -104,6 +105,6 @@ def test_each_client_of_a_closed_loop_sends_sequences_of_its_own() -> None:
         ({"arrivals": [(0, 1)], "stateful": True}, "expected a sequence_id, got none in the list"),
     ],
 )
-def test_contradictions_are_named(arguments, complaint) -> None:
+def test_contradictions_are_named(arguments: Any, complaint: str) -> None:
     with pytest.raises(InvalidArgumentError, match=complaint):
         resolve(**arguments)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ PATIENT = 'name: "m" max_batch_size: 8 dynamic_batching { max_queue_delay_micros
 ARRIVALS = [(0, 4), (0, 2), (17_000, 2), (33_000, 6), (33_000, 2)]
 
 
-def simulated(config: str, arrivals=ARRIVALS) -> tnb.Recording:
+def simulated(config: str, arrivals: Any = ARRIVALS) -> tnb.Recording:
     return tnb.simulate(config, arrivals, tnb.fixed(50))
 
 
@@ -28,7 +29,7 @@ def both() -> tnb.Comparison:
     return tnb.compare(simulated(EAGER), simulated(PATIENT), names=("eager", "patient"))
 
 
-def test_numbers_of_both_stand_side_by_side(both) -> None:
+def test_numbers_of_both_stand_side_by_side(both: tnb.Comparison) -> None:
     rows = {name: (one, other) for name, one, other in both.table()}
     assert rows["batches"] == (3, 2)
     assert rows["requests"] == (5, 5)
@@ -37,7 +38,7 @@ def test_numbers_of_both_stand_side_by_side(both) -> None:
     assert "batches 3 → 2" in both.verdict()
 
 
-def test_text_and_html_have_a_column_for_each_under_its_name(both) -> None:
+def test_text_and_html_have_a_column_for_each_under_its_name(both: tnb.Comparison) -> None:
     assert "     eager   patient\n" in repr(both)
     assert "<th>eager</th><th>patient</th>" in both._repr_html_()
     assert "null rows" in repr(both)
@@ -60,7 +61,7 @@ def test_null_rows_are_counted() -> None:
         (live(simulated(EAGER)), simulated(PATIENT), "patient is simulated: its times and rates are virtual"),
     ],
 )
-def test_what_is_virtual_is_said_to_be(one, other, note) -> None:
+def test_what_is_virtual_is_said_to_be(one: tnb.Recording, other: tnb.Recording, note: str) -> None:
     comparison = tnb.compare(one, other, names=("eager", "patient"))
     assert note in repr(comparison)
     assert note in comparison._repr_html_()
@@ -88,7 +89,7 @@ def test_a_simulated_recording_says_so_also_from_a_file_and_in_part(tmp_path: Pa
     assert "virtual" not in repr(live(rec))
 
 
-def test_batches_are_compared_where_the_arrivals_are_the_same(both) -> None:
+def test_batches_are_compared_where_the_arrivals_are_the_same(both: tnb.Comparison) -> None:
     assert both.difference().startswith("batch 1 differs. eager: at 0.0 ms 1 request, 4 rows")
     requests = [{batch.requests for batch in run.batches} for run in (both.before, both.after)]
     for run, numbers, other in zip((both.before, both.after), both.changed_batches(), requests[::-1], strict=True):
@@ -105,7 +106,7 @@ def test_the_serials_of_requests_do_not_matter() -> None:
     assert tnb.compare(rec, both_models.for_model("other")).difference() == "the batches are the same"
 
 
-def test_both_are_drawn_over_the_same_time_or_a_part_of_it(both) -> None:
+def test_both_are_drawn_over_the_same_time_or_a_part_of_it(both: tnb.Comparison) -> None:
     figure = both.plot()
     one, other = figure.axes
     assert one.get_xlim() == other.get_xlim()
@@ -116,7 +117,7 @@ def test_both_are_drawn_over_the_same_time_or_a_part_of_it(both) -> None:
     part.savefig(io.BytesIO())
 
 
-def test_both_open_in_one_view(both) -> None:
+def test_both_open_in_one_view(both: tnb.Comparison) -> None:
     _, before, _, after, _ = both.view().children
     assert before.value == "<b>eager</b>"
     assert after.value.startswith("<b>patient</b>: batch 1 differs")
@@ -129,12 +130,12 @@ def test_both_open_in_one_view(both) -> None:
         ((simulated(EAGER), None), "compare expected two recordings, got NoneType"),
     ],
 )
-def test_what_is_no_recording_is_refused(arguments, words) -> None:
+def test_what_is_no_recording_is_refused(arguments: tuple[Any, ...], words: str) -> None:
     with pytest.raises(tnb.TritonError, match=words):
         tnb.compare(*arguments)
 
 
 @pytest.mark.parametrize("names", [("a", "a"), ("a",), "ab", (1, 2)])
-def test_names_are_two(names) -> None:
+def test_names_are_two(names: object) -> None:
     with pytest.raises(tnb.TritonError, match="names expected two different strings"):
         tnb.compare(simulated(EAGER), simulated(EAGER), names=names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,7 @@ def test_one_client_that_waits_for_each_answer() -> None:
         (BATCHING % "", tnb.ClosedLoop(clients=1, requests=5)),  # too few to tell
     ],
 )
-def test_other_workloads_are_not_one_client(config, arrivals) -> None:
+def test_other_workloads_are_not_one_client(config: str, arrivals: Any) -> None:
     assert "one_at_a_time" not in by_name(tnb.simulate(config, arrivals, CHEAP))
 
 
@@ -53,7 +54,7 @@ def test_a_delay_that_full_batches_never_reach() -> None:
         (DELAY, tnb.bursts(8, every_ms=20, duration=0.1)),  # too few to tell
     ],
 )
-def test_other_delays_are_reached_or_absent(config, arrivals) -> None:
+def test_other_delays_are_reached_or_absent(config: str, arrivals: Any) -> None:
     assert "delay_never_reached" not in by_name(tnb.simulate(config, arrivals, CHEAP))
 
 
@@ -75,7 +76,7 @@ def test_null_rows_of_the_direct_strategy() -> None:
         "direct { max_queue_delay_microseconds: 9000 minimum_slot_utilization: 1.0 }",
     ],
 )
-def test_without_padding_no_null_rows(strategy) -> None:
+def test_without_padding_no_null_rows(strategy: str) -> None:
     arrivals = tnb.sequences([12] * 4, every_ms=20, stagger_ms=1)
     assert "null_rows" not in by_name(tnb.simulate(SLOTS % (strategy, 10**6), arrivals, tnb.fixed(1)))
 
@@ -142,7 +143,7 @@ def test_an_open_loop_beyond_capacity_is_an_overload_not_a_concurrency() -> None
 @pytest.mark.parametrize(
     "arrivals", [tnb.ClosedLoop(clients=8, requests=400), tnb.poisson(rate=300, duration=2, seed=1)]
 )
-def test_within_capacity_nothing_is_said(arrivals) -> None:
+def test_within_capacity_nothing_is_said(arrivals: Any) -> None:
     assert "beyond_capacity" not in by_name(tnb.simulate(BATCHING % "", arrivals, tnb.fixed(10)))
 
 

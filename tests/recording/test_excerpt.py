@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
@@ -31,7 +32,7 @@ NAMES = ["timeline", "batch_sizes", "latency", "queue"]
         (-100, 1000, range(1, 11)),
     ],
 )
-def test_an_excerpt_has_the_batches_that_ran_in_it(start_ms, end_ms, batches) -> None:
+def test_an_excerpt_has_the_batches_that_ran_in_it(start_ms: float | None, end_ms: float | None, batches: Any) -> None:
     part = REGULAR.between(start_ms, end_ms)
     expected = [*([3] if start_ms == 23 else []), *batches]
     assert [batch.number for batch in part.batches] == expected
@@ -56,7 +57,7 @@ def test_times_count_from_the_beginning_of_the_recording() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_figure_takes_a_part_of_the_time_and_can_be_saved(name) -> None:
+def test_every_figure_takes_a_part_of_the_time_and_can_be_saved(name: str) -> None:
     ax = Figure().add_subplot()
     assert getattr(REGULAR.plot, name)(ax, start_ms=25, end_ms=45) is ax.figure
     for figure in (getattr(REGULAR.plot, name)(start_ms=5, end_ms=9), getattr(REGULAR.plot, name)(end_ms=45)):
@@ -81,7 +82,7 @@ def test_what_is_no_figure_of_the_recording_is_none_of_a_part_either() -> None:
 
 
 @pytest.mark.parametrize("window", [(5, 5), (6, 5), ("a", 5), (float("nan"), 5), (200, None)])
-def test_a_part_without_a_length_is_refused(window) -> None:
+def test_a_part_without_a_length_is_refused(window: tuple[int, ...] | tuple[Any, ...]) -> None:
     with pytest.raises(
         tnb.TritonError,
         match=r"time range of a recording expected numbers start_ms < end_ms, got .* from 0\.0 to 94\.0 ms",
@@ -90,7 +91,7 @@ def test_a_part_without_a_length_is_refused(window) -> None:
 
 
 @pytest.mark.parametrize("rec", [REGULAR, SLOTS, tnb.Recording()], ids=["dynamic", "stateful", "empty"])
-def test_an_overview_has_the_main_figures(rec) -> None:
+def test_an_overview_has_the_main_figures(rec: tnb.Recording) -> None:
     figure = rec.plot()
     figure.savefig(io.BytesIO())
     assert rec.plot.alt("slots" if rec is SLOTS else "timeline") in figure.alt

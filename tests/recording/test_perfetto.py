@@ -24,7 +24,7 @@ def phase(events: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     return [event for event in events if event["ph"] == kind]
 
 
-def test_every_instance_is_a_lane_and_every_batch_a_slice_that_says_why(rec) -> None:
+def test_every_instance_is_a_lane_and_every_batch_a_slice_that_says_why(rec: tnb.Recording) -> None:
     events = trace_events(rec)
     names = {(event["pid"], event["tid"]): event["args"]["name"] for event in phase(events, "M")}
     assert names == {(1, 0): "m", (1, 1): "m_0_0", (1, 2): "m_0_1"}
@@ -34,7 +34,7 @@ def test_every_instance_is_a_lane_and_every_batch_a_slice_that_says_why(rec) -> 
     assert all(event["dur"] == 15_000 for event in slices)
 
 
-def test_slices_of_a_lane_lie_in_each_other_or_apart(rec) -> None:
+def test_slices_of_a_lane_lie_in_each_other_or_apart(rec: tnb.Recording) -> None:
     for lane in (1, 2):
         slices = [event for event in phase(trace_events(rec), "X") if event["tid"] == lane]
         spans = [(round(event["ts"] * 1000), round((event["ts"] + event["dur"]) * 1000)) for event in slices]
@@ -43,7 +43,7 @@ def test_slices_of_a_lane_lie_in_each_other_or_apart(rec) -> None:
             assert not crossing
 
 
-def test_every_wait_begins_and_ends_and_refusals_are_told(rec) -> None:
+def test_every_wait_begins_and_ends_and_refusals_are_told(rec: tnb.Recording) -> None:
     begun, ended = (phase(trace_events(rec), kind) for kind in "be")
     assert [event["id"] for event in begun] == [event["id"] for event in ended]
     assert all(first["ts"] <= last["ts"] for first, last in zip(begun, ended, strict=True))
@@ -52,14 +52,14 @@ def test_every_wait_begins_and_ends_and_refusals_are_told(rec) -> None:
     assert sum("refused" in event["args"] for event in begun) == len(rec.refused)
 
 
-def test_the_counter_ends_at_nothing_waiting(rec) -> None:
+def test_the_counter_ends_at_nothing_waiting(rec: tnb.Recording) -> None:
     counted = phase(trace_events(rec), "C")
     assert max(event["args"]["requests"] for event in counted) > 1
     assert counted[-1]["args"]["requests"] == 0
     assert [event["ts"] for event in counted] == sorted(event["ts"] for event in counted)
 
 
-def test_null_requests_are_named(rec) -> None:
+def test_null_requests_are_named(rec: tnb.Recording) -> None:
     config = "max_batch_size: 2 sequence_batching { direct { } }"
     arrivals = [
         tnb.Arrival(0, sequence_id=1, sequence_start=True),

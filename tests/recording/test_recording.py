@@ -9,7 +9,7 @@ from tritonclient.grpc import model_config_pb2 as pb
 
 import tritonnb as tnb
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.events import BatchExecuted, BatchSent, RequestRefused, pack, unpack
+from tritonnb.core.events import BatchExecuted, BatchSent, Event, RequestRefused, pack, unpack
 from tritonnb.recording.recording import Recording
 from tritonnb.telemetry.stream import EventStream
 
@@ -50,18 +50,18 @@ def test_null_requests_keep_nobody_company() -> None:
     assert rec.summary()["rows_batched"] == 0.0
 
 
-def test_batches_join_what_was_sent_with_how_it_ran(recording) -> None:
+def test_batches_join_what_was_sent_with_how_it_ran(recording: Recording) -> None:
     first = recording.batches[0]
     assert (first.requests, first.size, first.queue_depth) == ((1, 2, 3), 3, 3)
     assert first.compute_ns == 4 * MS
     assert first.queue_ns == MS
 
 
-def test_a_batch_says_why_in_words(recording) -> None:
+def test_a_batch_says_why_in_words(recording: Recording) -> None:
     assert "5.0 ms" in recording.batches[0].why
 
 
-def test_the_summary_counts_requests_rows_and_batches(recording) -> None:
+def test_the_summary_counts_requests_rows_and_batches(recording: Recording) -> None:
     summary = recording.summary()
     assert (summary["requests"], summary["rows"], summary["batches"]) == (4, 4, 2)
     assert summary["mean_batch_size"] == 2.0
@@ -75,7 +75,7 @@ def test_a_null_request_is_nobody_to_share_a_batch_with() -> None:
     assert alone.summary()["rows_batched"] == 0
 
 
-def test_the_verdict_is_the_first_line_of_the_repr(recording) -> None:
+def test_the_verdict_is_the_first_line_of_the_repr(recording: Recording) -> None:
     assert repr(recording).splitlines()[0] == recording.verdict()
     assert "2 batches" in recording.verdict()
     assert "<table>" in recording._repr_html_()
@@ -90,12 +90,12 @@ def test_refused_requests_are_kept_apart() -> None:
     assert Recording([refused]).refused == [refused]
 
 
-def test_one_model_can_be_looked_at_alone(recording) -> None:
+def test_one_model_can_be_looked_at_alone(recording: Recording) -> None:
     both = Recording([*recording.events, sent(3, 9, model="n"), executed(3, 9, model="n")])
     assert [batch.model for batch in both.for_model("n").batches] == ["n"]
 
 
-def test_a_model_of_which_nothing_was_recorded_is_a_mistake(recording) -> None:
+def test_a_model_of_which_nothing_was_recorded_is_a_mistake(recording: Recording) -> None:
     with pytest.raises(InvalidArgumentError, match=r"^recording expected one of the models 'm', got 'digit'$"):
         recording.for_model("digit")
     with pytest.raises(InvalidArgumentError, match="expected one of the models"):
@@ -134,7 +134,7 @@ def test_the_garbage_collector_loses_interest_in_packed_events_at_its_first_visi
 
 
 @pytest.mark.parametrize("event", [sent(1, 2, None, 3), executed(1, 2, 3), RequestRefused(1, "m", 1, 2, 3, 4, "x", "")])
-def test_an_event_comes_out_as_it_was_packed(event) -> None:
+def test_an_event_comes_out_as_it_was_packed(event: Event) -> None:
     assert unpack(pack(event)) == event
 
 

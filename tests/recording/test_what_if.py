@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import tritonnb as tnb
@@ -22,13 +24,13 @@ def sizes(rec: tnb.Recording) -> list[int]:
     return [batch.size for batch in rec.batches]
 
 
-def test_without_an_edit_nothing_changes(rec) -> None:
+def test_without_an_edit_nothing_changes(rec: tnb.Recording) -> None:
     again = rec.what_if()
     assert again.before.events == again.after.events == rec.events
     assert again.verdict() == "Without an edit: nothing changes."
 
 
-def test_an_edit_changes_the_batches(rec) -> None:
+def test_an_edit_changes_the_batches(rec: tnb.Recording) -> None:
     changed = rec.what_if(max_queue_delay_microseconds=0)
     assert sizes(changed.before) == [8, 8]
     assert sizes(changed.after) == [4, 4, 8]
@@ -38,7 +40,7 @@ def test_an_edit_changes_the_batches(rec) -> None:
     assert "<table" in changed._repr_html_()
 
 
-def test_what_was_recorded_stands_beside_its_simulation_where_they_differ(rec) -> None:
+def test_what_was_recorded_stands_beside_its_simulation_where_they_differ(rec: tnb.Recording) -> None:
     assert "recorded" not in repr(rec.what_if(count=2)) + rec.what_if(count=2)._repr_html_()
     slower = rec.what_if(service=tnb.fixed(70), count=2)
     assert f"{'recorded':>10}{'before':>10}{'after':>10}" in repr(slower)
@@ -53,7 +55,7 @@ def test_what_was_recorded_stands_beside_its_simulation_where_they_differ(rec) -
         ({"count": 2, "max_queue_delay_microseconds": 0}, [4, 2, 8, 2]),
     ],
 )
-def test_any_field_may_be_edited(rec, edits, expected) -> None:
+def test_any_field_may_be_edited(rec: tnb.Recording, edits: dict[str, Any], expected: list[int]) -> None:
     assert sum(sizes(rec.what_if(**edits).after)) == 16
     assert sorted(sizes(rec.what_if(**edits).after)) == sorted(expected)
 
@@ -65,7 +67,7 @@ def test_preferred_sizes_that_follow_from_the_maximum_follow_its_edit() -> None:
     assert sizes(rec.what_if(max_batch_size=16).after) == [8, 16]
 
 
-def test_a_field_that_does_not_exist_is_named(rec) -> None:
+def test_a_field_that_does_not_exist_is_named(rec: tnb.Recording) -> None:
     with pytest.raises(tnb.TritonError, match="model 'm': the configuration has no field 'max_candidate_sequences'"):
         rec.what_if(max_candidate_sequences=3)
     with pytest.raises(tnb.TritonError, match=r"field 'max_batch_size' expected an integer .*, got 'many'"):
@@ -99,7 +101,7 @@ def test_arrivals_are_those_that_were_simulated() -> None:
     ]
 
 
-def test_the_first_difference_is_called_out(rec) -> None:
+def test_the_first_difference_is_called_out(rec: tnb.Recording) -> None:
     changed = rec.what_if(max_queue_delay_microseconds=0)
     assert changed.difference() == (
         "batch 1 differs. Before: at 16.7 ms 3 requests, 8 rows: max_batch_size 8 reached; "
@@ -109,7 +111,7 @@ def test_the_first_difference_is_called_out(rec) -> None:
     assert rec.what_if().difference() == "the batches are the same"
 
 
-def test_batches_that_the_other_run_does_not_have_are_told(rec) -> None:
+def test_batches_that_the_other_run_does_not_have_are_told(rec: tnb.Recording) -> None:
     changed = rec.what_if(max_queue_delay_microseconds=0)
     requests = [{batch.requests for batch in run.batches} for run in (changed.before, changed.after)]
     missing = [

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
-from tritonnb.scheduling.decisions import Execute, Scheduler
+from tritonnb.scheduling.decisions import Decision, Execute, Scheduler
 from tritonnb.scheduling.sequence_batcher import SequenceBatcher
 from tritonnb.scheduling.slots import Sequence
 from tritonnb.scheduling.virtual_time import VirtualTime
@@ -33,6 +33,7 @@ class Request:
     flags: int = 0
     cancelled: bool = False
     queued_ns: int = 0
+    received_ns: int = 0
     serial: int = field(default_factory=_serials.__next__)
 
     @property
@@ -121,5 +122,7 @@ class Begun(dict[int | str, Sequence]):
         super().__setitem__(id, sequence)
 
 
-def members(decision: Execute) -> str:
+def members(decision: Decision) -> str:
+    """The ids of the requests that a decision executes; ``-`` is a null request."""
+    assert isinstance(decision, Execute)
     return " ".join("-" if request is None else request.id for request in decision.requests)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hypothesis import HealthCheck, settings
@@ -14,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.scheduling.harness import Request
 from tritonnb.core.errors import UnavailableError
-from tritonnb.scheduling.decisions import Execute
+from tritonnb.scheduling.decisions import Decision, Execute
 from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
 from tritonnb.scheduling.policy import DynamicBatcherSettings, QueuePolicy, QueueSettings, TimeoutAction
 from tritonnb.scheduling.reasons import explain
@@ -83,7 +84,7 @@ class History(RuleBasedStateMachine):
     def queue_settings(self) -> QueueSettings:
         return self.batcher.settings.queue
 
-    def follow(self, decisions) -> None:
+    def follow(self, decisions: Sequence[Decision]) -> None:
         for decision in decisions:
             assert explain(decision.reason)
             if isinstance(decision, Execute):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from tritonnb.core.errors import InvalidArgumentError, Status, TritonError
 from tritonnb.scheduling.ensemble import (
     EndRequest,
+    EnsembleDecision,
     EnsembleGraph,
     EnsembleRun,
     EnsembleScheduler,
@@ -35,18 +37,18 @@ def graph(*steps: str, inputs: str = "in", outputs: str = "out", decoupled: str 
 class Play:
     """A scheduler and what it decided."""
 
-    def __init__(self, *steps: str, **options) -> None:
+    def __init__(self, *steps: str, **options: Any) -> None:
         self.scheduler = EnsembleScheduler(graph(*steps, **options))
         self.running: list[RunStep] = []
         self.answers: list[tuple[dict, bool]] = []
         self.ends: list[TritonError | None] = []
 
-    def begin(self, requested=None, **inputs) -> list[str]:
+    def begin(self, requested: list[str] | None = None, **inputs) -> list[str]:
         request = SimpleNamespace(id_prefix="[request id: r] ")
         run = EnsembleRun(request, self.scheduler.graph.plan(requested))
         return self._take(self.scheduler.begin(run, inputs))
 
-    def respond(self, name: str, outputs: dict | None = None, final: bool = True, **named) -> list[str]:
+    def respond(self, name: str, outputs: dict | None = None, final: bool = True, **named: object) -> list[str]:
         sent = self._sent(name, final)
         tensors = None if outputs is None and not named and not final else {**(outputs or {}), **named}
         return self._take(self.scheduler.responded(sent.run, sent.step, sent.iteration, tensors, final))
@@ -65,7 +67,7 @@ class Play:
             self.running.remove(sent)
         return sent
 
-    def _take(self, decisions) -> list[str]:
+    def _take(self, decisions: list[EnsembleDecision]) -> list[str]:
         for decision in decisions:
             if isinstance(decision, RunStep):
                 self.running.append(decision)
@@ -217,7 +219,7 @@ def test_an_output_that_can_no_longer_come_is_an_error() -> None:
 
 
 @given(st.data())
-def test_every_step_runs_once_and_tensors_are_forgotten_in_the_end(data) -> None:
+def test_every_step_runs_once_and_tensors_are_forgotten_in_the_end(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 6))
     names = ["in", *(f"t{index}" for index in range(count))]
     steps = [

@@ -412,7 +412,9 @@ def test_only_requests_of_an_iterative_model_can_run_again() -> None:
 
 
 @pytest.mark.parametrize("strategy", [DirectSettings(1), OldestSettings(1, DynamicBatcherSettings(1, (1,)))])
-def test_what_ran_for_longer_than_the_idle_time_cannot_run_again_and_its_slot_is_free(strategy) -> None:
+def test_what_ran_for_longer_than_the_idle_time_cannot_run_again_and_its_slot_is_free(
+    strategy: DirectSettings | OldestSettings,
+) -> None:
     settings = SequenceBatcherSettings("seq", strategy, 10 * MS, iterative=True)
     scheduler = SequenceBatcher(settings, 1)
     slow, waiting = Request("slow"), Request("waiting")

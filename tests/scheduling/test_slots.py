@@ -98,7 +98,9 @@ def test_a_cancelled_request_takes_the_rest_of_its_sequence_with_it_and_each_is_
         ),
     ],
 )
-def test_free_slots_of_one_index_come_as_from_the_queue_of_triton(instances, slots, steps, taken) -> None:
+def test_free_slots_of_one_index_come_as_from_the_queue_of_triton(
+    instances: int, slots: int, steps: str | list[str], taken: list[str]
+) -> None:
     by_name = {f"{i}.{index}": Slot(i, index) for i in range(instances) for index in range(slots)}
     free = FreeSlots()
     for slot in by_name.values():

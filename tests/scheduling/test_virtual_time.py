@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from tritonnb.scheduling.virtual_time import FinalResponse, VirtualTime
 TEN_MS = DynamicBatcherSettings(8, (8,), max_queue_delay_ns=10 * MS)
 
 
-def ten_ms_each(scheduler: DefaultScheduler | DynamicBatcher, **options) -> VirtualTime:
+def ten_ms_each(scheduler: DefaultScheduler | DynamicBatcher, **options: Any) -> VirtualTime:
     return VirtualTime(scheduler, lambda decision: 10 * MS, validate=True, **options)
 
 

@@ -26,7 +26,7 @@ def server() -> Iterator[Server]:
 def serve(server: Server, function: Callable[..., Any], result: Any, **fields: Any) -> None:
     """Serve a model ``m`` that returns what ``function`` returns."""
 
-    def m(x):
+    def m(x: Any) -> Any:
         return function(x)
 
     m.__annotations__ = {"x": tnb.FP32[1], "return": result}
@@ -166,7 +166,7 @@ def unknown_name(x: Tensor) -> tnb.FP32[1]:  # noqa: F821
     return x
 
 
-def named_dim(x):
+def named_dim(x: Any) -> Any:
     return x
 
 

@@ -89,7 +89,7 @@ def serve(server: Server, name: str, datatype: str, scheduling: str, compute: Ca
     """Serve ``compute`` as a model with the input X and the output Y of one variable dimension."""
     tensor = DATATYPES[datatype][-1]
 
-    def function(X):
+    def function(X: Any) -> Any:
         return {"Y": compute(X)}
 
     function.__annotations__ = {"X": tensor, "return": {"Y": tensor}}
@@ -107,8 +107,11 @@ ELEMENTS: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
+Case = tuple[str, str, list[Any]]
+
+
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[str, str, list[Any]]:
+def cases(draw: st.DrawFn) -> Case:
     """A datatype, a way of scheduling, and the contents of some requests of one shape."""
     datatype = draw(st.sampled_from(sorted(DATATYPES)))
     scheduling = draw(st.sampled_from(sorted(SCHEDULING)))
@@ -121,7 +124,7 @@ def cases(draw: st.DrawFn) -> tuple[str, str, list[Any]]:
 
 @settings(max_examples=60, deadline=None)
 @given(case=cases())
-def test_a_request_has_the_contents_that_its_array_had_when_it_was_made(server: Server, case) -> None:
+def test_a_request_has_the_contents_that_its_array_had_when_it_was_made(server: Server, case: Case) -> None:
     datatype, scheduling, contents = case
     gate = Gate()
     model = serve(server, "gated", datatype, scheduling, gate.through(lambda x: x))
@@ -143,7 +146,7 @@ def test_a_request_has_the_contents_that_its_array_had_when_it_was_made(server: 
 
 @settings(max_examples=60, deadline=None)
 @given(case=cases())
-def test_what_a_model_writes_to_its_input_reaches_no_caller_and_no_other_answer(server: Server, case) -> None:
+def test_what_a_model_writes_to_its_input_reaches_no_caller_and_no_other_answer(server: Server, case: Case) -> None:
     datatype, scheduling, contents = case
     model = serve(server, "reversing", datatype, scheduling, reverse)
     arrays = [content.copy() for content in contents]
@@ -159,7 +162,7 @@ def test_what_a_model_writes_to_its_input_reaches_no_caller_and_no_other_answer(
 
 @settings(max_examples=60, deadline=None)
 @given(case=cases(), computed=st.sampled_from(["the input", "a view of the input", "one buffer", "one row for all"]))
-def test_answers_share_memory_with_nothing(server: Server, case, computed: str) -> None:
+def test_answers_share_memory_with_nothing(server: Server, case: Case, computed: str) -> None:
     datatype, scheduling, contents = case
     kept = np.zeros((64, 64), BY_NAME[datatype].numpy)
 
@@ -224,7 +227,7 @@ WAYS = [in_process, in_process_list, over_http, over_http_json, over_grpc]
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ["reverse_py", "reverse_function"])
-def test_a_model_may_write_to_its_inputs(server: Server, way, name: str) -> None:
+def test_a_model_may_write_to_its_inputs(server: Server, way: str, name: str) -> None:
     serve(server, "reverse_function", "FP32", "no batches", reverse)
     x = np.array([1, 2, 3], np.float32)
     for _ in range(2):
@@ -234,7 +237,7 @@ def test_a_model_may_write_to_its_inputs(server: Server, way, name: str) -> None
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ["reverse_py_strings", "reverse_strings"])
-def test_a_model_may_write_to_its_strings(server: Server, way, name: str) -> None:
+def test_a_model_may_write_to_its_strings(server: Server, way: str, name: str) -> None:
     serve(server, "reverse_strings", "BYTES", "no batches", reverse)
     x = np.array([b"a", b"b"], object)
     assert way(server, name, x).tolist() == [b"b", b"a"]
@@ -282,7 +285,7 @@ def reversed_twice(x: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", [Lent, memoryview, as_subclass, reversed_twice, np.asfortranarray])
-def test_whatever_an_input_is_it_becomes_an_array_of_its_own(server: Server, kind) -> None:
+def test_whatever_an_input_is_it_becomes_an_array_of_its_own(server: Server, kind: str) -> None:
     received = []
 
     def compute(x: Any) -> Any:
@@ -312,7 +315,7 @@ def test_two_outputs_that_are_one_array_are_two_in_the_answer(server: Server) ->
 
 
 @pytest.mark.parametrize("way", [in_process, over_http, over_grpc])
-def test_a_cached_answer_does_not_change_with_those_that_were_given_out(server: Server, way) -> None:
+def test_a_cached_answer_does_not_change_with_those_that_were_given_out(server: Server, way: str) -> None:
     model = serve(server, "cached", "FP32", "no batches", lambda x: x, response_cache={"enable": True})
     x = np.array([1, 2], np.float32)
     for _ in range(3):
@@ -323,7 +326,7 @@ def test_a_cached_answer_does_not_change_with_those_that_were_given_out(server: 
 
 
 @pytest.mark.parametrize("way", [in_process, over_http, over_grpc])
-def test_an_answer_stays_as_it_was_while_the_model_writes_its_buffer_again(server: Server, way) -> None:
+def test_an_answer_stays_as_it_was_while_the_model_writes_its_buffer_again(server: Server, way: str) -> None:
     """The next execution begins before the answers of the one before are written."""
     buffer = np.zeros(2, np.float32)
 
@@ -414,7 +417,7 @@ def composed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("way", [in_process, over_http])
-def test_a_model_that_is_asked_by_another_writes_to_arrays_of_its_own(composed: Server, way) -> None:
+def test_a_model_that_is_asked_by_another_writes_to_arrays_of_its_own(composed: Server, way: str) -> None:
     x = np.array([1, 2], np.float32)
     assert way(composed, "caller", x).tolist() == [1, 2, 0, 0, 2, 1]
     assert x.tolist() == [1, 2]

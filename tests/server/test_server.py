@@ -390,7 +390,9 @@ def test_a_stopped_server_says_so_to_every_caller() -> None:
         model(INPUT0=X, INPUT1=X)
 
 
-def test_an_unexpected_error_while_submitting_is_raised_in_the_caller(server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_error_while_submitting_is_raised_in_the_caller(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = server["add_sub"]
     lookups = [model.served]  # once, to check the inputs; not a second time, to submit
     monkeypatch.setattr(server.engine, "model", lambda *_: lookups.pop())

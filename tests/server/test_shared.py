@@ -7,6 +7,7 @@ import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,7 +45,7 @@ class TritonPythonModel:
 """
 
 
-def ask(server: Server, *rows: float, model: str = "m", **options) -> list[float]:
+def ask(server: Server, *rows: float, model: str = "m", **options: Any) -> list[float]:
     return server[model](X=np.array(rows, np.float32).reshape(-1, 1), **options)["Y"].ravel().tolist()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -93,7 +94,9 @@ class TritonPythonModel:
 """
 
 
-def test_a_request_that_a_model_makes_is_in_the_trace_that_it_is_handed(tmp_path: Path, write_model) -> None:
+def test_a_request_that_a_model_makes_is_in_the_trace_that_it_is_handed(
+    tmp_path: Path, write_model: Callable[..., Path]
+) -> None:
     write_model("asks", ASKS)
     repository = write_model("answers", ANSWERS)
     path = tmp_path / "trace.json"

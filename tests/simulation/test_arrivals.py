@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
+from typing import Any
 
 import pytest
 
@@ -123,7 +125,7 @@ def test_an_arrival_has_a_time_and_rows(time_us: float, size: int) -> None:
         (lambda: require_positive(other="text"), "other"),
     ],
 )
-def test_what_is_not_positive_is_named(make, name: str) -> None:
+def test_what_is_not_positive_is_named(make: Callable[..., Any], name: str) -> None:
     with pytest.raises(InvalidArgumentError, match=f"^{name} must be positive"):
         make()
 

@@ -108,7 +108,7 @@ def test_arrivals_in_microseconds_become_nanoseconds() -> None:
 
 
 @pytest.mark.parametrize("time_ns", [-1, math.inf, math.nan, None, "5"])
-def test_a_service_model_that_gives_no_time_is_refused(time_ns) -> None:
+def test_a_service_model_that_gives_no_time_is_refused(time_ns: object) -> None:
     with pytest.raises(InvalidArgumentError, match="service model expected a time in ns of at least 0"):
         simulate("max_batch_size: 1", [(0, 1)], lambda rows: time_ns)
 

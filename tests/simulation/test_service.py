@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.recording.simulate import simulate
 from tritonnb.simulation import fixed, jittered, linear, measured, service_time, table
-from tritonnb.simulation.service import seeded
+from tritonnb.simulation.service import Service, seeded
 
 
 def test_times_follow_their_models() -> None:
@@ -37,7 +39,7 @@ def test_a_function_of_ones_own_says_its_unit(unit: str, expected: int) -> None:
         (lambda: fixed(-1)(1), "expected a time in ms of at least 0 for 1 row, got -1"),
     ],
 )
-def test_what_is_no_service_time_is_refused_in_its_own_unit(make, words: str) -> None:
+def test_what_is_no_service_time_is_refused_in_its_own_unit(make: Callable[..., Any], words: str) -> None:
     with pytest.raises(InvalidArgumentError, match=words):
         make()
 
@@ -47,7 +49,7 @@ def five(rows: int) -> float:
 
 
 @pytest.mark.parametrize("service", [five, jittered(five, sigma=0)])
-def test_a_function_without_a_unit_that_returns_less_than_a_microsecond_warns_once(service) -> None:
+def test_a_function_without_a_unit_that_returns_less_than_a_microsecond_warns_once(service: Service) -> None:
     with pytest.warns(UserWarning, match=r"50 ns for 1 row; wrap it as tnb\.service_time\(five, unit='ms'\)") as warned:
         simulate("max_batch_size: 1", [(0, 1), (1, 1)], service)
     assert [warning.filename for warning in warned] == [__file__]
@@ -56,7 +58,7 @@ def test_a_function_without_a_unit_that_returns_less_than_a_microsecond_warns_on
 @pytest.mark.parametrize(
     "service", [fixed(0.0005), service_time(five, unit="ns"), lambda rows: 5_000_000, lambda rows: 0], ids=str
 )
-def test_a_time_with_a_unit_or_a_plausible_one_does_not_warn(service) -> None:
+def test_a_time_with_a_unit_or_a_plausible_one_does_not_warn(service: Service) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         simulate("max_batch_size: 1", [(0, 1)], service)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import tritonnb as tnb
@@ -64,7 +66,7 @@ def test_nothing_hangs_on_which_of_two_things_at_one_moment_comes_first(batcher:
         " acb, ed ",
     ],
 )
-def test_an_answer_may_be_written_in_several_ways(answer) -> None:
+def test_an_answer_may_be_written_in_several_ways(answer: object) -> None:
     assert GUIDE.check(answer)
 
 
@@ -89,7 +91,7 @@ def test_the_first_mistake_is_explained_from_the_batchs_reason() -> None:
         (DIRECT, ["A1", "B1 B2 A2"], "B2 follows B1 of its sequence"),
     ],
 )
-def test_what_speaks_against_a_wrong_name_is_said(sheet, answer, explained) -> None:
+def test_what_speaks_against_a_wrong_name_is_said(sheet: tnb.Worksheet, answer: list[str], explained: str) -> None:
     assert explained in sheet.check(answer).explanation
 
 
@@ -100,7 +102,7 @@ def test_null_requests_need_not_be_written() -> None:
 
 
 @pytest.mark.parametrize("answer", [None, 5, ["A", None], [["A"], 3], b"ABC", {"A": "B"}])
-def test_what_is_no_answer_is_refused_with_an_example(answer) -> None:
+def test_what_is_no_answer_is_refused_with_an_example(answer: object) -> None:
     with pytest.raises(tnb.TritonError, match="answer expected a string such as 'A BC' or a list such as"):
         GUIDE.check(answer)
 
@@ -123,7 +125,7 @@ def test_a_sheet_shows_what_is_asked_and_not_the_solution() -> None:
     ("arguments", "complaint"),
     [(("rate",), "batcher expected one of dynamic, direct, oldest, got 'rate'"), (("direct", 2), "3 to 26")],
 )
-def test_wrong_arguments_are_named(arguments, complaint) -> None:
+def test_wrong_arguments_are_named(arguments: tuple[str, ...] | tuple[Any, ...], complaint: str) -> None:
     with pytest.raises(tnb.TritonError, match=complaint):
         tnb.worksheet(arguments[0], requests=arguments[1] if len(arguments) > 1 else 6)
 
@@ -153,7 +155,9 @@ FOLLOWING = tnb.Arrival(ms=1, sequence_id=7, sequence_start=True)
         (CONFIG, [(0, 1), FOLLOWING], 10, "expected a sequence_id for all arrivals or for none"),
     ],
 )
-def test_what_cannot_be_an_exercise_is_refused_when_it_is_made(config, arrivals, execution_ms, complaint) -> None:
+def test_what_cannot_be_an_exercise_is_refused_when_it_is_made(
+    config: str, arrivals: Any, execution_ms: int | str, complaint: str
+) -> None:
     with pytest.raises(tnb.TritonError, match=complaint):
         tnb.Worksheet(config, arrivals, execution_ms)
 
@@ -183,7 +187,9 @@ def test_the_question_says_how_many_instances_there_are() -> None:
         (DIRECT, "A1", "Batch 2 is sent at 10 ms, when the execution of batch 1 ends. By then A2, B1, B2 and C1 have"),
     ],
 )
-def test_a_hint_says_when_the_first_wrong_batch_is_sent_and_who_may_be_in_it(sheet, answer, hint) -> None:
+def test_a_hint_says_when_the_first_wrong_batch_is_sent_and_who_may_be_in_it(
+    sheet: tnb.Worksheet, answer: tuple[Any, ...] | str, hint: str
+) -> None:
     assert sheet.hint(answer).startswith(hint)
 
 
@@ -193,7 +199,7 @@ def test_a_hint_says_that_a_delay_is_over() -> None:
 
 
 @pytest.mark.parametrize("batcher", BATCHERS)
-def test_a_hint_does_not_say_the_reason_of_the_batch(batcher) -> None:
+def test_a_hint_does_not_say_the_reason_of_the_batch(batcher: str) -> None:
     sheet = tnb.worksheet(batcher, seed=3)
     for number, batch in enumerate(sheet.solution):
         hint = sheet.hint(sheet.solution[:number])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -85,7 +87,9 @@ def test_a_histogram_needs_rising_buckets(metrics: CustomMetrics, buckets: list[
         (Kind.HISTOGRAM, lambda metric: metric.value(), UnsupportedError),
     ],
 )
-def test_what_a_kind_does_not_do_is_an_error(metrics: CustomMetrics, kind: Kind, operation, error) -> None:
+def test_what_a_kind_does_not_do_is_an_error(
+    metrics: CustomMetrics, kind: Kind, operation: Callable[..., Any], error: type[Exception]
+) -> None:
     metric = metrics.open("x", "", kind).metric({}, [1.0] if kind is Kind.HISTOGRAM else [])
     with pytest.raises(error, match=f"TRITONSERVER_METRIC_KIND_{kind.name}"):
         operation(metric)

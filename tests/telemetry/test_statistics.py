@@ -11,6 +11,7 @@ from tritonnb.core.events import (
     CacheHit,
     CacheMiss,
     EnsembleExecuted,
+    Event,
     ExecutedRequest,
     ModelStateChanged,
     RequestRefused,
@@ -31,7 +32,7 @@ def request(serial: int, size: int = 1, failed: str = "") -> ExecutedRequest:
     return serial, size, 10, 40, failed
 
 
-def folded(*events) -> dict:
+def folded(*events: Event) -> dict:
     statistics = ModelStatistics(*MODEL)
     for event in events:
         statistics.fold(event)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,7 +43,7 @@ class Model:
 class Server:
     """A tracer and a model behind it."""
 
-    def __init__(self, **options) -> None:
+    def __init__(self, **options: Any) -> None:
         self.stream = EventStream()
         self.tracer = Tracer(self.stream, TraceOptions(**options))
         self.model = Model(self.stream)
@@ -249,7 +250,7 @@ def test_nobody_listens_to_the_stream_while_nothing_is_traced(path: Path) -> Non
     assert server.stream._sinks == ()
 
 
-def settings(**options) -> TraceSettings:
+def settings(**options: Any) -> TraceSettings:
     return TraceSettings(TraceOptions(**options), lambda setting: None)
 
 

@@ -28,7 +28,7 @@ from tritonnb.telemetry.spans import BATCHING
 from tritonnb.telemetry.trace_settings import OPENTELEMETRY, TraceOptions, levels_of
 
 #: Flags without effect here, with the parsers of their values.
-WITHOUT_EFFECT: Mapping[str, Callable[[str], Any]] = {
+WITHOUT_EFFECT: Mapping[str, Callable[[str], object]] = {
     "buffer-manager-thread-count": flag_values.integer,
     "cache-directory": str,
     "cuda-memory-pool-byte-size": flag_values.pair(flag_values.integer, flag_values.integer),
@@ -117,7 +117,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         add(f"--{flag}", type=kind, action="append", help="has no effect here")
 
 
-def _add_repository_flags(add: Callable[..., Any]) -> None:
+def _add_repository_flags(add: Callable[..., object]) -> None:
     add("--model-repository", "--model-store", action="append", type=Path, required=True, metavar="PATH")
     add("--model-control-mode", type=flag_values.choice("model-control-mode", *CONTROL_MODES), default="none")
     add("--repository-poll-secs", type=flag_values.number, default=15.0)
@@ -132,7 +132,7 @@ def _add_repository_flags(add: Callable[..., Any]) -> None:
     add("--exit-on-error", type=flag_values.boolean, default=True)
 
 
-def _add_endpoint_flags(add: Callable[..., Any]) -> None:
+def _add_endpoint_flags(add: Callable[..., object]) -> None:
     add("--allow-http", type=flag_values.boolean, default=True)
     add("--http-address", default="127.0.0.1")
     add("--http-port", type=flag_values.integer, default=DEFAULT_PORT)
@@ -148,7 +148,7 @@ def _add_endpoint_flags(add: Callable[..., Any]) -> None:
     add("--reuse-grpc-port", type=flag_values.boolean, default=False)
     for field in fields(GrpcOptions):
         if field.name not in _OTHER_GRPC_OPTIONS:
-            kind: Any = {"bool": flag_values.boolean, "int": flag_values.integer}.get(str(field.type), str)
+            kind: object = {"bool": flag_values.boolean, "int": flag_values.integer}.get(str(field.type), str)
             add(f"--grpc-{field.name.replace('_', '-')}", type=kind, default=field.default)
     add("--grpc-infer-response-compression-level", default="none",
         type=flag_values.choice("grpc_infer_response_compression_level", *COMPRESSION_LEVELS))  # fmt: skip

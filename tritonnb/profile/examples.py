@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +18,7 @@ from tritonnb.inprocess.array_requests import make_request
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
 from tritonnb.runtime.models.validation import RequestValidator
 
-Tensors = dict[str, npt.NDArray[Any]]
+Tensors = dict[str, np.ndarray]
 Inputs = str | Mapping[str, npt.ArrayLike] | Sequence[Mapping[str, npt.ArrayLike]]
 Shapes = Mapping[str, Sequence[int]]
 
@@ -145,7 +144,7 @@ def _example_dims(spec: ModelSpec, tensor: TensorSpec, shapes: Shapes) -> tuple[
     return dims
 
 
-def _random(tensor: TensorSpec, shape: tuple[int, ...], rng: np.random.Generator) -> npt.NDArray[Any]:
+def _random(tensor: TensorSpec, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
     datatype = tensor.datatype
     if datatype is BYTES:
         letters = rng.integers(ord("a"), ord("z") + 1, (*shape, 8), np.uint8)

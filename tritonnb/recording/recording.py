@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.events import Event, RequestArrived, RequestCancelled, RequestRefused
@@ -258,7 +258,7 @@ class Recording:
             raise InvalidArgumentError("service() expected a recording with at least one executed batch, got none")
         return table({size: self.median_ms(size) for size in sizes})
 
-    def what_if(self, *, service: Service | None = None, seed: int = 0, **edits: Any) -> Comparison:
+    def what_if(self, *, service: Service | None = None, seed: int = 0, **edits: object) -> Comparison:
         """Simulate the same arrivals under an edited configuration.
 
         Both the recorded and the edited configuration are simulated. Arrival times stay as recorded, although clients
@@ -301,7 +301,7 @@ class Recording:
         """Number of batches that ran, by batch size in rows."""
         return dict(sorted(Counter(batch.size for batch in self.batches).items()))
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, float]:
         """Return the key figures of the recording.
 
         Returns
@@ -353,7 +353,7 @@ class Recording:
 
         return pandas.DataFrame(self._table())
 
-    def _table(self) -> list[dict[str, Any]]:
+    def _table(self) -> list[dict[str, object]]:
         begin = min((batch.sent_ns for batch in self.batches), default=0)
         return [
             {

@@ -27,6 +27,7 @@ from tritonnb.runtime.shared_memory import SharedMemory
 from tritonnb.runtime.shared_services import SharedServices
 from tritonnb.scheduling.rate_limiter import RateLimiter
 from tritonnb.telemetry.log_table import LogTable
+from tritonnb.telemetry.statistics_entry import StatisticsResponse
 from tritonnb.telemetry.stream import EventStream
 from tritonnb.telemetry.tracing import Tracer
 
@@ -209,7 +210,7 @@ class Engine:
         """Server metadata."""
         return {"name": self.options.server_id, "version": TRITON_VERSION, "extensions": list(EXTENSIONS)}
 
-    def statistics(self, name: str = "", version: int = -1) -> dict[str, Any]:
+    def statistics(self, name: str = "", version: int = -1) -> StatisticsResponse:
         """The statistics extension's answer for one model, or for all with an empty name.
 
         Raises

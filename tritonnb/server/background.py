@@ -80,7 +80,7 @@ class BackgroundServer:
         """The message of calls to a stopped server."""
         return self._background.stopped_text
 
-    def call(self, function: Callable[..., T], *args: Any) -> T:
+    def call(self, function: Callable[..., T], *args: object) -> T:
         """Run a function on the server's event loop and wait for its result."""
         return self._background.call(function, *args)
 

@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, TypeVar, Unpack, overload
 
 from tritonnb.backends.functions import Function, FunctionBackend, function_config
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
@@ -30,6 +30,7 @@ from tritonnb.runtime.repository.loader import ModelSource
 from tritonnb.server.background import BackgroundServer
 from tritonnb.server.model_handle import ModelHandle, read_key, require_name
 from tritonnb.server.options import EngineKeywords, StrPath, paths_of, with_keywords
+from tritonnb.telemetry.statistics_entry import StatisticsResponse
 
 if TYPE_CHECKING:
     from tritonnb.notebook.dashboard import Dashboard
@@ -185,13 +186,13 @@ class Server(BackgroundServer):
         return self[name]
 
     @overload
-    def model(self, function: F, **fields: Any) -> F: ...
+    def model(self, function: F, **fields: object) -> F: ...
 
     @overload
-    def model(self, function: None = None, **fields: Any) -> Callable[[F], F]: ...
+    def model(self, function: None = None, **fields: object) -> Callable[[F], F]: ...
 
     @with_short_traceback
-    def model(self, function: Function | None = None, **fields: Any) -> Any:
+    def model(self, function: Function | None = None, **fields: object) -> object:
         """Serve a Python function as a model; a decorator, with or without arguments.
 
         Running the definition again replaces the model.
@@ -248,7 +249,7 @@ class Server(BackgroundServer):
         self.run(self.engine.unload(name, unload_dependents))
 
     @with_short_traceback
-    def stats(self, name: str = "") -> dict[str, Any]:
+    def stats(self, name: str = "") -> StatisticsResponse:
         """The response of the statistics extension, for one model or for all.
 
         Returns
@@ -268,7 +269,7 @@ class Server(BackgroundServer):
             raise InvalidArgumentError(f"{error.message}{self._like(name)}") from None
 
     @with_short_traceback
-    def metadata(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, object]:
         """Server metadata of the v2 protocol."""
         return self.call(self.engine.metadata)
 

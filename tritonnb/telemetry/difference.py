@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def difference(after: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+def difference(after: Mapping[str, object], before: Mapping[str, object]) -> dict[str, Any]:
     """A model's statistics from one moment to another.
 
     Parameters
@@ -29,7 +29,7 @@ def difference(after: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str,
     return {name: _subtracted(name, value, before.get(name)) for name, value in after.items()}
 
 
-def _subtracted(name: str, value: Any, before: Any) -> Any:
+def _subtracted(name: str, value: Any, before: Any) -> object:
     if name == "batch_stats":
         known = {row["batch_size"]: row for row in before or ()}
         rows = [difference(row, known.get(row["batch_size"], {})) for row in value]

@@ -15,7 +15,7 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tritonnb.telemetry.log_table import LogTable
 
@@ -46,7 +46,7 @@ class LogSettings:
     log_verbose_level: int = 0
     log_format: str = "default"
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """As the extension shows them."""
         return {
             "log_file": self.log_file,
@@ -76,7 +76,7 @@ class LogHandler(logging.Handler):
     def __init__(self, settings: LogSettings) -> None:
         super().__init__()
         self._settings = settings
-        self._handler: logging.StreamHandler[Any] = (
+        self._handler: logging.Handler = (
             logging.FileHandler(settings.log_file, delay=True) if settings.log_file else logging.StreamHandler()
         )
         self._handler.setFormatter(_Formatter(settings))

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tritonnb.core.errors import UnsupportedError
+from tritonnb.telemetry.trace_entry import TraceEntry
 
 #: Of the processor that sends spans in batches.
 BATCHING = {"bsp_max_queue_size": "2048", "bsp_schedule_delay": "5000", "bsp_max_export_batch_size": "512"}
@@ -80,7 +81,7 @@ class SpanExporter:
         context = self._propagator.extract(carrier, self._no_context)
         return context if self._api.get_current_span(context).get_span_context().is_valid else None
 
-    def export(self, entries: Sequence[Mapping[str, Any]], context: object | None) -> None:
+    def export(self, entries: Sequence[TraceEntry], context: object | None) -> None:
         """Send one trace.
 
         Parameters
@@ -91,7 +92,7 @@ class SpanExporter:
             Of `context`.
         """
         stamps: dict[int, list[tuple[str, int]]] = {}
-        models: dict[int, Mapping[str, Any]] = {}
+        models: dict[int, TraceEntry] = {}
         for entry in entries:
             here = ((stamp["name"], stamp["ns"]) for stamp in entry.get("timestamps", ()))
             stamps.setdefault(entry["id"], []).extend(here)
@@ -113,10 +114,10 @@ class SpanExporter:
         """Send what waits; takes a moment."""
         self._provider.shutdown()
 
-    def _model(self, model: Mapping[str, Any], stamps: list[tuple[str, int]], above: Any) -> Any:
+    def _model(self, model: TraceEntry, stamps: list[tuple[str, int]], above: Any) -> Any:
         own = [stamp for stamp in stamps if stamp[0].startswith(_OF_MODEL) and not stamp[0].startswith(_OF_COMPUTE)]
         compute = [stamp for stamp in stamps if stamp[0].startswith(_OF_COMPUTE)]
-        attributes = {
+        attributes: dict[str, str | int] = {
             "triton.model_name": model["model_name"],
             "triton.model_version": int(model["model_version"]),
             "triton.trace_id": model["id"],
@@ -132,7 +133,7 @@ class SpanExporter:
         self._end(span, own, max(times))
         return span
 
-    def _start(self, name: str, ns: int, context: Any, attributes: Mapping[str, Any] | None = None) -> Any:
+    def _start(self, name: str, ns: int, context: Any, attributes: Mapping[str, str | int] | None = None) -> Any:
         return self._tracer.start_span(
             name,
             context,

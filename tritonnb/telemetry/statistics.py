@@ -20,6 +20,7 @@ from tritonnb.core.events import (
     RequestRefused,
     ResponseSent,
 )
+from tritonnb.telemetry.statistics_entry import ComputeEntry, DurationEntry, ResponseEntry, StatisticsEntry
 
 
 class Duration:
@@ -36,7 +37,7 @@ class Duration:
         self.count += count
         self.ns += ns
 
-    def to_dict(self) -> dict[str, int]:
+    def to_dict(self) -> DurationEntry:
         """As the statistics extension writes it."""
         return {"count": self.count, "ns": self.ns}
 
@@ -63,7 +64,7 @@ class _Compute:
         self.infer.add(event.compute_infer_ns)
         self.output.add(event.compute_output_ns)
 
-    def to_dict(self) -> dict[str, dict[str, int]]:
+    def to_dict(self) -> ComputeEntry:
         return {
             "compute_input": self.input.to_dict(),
             "compute_infer": self.infer.to_dict(),
@@ -90,7 +91,7 @@ class _Responses:
         total = "empty_response" if event.outcome == "empty" else event.outcome
         getattr(self, total).add(event.elapsed_ns)
 
-    def to_dict(self) -> dict[str, dict[str, int]]:
+    def to_dict(self) -> ResponseEntry:
         return {
             "cancel": self.cancel.to_dict(),
             "compute_infer": self.compute_infer.to_dict(),
@@ -135,7 +136,7 @@ class ModelStatistics:
         if fold is not None:
             fold(event)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> StatisticsEntry:
         """One entry of ``model_stats``, members in Triton's order."""
         compute = self.compute.to_dict()
         return {

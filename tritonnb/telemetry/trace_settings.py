@@ -20,6 +20,8 @@ LEVELS = ("TIMESTAMPS", "TENSORS")
 OPENTELEMETRY = "opentelemetry"
 _MAX_INT32 = 2**31 - 1
 _UNLIMITED = -1
+#: Fields of `TraceOptions` by name; None restores the setting of the level above.
+TraceChanges = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ class TraceOptions:
         if self.levels and (reason or not self.count):
             raise InvalidArgumentError(f"Attempting to set invalid trace setting :{reason}")
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, str | list[str]]:
         """As the extension shows it: numbers are strings."""
         files = {"log_frequency": str(self.log_frequency), "trace_file": self.file}
         return {
@@ -136,8 +138,8 @@ class TraceSettings:
     def __init__(self, startup: TraceOptions, retired: Callable[[TraceSetting], None]) -> None:
         self._startup = startup
         self._retired = retired
-        self._server_changes: dict[str, Any] = {}
-        self._model_changes: dict[str, dict[str, Any]] = {}
+        self._server_changes: TraceChanges = {}
+        self._model_changes: dict[str, TraceChanges] = {}
         self._server = TraceSetting(startup)
         self._models: dict[str, TraceSetting] = {}
 
@@ -149,7 +151,7 @@ class TraceSettings:
         """Every setting in force."""
         return [self._server, *self._models.values()]
 
-    def update(self, model: str, changes: Mapping[str, Any]) -> None:
+    def update(self, model: str, changes: TraceChanges) -> None:
         """Change some settings of a model, or of the server with an empty name.
 
         Parameters
@@ -175,12 +177,12 @@ class TraceSettings:
             replace(self._server.options, **after).check()
             self._put(model, after)
 
-    def _specified(self, model: str) -> dict[str, Any]:
+    def _specified(self, model: str) -> TraceChanges:
         """What was set for a model, or for the server; of a count, what is left of it."""
         before = self._model_changes.get(model, {}) if model else self._server_changes
         return {**before, "count": self.of(model).options.count} if "count" in before else before
 
-    def _put(self, model: str, specified: dict[str, Any]) -> None:
+    def _put(self, model: str, specified: TraceChanges) -> None:
         previous = self._models.pop(model, None)
         self._model_changes.pop(model, None)
         if previous is not None:

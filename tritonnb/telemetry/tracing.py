@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -26,7 +25,8 @@ from tritonnb.core.events import BatchExecuted, Packed, RequestArrived, unpack
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.telemetry.spans import SpanExporter
 from tritonnb.telemetry.stream import EventStream
-from tritonnb.telemetry.trace_settings import OPENTELEMETRY, TraceOptions, TraceSetting, TraceSettings
+from tritonnb.telemetry.trace_entry import TraceEntry, TraceTensor
+from tritonnb.telemetry.trace_settings import OPENTELEMETRY, TraceChanges, TraceOptions, TraceSetting, TraceSettings
 
 logger = logging.getLogger(__name__)
 
@@ -59,16 +59,16 @@ class Trace:
         self.serials: set[int] = set()
         self._descendants: list[Trace] = []
         self._is_complete = False
-        self._parent: dict[str, int] = {}
+        self._parent_id = 0
         self._tracer = tracer
-        self._entries: list[dict[str, Any]] = []
+        self._entries: list[TraceEntry] = []
         self._stamps = "TIMESTAMPS" in setting.options.levels
         self._tensors = "TENSORS" in setting.options.levels
 
     def stamp(self, name: str, ns: int) -> None:
         """Something happened."""
         if self._stamps:
-            self._add(timestamps=[{"name": name, "ns": ns}])
+            self._add({"id": self.id, "timestamps": [{"name": name, "ns": ns}]})
 
     def submit(self, accept: Callable[[InferRequest], None], request: InferRequest) -> None:
         """Record a request, while its model accepts it, and from then on its responses.
@@ -93,8 +93,16 @@ class Trace:
         finally:
             self._tracer.submitting = outer
         later, self._entries = self._entries[at:], self._entries[:at]
-        named = {"request_id": _valid_utf8(request.id)} if request.id else {}
-        self._add(model_name=request.model_name, model_version=request.model_version, **named, **self._parent)
+        described: TraceEntry = {
+            "id": self.id,
+            "model_name": request.model_name,
+            "model_version": request.model_version,
+        }
+        if request.id:
+            described["request_id"] = _valid_utf8(request.id)
+        if self._parent_id:
+            described["parent_id"] = self._parent_id
+        self._add(described)
         self.stamp("REQUEST_START", request.received_ns)
         self.stamp("QUEUE_START", request.queued_ns or request.received_ns)
         for tensor in request.inputs.values():
@@ -114,7 +122,7 @@ class Trace:
             return None
         child = Trace(self._tracer, self._tracer.new_id(), request.model_name, self.setting)
         child.root = self.root
-        child._parent = {"parent_id": self.id}
+        child._parent_id = self.id
         self.root._descendants.append(child)
         return child
 
@@ -139,16 +147,16 @@ class Trace:
 
     def _tensor(self, activity: str, tensor: Tensor) -> None:
         if self._tensors:
-            described = {
+            described: TraceTensor = {
                 "name": tensor.name,
                 "data": _data(tensor),
                 "shape": ",".join(map(str, tensor.array.shape)),
                 "dtype": tensor.datatype.name,
             }
-            self._add(activity=activity, tensor=described)
+            self._add({"id": self.id, "activity": activity, "tensor": described})
 
-    def _add(self, **members: Any) -> None:
-        self._entries.append({"id": self.id, **members})
+    def _add(self, entry: TraceEntry) -> None:
+        self._entries.append(entry)
 
 
 class Tracer:
@@ -177,7 +185,7 @@ class Tracer:
         self._files: dict[str, _TraceFile] = {}
         self.spans = SpanExporter(options.exporting) if options.mode == OPENTELEMETRY else None
 
-    def update(self, model: str, changes: dict[str, Any]) -> None:
+    def update(self, model: str, changes: TraceChanges) -> None:
         """Change settings: `TraceSettings.update`."""
         self.settings.update(model, changes)
         self.active = any(known.options.levels for known in self.settings.all())
@@ -197,7 +205,7 @@ class Tracer:
         """For a trace that begins."""
         return next(self._ids)
 
-    def write_trace(self, trace: Trace, entries: list[dict[str, Any]]) -> None:
+    def write_trace(self, trace: Trace, entries: list[TraceEntry]) -> None:
         """A trace is complete."""
         for serial in trace.serials:
             del self._followed[serial]
@@ -271,7 +279,7 @@ class _TraceFile:
                 file.write(f",{entries}]".encode())
 
 
-def _json(entry: dict[str, Any]) -> str:
+def _json(entry: TraceEntry) -> str:
     return json.dumps(entry, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -286,7 +294,7 @@ def _data(tensor: Tensor) -> str:
     if not tensor.datatype.in_json:
         return ""
     if tensor.datatype is BYTES:
-        return ",".join(f'"{bytes(number).decode("utf-8", "replace")}"' for number in flat)
+        return ",".join(f'"{bytes(element).decode("utf-8", "replace")}"' for element in flat)
     if tensor.datatype is BOOL or flat.dtype.kind in "iu":
         return ",".join(str(int(number)) for number in flat)
     return ",".join(f"{value:g}" for value in flat.tolist())
