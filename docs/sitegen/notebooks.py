@@ -76,11 +76,11 @@ def write_pages(directory: Path) -> None:
 
 
 def _read(path: Path) -> NotebookNode:
-    return nbformat.reads(path.read_text("utf-8"), as_version=4)  # type: ignore[no-any-return, no-untyped-call]
+    return nbformat.reads(path.read_text("utf-8"), as_version=4)  # type: ignore[no-any-return]
 
 
 def _write(notebook: NotebookNode, path: Path) -> None:
-    nbformat.write(notebook, path)  # type: ignore[no-untyped-call]
+    nbformat.write(notebook, path)
 
 
 def _digest(path: Path) -> str:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,7 +37,12 @@ def scripts() -> list[tuple[str, ...]]:
 @pytest.fixture(scope="module")
 def servers() -> Iterator[dict[str, Server]]:
     """Two, since the model control examples count the models: seven over HTTP, eight over gRPC."""
-    explicit = {"model_control_mode": "explicit", "load_models": ["*"], "grpc_port": 0, "allow_file_override": True}
+    explicit: dict[str, Any] = {
+        "model_control_mode": "explicit",
+        "load_models": ["*"],
+        "grpc_port": 0,
+        "allow_file_override": True,
+    }
     with Server(HERE / "models", port=0, **explicit) as seven:
         with Server([HERE / "models", HERE / "eighth"], port=0, **explicit) as eight:
             assert not {**seven.load_errors, **eight.load_errors}

@@ -12,10 +12,11 @@ import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tritonnb.endpoints.metrics.endpoint import MetricsOptions
+from tritonnb.endpoints.metrics.families import MetricsOptions
 from tritonnb.server.server import Server
 
 HERE = Path(__file__).parent
@@ -78,8 +79,12 @@ RUNS = [
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    explicit = {"model_control_mode": "explicit", "load_models": MODELS, "cache_config": {"local": {"size": "1048576"}}}
-    ports = {"port": 0, "grpc_port": 0, "metrics_port": 0, "metrics": MetricsOptions()}
+    explicit: dict[str, Any] = {
+        "model_control_mode": "explicit",
+        "load_models": MODELS,
+        "cache_config": {"local": {"size": "1048576"}},
+    }
+    ports: dict[str, Any] = {"port": 0, "grpc_port": 0, "metrics_port": 0, "metrics": MetricsOptions()}
     with Server(REPOSITORIES, **ports, **explicit) as server:
         assert not server.load_errors
         yield server

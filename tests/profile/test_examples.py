@@ -9,7 +9,7 @@ import pytest
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
-from tritonnb.core.datatypes import DATATYPES, Datatype
+from tritonnb.core.datatypes import DATATYPES, DataType
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import InferRequest, Tensor
 from tritonnb.model_config.schema import ModelSpec
@@ -28,7 +28,7 @@ VARIABLE = spec('input { name: "X" data_type: TYPE_INT64 dims: [ -1, 3 ] }')
 
 @pytest.mark.parametrize("kind", ["random", "zero"])
 @pytest.mark.parametrize("datatype", DATATYPES, ids=lambda datatype: datatype.name)
-def test_generated_tensors_fit_the_model(kind: str, datatype: Datatype) -> None:
+def test_generated_tensors_fit_the_model(kind: str, datatype: DataType) -> None:
     model = spec(f'input {{ name: "X" data_type: {datatype.config_name} dims: [ 2, 3 ] }}')
     array = examples(model, kind, {}, seed=1).next_example(4)["X"]
     assert array.shape == (4, 2, 3)
@@ -86,7 +86,7 @@ def test_given_rows_are_repeated_or_cut_where_a_size_is_asked_for() -> None:
     ],
 )
 def test_what_does_not_fit_is_refused_before_anything_is_sent(
-    model: str, inputs: object, shapes: dict[str, Any], complaint: str
+    model: ModelSpec, inputs: Any, shapes: dict[str, Any], complaint: str
 ) -> None:
     with pytest.raises(InvalidArgumentError, match=complaint):
         examples(model, inputs, shapes, 0)

@@ -10,6 +10,7 @@ import traceback
 from collections import Counter
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 
 import numpy as np
 import pytest
@@ -65,12 +66,12 @@ def test_a_closed_loop_may_be_that_of_a_simulation(server: Server) -> None:
 
 @pytest.mark.parametrize("over", WAYS)
 @pytest.mark.parametrize("traffic", [{"clients": 3}, {"rate": 2000}])
-def test_sequences_are_whole_and_in_order(server: Server, traffic: dict, over: str) -> None:
+def test_sequences_are_whole_and_in_order(server: Server, traffic: dict[str, Any], over: str) -> None:
     result = tnb.load(server["accumulate"], requests=40, sequence_length=6, over=over, **traffic).wait(60)
     assert result.errors == {}
     assert result.recording is not None
     arrivals = result.recording.arrivals()
-    by_id: dict = {}
+    by_id: dict[int | str, list[tnb.Arrival]] = {}
     for arrival in arrivals:
         by_id.setdefault(arrival.sequence_id, []).append(arrival)
     assert len(arrivals) >= 40
@@ -81,7 +82,9 @@ def test_sequences_are_whole_and_in_order(server: Server, traffic: dict, over: s
 
 @pytest.mark.parametrize("over", WAYS)
 @pytest.mark.parametrize("traffic", [{"clients": 2}, {"rate": 2000}, {"arrivals": tnb.ClosedLoop(2, 99)}])
-def test_a_stateful_model_gets_sequences_of_ten_unless_told_otherwise(server: Server, traffic: dict, over: str) -> None:
+def test_a_stateful_model_gets_sequences_of_ten_unless_told_otherwise(
+    server: Server, traffic: dict[str, Any], over: str
+) -> None:
     result = tnb.load(server["accumulate"], requests=40, over=over, **traffic).wait(60)
     assert result.errors == {}
     assert result.recording is not None
@@ -271,7 +274,7 @@ def test_a_request_that_is_given_up_before_it_has_left_is_answered(server: Serve
 )
 @pytest.mark.parametrize("over", WAYS)
 def test_a_server_that_stops_answering_does_not_hold_up_the_load(
-    server: Server, gate: Gate, over: str, traffic: dict
+    server: Server, gate: Gate, over: str, traffic: dict[str, Any]
 ) -> None:
     gate.close()
     load = tnb.load(server["held"], over=over, grace=0.2, **traffic)
@@ -330,7 +333,7 @@ def test_a_result_draws_itself(server: Server) -> None:
     assert result.plot(ax) is ax.figure
     labels = ax.get_legend_handles_labels()[1]
     assert {"since intended send time", "failed", f"p99 {result.percentile(99):.2f} ms"} <= set(labels)
-    shown = result.plot()._repr_mimebundle_()
+    shown = result.plot()._repr_mimebundle_()  # type: ignore[attr-defined]
     assert result.verdict() in shown["text/plain"]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from tritonnb.profile.service_times import measure, never_decreasing
 from tritonnb.server.server import Server
 
 
-def sleeping(server: Server, name: str = "sleeps", **fields: object) -> None:
+def sleeping(server: Server, name: str = "sleeps", **fields: Any) -> None:
     """A model that takes 2 ms, and 0.5 ms for each row."""
 
     def sleeps(X: tnb.FP32[2]) -> tnb.FP32[2]:
@@ -21,7 +22,8 @@ def sleeping(server: Server, name: str = "sleeps", **fields: object) -> None:
         return X
 
     sleeps.__name__ = name
-    server.model(**{"max_batch_size": 8, "dynamic_batching": {}} | fields)(sleeps)
+    options: dict[str, Any] = {"max_batch_size": 8, "dynamic_batching": {}}
+    server.model(**options | fields)(sleeps)
 
 
 def test_every_size_up_to_the_limit_is_measured(server: Server) -> None:
@@ -50,7 +52,7 @@ def test_the_sizes_can_be_chosen(server: Server) -> None:
         ({"sizes": [3], "rows": 0}, "rows must be positive, got 0"),
     ],
 )
-def test_sizes_that_cannot_be_are_named(server: Server, options: dict, complaint: str) -> None:
+def test_sizes_that_cannot_be_are_named(server: Server, options: dict[str, Any], complaint: str) -> None:
     with pytest.raises(tnb.TritonError, match=complaint):
         tnb.service_times(server["held"], **options)
 
@@ -100,7 +102,7 @@ def test_sizes_that_the_model_refuses_have_no_time(server: Server) -> None:
 
 
 def test_what_the_server_itself_does_is_part_of_the_service_times(server: Server) -> None:
-    options = {"limit": 8, "request_rows": 1, "traffic": {}, "stopping": Event()}
+    options: dict[str, Any] = {"limit": 8, "request_rows": 1, "traffic": {}, "stopping": Event()}
     here, outside = (
         measure(tnb.profile.find_model.find_model(target, "held"), **options) for target in (server, server.url)
     )

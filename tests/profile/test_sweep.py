@@ -20,7 +20,7 @@ from tritonnb.profile.constraint import Constraint
 from tritonnb.server.server import Server
 
 #: A batch of any size takes 10 ms: only batches make an instance faster.
-FLAT = {"service": tnb.fixed(10), "requests": 400}
+FLAT: dict[str, Any] = {"service": tnb.fixed(10), "requests": 400}
 EXAMPLES = Path(__file__).parents[2] / "model_repository"
 
 
@@ -49,7 +49,9 @@ def test_what_is_better_than_now_is_the_best(server: Server) -> None:
         ({"max_queue_delay_microseconds": [10]}, {"rate": 20}),  # not better by more than chance
     ],
 )
-def test_nothing_is_recommended_that_is_not_better_than_now(server: Server, fields: dict, traffic: dict) -> None:
+def test_nothing_is_recommended_that_is_not_better_than_now(
+    server: Server, fields: dict[str, Any], traffic: dict[str, Any]
+) -> None:
     result = tnb.sweep(server["held"], **fields, **traffic, **FLAT).wait()
     assert result.best is result.running
     assert result.verdict().startswith("Keep the running configuration: ")
@@ -138,7 +140,7 @@ def test_live_the_scheduler_decides_as_it_did_in_virtual_time() -> None:
     """A crowd that comes at once: which requests share a batch, on how many instances, and by which rule."""
     crowd, arrived, everybody = [(0, 1)] * 24, [], threading.Event()
 
-    def count(packed: tuple) -> None:
+    def count(packed: tuple[Any, ...]) -> None:
         if packed[0] == "RequestArrived":
             everybody.clear()
             arrived.append(packed)
@@ -153,7 +155,7 @@ def test_live_the_scheduler_decides_as_it_did_in_virtual_time() -> None:
             assert everybody.wait(60)  # as in virtual time nothing ends before everybody has come
             return X
 
-        grid = {"max_batch_size": [3, 8], "preferred_batch_size": [[2], [3]], "count": [1, 2]}
+        grid: dict[str, Any] = {"max_batch_size": [3, 8], "preferred_batch_size": [[2], [3]], "count": [1, 2]}
         virtual = tnb.sweep(server["m"], arrivals=crowd, service=tnb.fixed(10), **grid).wait()
         live = tnb.sweep(server["m"], arrivals=crowd, live=True, **grid).wait()
 
@@ -187,9 +189,10 @@ def test_stopped_it_keeps_what_was_tried_and_the_model_is_as_it_was(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = server["held"].config.text
-    tried, sweeps, begun = tnb.profile.trial.run_live_trial, [], threading.Event()
+    tried, begun = tnb.profile.trial.run_live_trial, threading.Event()
+    sweeps: list[tnb.Sweep] = []
 
-    def until_the_third(*args: Any):
+    def until_the_third(*args: Any) -> Any:
         begun.wait(60)
         if args[-2].get("max_batch_size") == 2:
             sweeps[0].stop()
@@ -207,9 +210,9 @@ def test_stopped_it_keeps_what_was_tried_and_the_model_is_as_it_was(
 
 @pytest.mark.slow
 def test_an_interrupt_stops_it_and_keeps_what_was_tried(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    arrivals = {"rate": 100, "service": tnb.fixed(10), "requests": 20_000}
+    arrivals: dict[str, Any] = {"rate": 100, "service": tnb.fixed(10), "requests": 20_000}
     sweep = tnb.sweep(server["held"], count=[1, 2, 3, 4], **arrivals)
-    interrupts = []
+    interrupts: list[int] = []
 
     def interrupt() -> str:
         if sweep.tried >= 2 and not interrupts:
@@ -271,7 +274,9 @@ def test_the_best_can_be_exported_and_served_again(tmp_path: Path) -> None:
         ({"rate": 20, "shapes": {"X": [2]}}, "localhost:8000", "--shape=X:2"),
     ],
 )
-def test_the_traffic_can_be_sent_by_perf_analyzer(server: Server, traffic: dict, url: str, options: str) -> None:
+def test_the_traffic_can_be_sent_by_perf_analyzer(
+    server: Server, traffic: dict[str, Any], url: str, options: str
+) -> None:
     command = tnb.sweep(server["held"], count=[1], **traffic, **FLAT).wait().perf_analyzer(url)
     assert command.startswith(f"perf_analyzer -m held -u {url.removeprefix('grpc://')} ")
     assert options in command
@@ -303,7 +308,7 @@ def test_a_sweep_shows_itself(server: Server) -> None:
     labels = [label.get_text() for label in ax.get_yticklabels()]
     assert labels == ["max_batch_size 8", "max_batch_size 1", "running configuration"]
     drawn = []
-    thread = threading.Thread(target=lambda: drawn.append(result.plot()._repr_mimebundle_()))
+    thread = threading.Thread(target=lambda: drawn.append(result.plot()._repr_mimebundle_()))  # type: ignore[attr-defined]
     thread.start()
     thread.join()
     assert result.verdict() in drawn[0]["text/plain"]
@@ -344,7 +349,7 @@ def test_an_ensemble_is_loaded_with_its_steps_and_cannot_be_swept(tmp_path: Path
         } }
         """
     )
-    options = {"model_control_mode": "explicit", "load_models": ["twice"]}
+    options: dict[str, Any] = {"model_control_mode": "explicit", "load_models": ["twice"]}
     with Server([EXAMPLES, tmp_path], port=0, **options) as server:
         recording = tnb.load(server["twice"], clients=2, requests=10).wait().recording
         assert recording is not None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import tritonnb as tnb
@@ -9,7 +11,7 @@ from tritonnb.core.errors import InvalidArgumentError, UnavailableError
 from tritonnb.server.server import Server
 
 
-def addresses(server: Server) -> list[tuple[str, dict]]:
+def addresses(server: Server) -> list[tuple[str, dict[str, Any]]]:
     http, grpc = f"127.0.0.1:{server.port}", f"127.0.0.1:{server.grpc_port}"
     return [
         (f"http://{http}/v2/models/held", {}),
@@ -50,7 +52,7 @@ def test_a_server_with_one_model_needs_no_name() -> None:
 
 def test_wrong_urls_are_named(server: Server) -> None:
     url, grpc = server.url, f"grpc://127.0.0.1:{server.grpc_port}"
-    table = [
+    table: list[tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
         (
             (url,),
             {},

@@ -47,7 +47,7 @@ def test_it_installs_the_package_with_its_examples_under_the_constraints() -> No
 
 
 def test_torch_is_the_build_for_cpus() -> None:
-    assert Version(conda_packages()["pytorch-cpu"]) == PINS["torch"]
+    assert Version(conda_packages()["pytorch-cpu"]) == PINS[canonicalize_name("torch")]
     assert not [name for name in PINS if name.startswith(("nvidia", "cuda", "triton-", "pytorch-triton"))]
 
 

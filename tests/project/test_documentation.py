@@ -27,7 +27,7 @@ def site(tmp_path: Path) -> Path:
 
 
 def test_a_site_without_mistakes_has_no_problems(site: Path) -> None:
-    assert links.problems(site) == []
+    assert links.site_problems(site) == []
 
 
 @pytest.mark.parametrize(
@@ -45,13 +45,13 @@ def test_a_site_without_mistakes_has_no_problems(site: Path) -> None:
 )  # fmt: skip
 def test_a_mistake_is_a_problem(site: Path, html: str, problem: str) -> None:
     (site / "index.html").write_text(html)
-    assert links.problems(site) == [f"index.html: {problem}"]
+    assert links.site_problems(site) == [f"index.html: {problem}"]
 
 
 @pytest.mark.parametrize("rule", ["@import 'a.css';", "a { background: url( https://example.org/a.png) }"])
 def test_a_style_sheet_that_loads_from_elsewhere_is_a_problem(site: Path, rule: str) -> None:
     (site / "_static" / "style.css").write_text(rule)
-    assert links.problems(site) == ["_static/style.css: expected a style sheet without external references"]
+    assert links.site_problems(site) == ["_static/style.css: expected a style sheet without external references"]
 
 
 def test_every_public_name_is_documented_and_on_the_page() -> None:
@@ -67,7 +67,7 @@ def test_classes_that_public_methods_return_are_found() -> None:
 
 def test_every_flag_is_in_the_command_line_reference() -> None:
     (commands,) = (action.choices for action in make_parser()._actions if action.dest == "command")
-    flags = commands["serve"]._option_string_actions
+    flags = commands["serve"]._option_string_actions  # type: ignore[index]
     page = reference.command_line_page()
     assert "--model-repository" in flags
     assert [flag for flag in flags if flag.startswith("--") and flag != "--help" and f"`{flag}`" not in page] == []

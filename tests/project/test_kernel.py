@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
@@ -33,7 +34,7 @@ class Kernel:
         """Run a cell; what it printed, or the name of its error."""
         printed: list[str] = []
 
-        def output(message: dict) -> None:
+        def output(message: dict[str, Any]) -> None:
             if message["msg_type"] == "stream":
                 printed.append(message["content"]["text"])
 
@@ -105,7 +106,7 @@ def test_a_wait_that_is_over_at_once_shows_nothing(kernel: Kernel) -> None:
 
 def test_a_sweep_shows_one_line_that_reads_without_html_too(kernel: Kernel) -> None:
     kernel.run(SERVE.format(port=0))
-    shown: list[dict] = []
+    shown: list[dict[str, Any]] = []
     cell = (
         'sweep = tnb.sweep(server["add_sub"], count=[1, 2], rate=100, requests=40, live=True)\n'
         "print(len(sweep.wait().trials))"
@@ -146,7 +147,7 @@ def test_nested_loops_lose_no_cell(kernel: Kernel) -> None:
     kernel.run(SERVE.format(port=0) + "tnb.allow_nested()\nimport asyncio")
     nested = 'print(asyncio.run(server["add_sub"].infer_async(INPUT0=[[1] * 4], INPUT1=[[1] * 4]))["OUTPUT0"].tolist())'
     messages = [kernel.client.execute(nested) for _ in range(5)]
-    replies = set()
+    replies: set[str] = set()
     while len(replies) < len(messages):
         reply = kernel.client.get_shell_msg(timeout=30)
         if reply["parent_header"]["msg_id"] in messages:

@@ -48,7 +48,7 @@ def test_digits_is_right_on_images_it_has_not_seen(server: Server) -> None:
     scores = np.concatenate([server["digits"](image=images[k : k + 60])["scores"] for k in range(0, len(images), 60)])
     assert (scores.argmax(axis=1) == classes).mean() >= 0.95
     with torch.inference_mode():
-        plain = torch.jit.load(str(EXAMPLES / "digits/1/model.pt"))(torch.from_numpy(images)).numpy()
+        plain = torch.jit.load(str(EXAMPLES / "digits/1/model.pt"))(torch.from_numpy(images)).numpy()  # type: ignore[no-untyped-call]
     np.testing.assert_allclose(scores, plain, rtol=1e-4, atol=1e-6)
 
 
@@ -70,7 +70,7 @@ def test_magika_says_what_the_package_says(server: Server) -> None:
     for content in contents:
         scores = server["magika"](bytes=magika.features(content))["target_label"][0]
         official = Magika().identify_bytes(content)
-        assert labels[scores.argmax()] == official.dl.label
+        assert labels[scores.argmax()] == official.dl.label  # type: ignore[index]
         assert scores.max() == pytest.approx(official.score, abs=1e-3)
 
 
@@ -86,7 +86,8 @@ def test_the_accumulators_are_what_the_documented_command_makes(tmp_path: Path) 
     assert onnx.load(tmp_path / "model.onnx").graph == onnx.load(EXAMPLES / "accumulator_onnx/1/model.onnx").graph
     accumulator.write_torchscript(tmp_path / "model.pt")
     written, committed = (
-        torch.jit.load(path) for path in (tmp_path / "model.pt", EXAMPLES / "accumulator_torchscript/1/model.pt")
+        torch.jit.load(path)  # type: ignore[no-untyped-call]
+        for path in (tmp_path / "model.pt", EXAMPLES / "accumulator_torchscript/1/model.pt")
     )
     assert written.code == committed.code
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,7 +45,7 @@ async def stream(model: ModelHandle, sequence_id: int, frames: np.ndarray) -> li
     """What the server says, frame by frame."""
     heard = []
     for number, frame in enumerate(frames):
-        flags = {"sequence_start": number == 0, "sequence_end": number == len(frames) - 1}
+        flags: dict[str, Any] = {"sequence_start": number == 0, "sequence_end": number == len(frames) - 1}
         answer = await model.infer_async(AUDIO=frame[np.newaxis], sequence_id=sequence_id, **flags)
         heard.append(answer["output"].item())
     return heard

@@ -94,9 +94,9 @@ def test_batches_are_compared_where_the_arrivals_are_the_same(both: tnb.Comparis
     requests = [{batch.requests for batch in run.batches} for run in (both.before, both.after)]
     for run, numbers, other in zip((both.before, both.after), both.changed_batches(), requests[::-1], strict=True):
         assert numbers == {batch.number for batch in run.batches if batch.requests not in other} != set()
-    other = tnb.compare(simulated(EAGER), simulated(EAGER, ARRIVALS[:-1]))
-    assert other.difference() == "the arrivals differ, so the batches are not compared one by one"
-    assert other.changed_batches() == (set(), set())
+    unlike = tnb.compare(simulated(EAGER), simulated(EAGER, ARRIVALS[:-1]))
+    assert unlike.difference() == "the arrivals differ, so the batches are not compared one by one"
+    assert unlike.changed_batches() == (set(), set())
 
 
 def test_the_serials_of_requests_do_not_matter() -> None:
@@ -136,6 +136,6 @@ def test_what_is_no_recording_is_refused(arguments: tuple[Any, ...], words: str)
 
 
 @pytest.mark.parametrize("names", [("a", "a"), ("a",), "ab", (1, 2)])
-def test_names_are_two(names: object) -> None:
+def test_names_are_two(names: Any) -> None:
     with pytest.raises(tnb.TritonError, match="names expected two different strings"):
         tnb.compare(simulated(EAGER), simulated(EAGER), names=names)

@@ -15,7 +15,7 @@ DELAY = BATCHING % "max_queue_delay_microseconds: 5000"
 CHEAP = tnb.linear(per_row_ms=0.1, base_ms=5)
 
 
-def by_name(rec: tnb.Recording) -> dict:
+def by_name(rec: tnb.Recording) -> dict[str, Any]:
     return {diagnosis.name: diagnosis for diagnosis in rec.diagnoses()}
 
 

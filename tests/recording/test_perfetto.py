@@ -10,6 +10,7 @@ import pytest
 
 import tritonnb as tnb
 from tritonnb.recording.perfetto import trace_events
+from tritonnb.telemetry.trace_entry import TraceEvent
 
 CONFIG = """name: "m" max_batch_size: 4 dynamic_batching { default_queue_policy { default_timeout_microseconds: 9000 } }
 instance_group { count: 2 }"""
@@ -20,7 +21,7 @@ def rec() -> tnb.Recording:
     return tnb.simulate(CONFIG, tnb.poisson(400, 0.1, seed=2), tnb.fixed(15))
 
 
-def phase(events: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+def phase(events: list[TraceEvent], kind: str) -> list[Any]:
     return [event for event in events if event["ph"] == kind]
 
 

@@ -9,7 +9,7 @@ from tritonclient.grpc import model_config_pb2 as pb
 
 import tritonnb as tnb
 from tritonnb.core.errors import InvalidArgumentError
-from tritonnb.core.events import BatchExecuted, BatchSent, Event, RequestRefused, pack, unpack
+from tritonnb.core.events import BatchExecuted, BatchSent, Event, Packed, RequestRefused, pack, unpack
 from tritonnb.recording.recording import Recording
 from tritonnb.telemetry.stream import EventStream
 
@@ -70,7 +70,7 @@ def test_the_summary_counts_requests_rows_and_batches(recording: Recording) -> N
 
 
 def test_a_null_request_is_nobody_to_share_a_batch_with() -> None:
-    alone = Recording([sent(1, None, 2), executed(1, 2)])
+    alone = Recording([sent(1, None, 2), executed(1, 2)])  # type: ignore[arg-type]
     assert alone.batches[0].size == 2
     assert alone.summary()["rows_batched"] == 0
 
@@ -109,7 +109,7 @@ def test_a_model_that_was_served_and_never_asked_has_an_empty_recording() -> Non
 
 def test_the_stream_keeps_the_newest_events_and_tells_of_them_all() -> None:
     stream = EventStream(ring_size=2)
-    seen = []
+    seen: list[Packed] = []
     stream.attach(seen.append)
     events = [sent(number) for number in range(3)]
     for event in events:
@@ -120,7 +120,7 @@ def test_the_stream_keeps_the_newest_events_and_tells_of_them_all() -> None:
 
 def test_a_detached_sink_hears_nothing_more() -> None:
     stream = EventStream()
-    seen = []
+    seen: list[Packed] = []
     stream.attach(seen.append)
     stream.detach(seen.append)
     stream.emit(sent(1))
@@ -133,7 +133,7 @@ def test_the_garbage_collector_loses_interest_in_packed_events_at_its_first_visi
     assert not any(map(gc.is_tracked, packed))
 
 
-@pytest.mark.parametrize("event", [sent(1, 2, None, 3), executed(1, 2, 3), RequestRefused(1, "m", 1, 2, 3, 4, "x", "")])
+@pytest.mark.parametrize("event", [sent(1, 2, None, 3), executed(1, 2, 3), RequestRefused(1, "m", 1, 2, 3, 4, "x", "")])  # type: ignore[arg-type]
 def test_an_event_comes_out_as_it_was_packed(event: Event) -> None:
     assert unpack(pack(event)) == event
 

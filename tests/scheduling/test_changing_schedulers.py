@@ -88,7 +88,7 @@ def test_who_has_handed_its_requests_over_has_none_left(text: str) -> None:
     scheduler = make_scheduler(config(text), 1, {})
     for name in "abcdef":
         scheduler.enqueue(Request(name), 0)
-    decisions, waiting = scheduler.export_waiting(1)
+    decisions, waiting = scheduler.export_waiting(1)  # type: ignore[attr-defined]
     assert not decisions
     assert [request.id for request in waiting] == list("abcdef")
     assert scheduler.queue_depth() == 0

@@ -19,6 +19,7 @@ from tritonnb.scheduling.decisions import Decision, Execute
 from tritonnb.scheduling.dynamic_batcher import DynamicBatcher
 from tritonnb.scheduling.policy import DynamicBatcherSettings, QueuePolicy, QueueSettings, TimeoutAction
 from tritonnb.scheduling.reasons import explain
+from tritonnb.scheduling.response_order import ResponseOrder
 
 MAX_BATCH_SIZE = 8
 
@@ -65,7 +66,7 @@ class History(RuleBasedStateMachine):
         super().__init__()
         self.now = 0
         self.waiting: dict[Request, int] = {}  # accepted and neither executed nor refused -> position
-        self.running: dict[int, tuple[Execute, object]] = {}
+        self.running: dict[int, tuple[Execute, ResponseOrder | None]] = {}
         self.accepted = 0
         self.refused: set[Request] = set()
         self.placed: list[Request] = []

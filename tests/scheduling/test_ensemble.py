@@ -40,15 +40,17 @@ class Play:
     def __init__(self, *steps: str, **options: Any) -> None:
         self.scheduler = EnsembleScheduler(graph(*steps, **options))
         self.running: list[RunStep] = []
-        self.answers: list[tuple[dict, bool]] = []
+        self.answers: list[tuple[dict[str, Any], bool]] = []
         self.ends: list[TritonError | None] = []
 
-    def begin(self, requested: list[str] | None = None, **inputs) -> list[str]:
+    def begin(self, requested: Any = None, **inputs: object) -> list[str]:
         request = SimpleNamespace(id_prefix="[request id: r] ")
         run = EnsembleRun(request, self.scheduler.graph.plan(requested))
         return self._take(self.scheduler.begin(run, inputs))
 
-    def respond(self, name: str, outputs: dict | None = None, final: bool = True, **named: object) -> list[str]:
+    def respond(
+        self, name: str, outputs: dict[str, Any] | None = None, final: bool = True, **named: object
+    ) -> list[str]:
         sent = self._sent(name, final)
         tensors = None if outputs is None and not named and not final else {**(outputs or {}), **named}
         return self._take(self.scheduler.responded(sent.run, sent.step, sent.iteration, tensors, final))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tritonnb.scheduling.policy import QueuePolicy, QueueSettings
@@ -24,7 +26,7 @@ def test_a_request_may_ask_for_a_shorter_timeout_where_that_is_allowed(
 
 
 @pytest.mark.parametrize("rule", [{"default_timeout_ns": 1}, {"allow_timeout_override": True}, {"max_queue_size": 1}])
-def test_every_rule_for_waiting_keeps_payloads_from_being_built_ahead(rule: dict[str, int]) -> None:
+def test_every_rule_for_waiting_keeps_payloads_from_being_built_ahead(rule: dict[str, Any]) -> None:
     assert QueueSettings().supports_prefetching
     assert not QueueSettings(default_queue_policy=QueuePolicy(**rule)).supports_prefetching
 

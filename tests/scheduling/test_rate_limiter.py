@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tritonnb.core.errors import InvalidArgumentError
@@ -12,12 +14,12 @@ R = Resource("R", 1)
 A, B, C = (1, 0), (2, 0), (3, 0)
 
 
-def stage(limiter: RateLimiter, instance: InstanceKey, batch: object) -> list:
+def stage(limiter: RateLimiter, instance: InstanceKey, batch: object) -> list[Any]:
     limiter.stage(instance, batch)
     return limiter.grant()
 
 
-def release(limiter: RateLimiter, instance: InstanceKey) -> list:
+def release(limiter: RateLimiter, instance: InstanceKey) -> list[Any]:
     limiter.released(instance)
     return limiter.grant()
 

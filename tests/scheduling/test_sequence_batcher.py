@@ -12,7 +12,7 @@ import pytest
 
 from tests.scheduling.harness import END, MS, START, Arrival, Play, Request, members
 from tritonnb.core.errors import InvalidArgumentError, UnavailableError
-from tritonnb.scheduling.decisions import Execute
+from tritonnb.scheduling.decisions import Execute, Schedulable
 from tritonnb.scheduling.direct import DirectSettings
 from tritonnb.scheduling.oldest import OldestSettings
 from tritonnb.scheduling.policy import DynamicBatcherSettings
@@ -301,7 +301,7 @@ def test_10_7f_an_iterative_request_joins_later_batches_until_it_is_done() -> No
     left = {"x": 4, "y": 2, "z": 1}
     seen: list[tuple[str, object, int]] = []
 
-    def runs_again(request: Request) -> bool:
+    def runs_again(request: Schedulable) -> bool:
         left[request.id] -= 1
         return left[request.id] > 0
 
@@ -321,7 +321,7 @@ def test_10_7f_an_iterative_request_joins_later_batches_until_it_is_done() -> No
 def test_an_iterative_request_runs_again_under_the_direct_strategy() -> None:
     left = {"x": 3, "y": 1}
 
-    def runs_again(request: Request) -> bool:
+    def runs_again(request: Schedulable) -> bool:
         left[request.id] -= 1
         return left[request.id] > 0
 

@@ -149,7 +149,7 @@ def test_new_settings_leave_a_staged_batch_to_grow() -> None:
     arrive(time, "a")
     arrive(time, "b", at=2)
     time.run(1 * MS)
-    time.apply(lambda now: time.scheduler.reconfigure(DynamicBatcherSettings(4, (2, 4), rate_limited=True), now))
+    time.apply(lambda now: time.scheduler.reconfigure(DynamicBatcherSettings(4, (2, 4), rate_limited=True), now))  # type: ignore[attr-defined]
     time.grant(3)
     assert time.batches_of() == ["a b"]
 

@@ -14,6 +14,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -132,7 +133,7 @@ def test_a_signal_ends_it_after_the_accepted_requests_are_answered(
     repository = write_held(write_model)
     with serving("--model-repository", str(repository)) as process:
         client = process.client()
-        answers: list = []
+        answers: list[Any] = []
         asking = threading.Thread(target=lambda: answers.append(client.infer("held", [x_input()]).as_numpy("Y")))
         asking.start()
         process.wait_for("executing")

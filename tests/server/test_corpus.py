@@ -55,7 +55,7 @@ def test_a_load_is_answered_as_triton_answers_it(server: Server, case: Case) -> 
     lay_out(repository, case)
     write_models(repository, case)
     name = case.get("model_name", case["id"])
-    answer, config = load(server, name, case)
+    answer, config = load(server, name, case)  # type: ignore[arg-type]
     assert ("fails" if answer else "loads") == case["verdict"], answer
     if not case.get("error_varies"):
         assert FRAMES.sub("", answer.replace(str(repository), "{REPO}")) == FRAMES.sub("", case.get("error", ""))

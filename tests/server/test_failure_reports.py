@@ -70,7 +70,7 @@ MISTAKES: dict[str, Callable[[Server], Any]] = {
     "a configuration that is refused": apply_unknown_backend,
     "a port that is taken": lambda server: Server(port=server.port),
     "a port that is taken, by serve": lambda server: tnb.serve(port=server.port),
-    "a function that is none": lambda server: server.model("fails"),
+    "a function that is none": lambda server: server.model("fails"),  # type: ignore[call-overload]
 }
 
 

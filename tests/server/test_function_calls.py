@@ -28,7 +28,7 @@ def countdown(server: Server, name: str, next_name: str, instances: int = 1) -> 
 
     @server.model(name=name, instance_group=[{"count": instances}])
     def model(x: tnb.FP32[1]) -> tnb.FP32[1]:
-        return x if x[0] <= 0 else server[next_name](x=x - 1)["OUTPUT"] + 1
+        return x if x[0] <= 0 else server[next_name](x=x - 1)["OUTPUT"] + 1  # type: ignore[index]
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ def test_bf16_is_float32_in_a_function_and_for_who_calls_it(server: Server) -> N
 
     @server.model
     def half(x: tnb.BF16[2]) -> tnb.BF16[2]:
-        seen.append(x.dtype)
+        seen.append(x.dtype)  # type: ignore[attr-defined]
         return x / 2
 
     assert server["half"](x=[1.0, 3.0])["OUTPUT"].tolist() == [0.5, 1.5]
@@ -128,11 +128,11 @@ def test_bf16_is_float32_in_a_function_and_for_who_calls_it(server: Server) -> N
     tensor = {"name": "x", "datatype": "BF16", "shape": [2], "parameters": {"binary_data_size": 4}}
     head = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
     request = urllib.request.Request(
-        f"{server.url}/v2/models/half/infer", head + float32_to_bf16(np.float32([1, 3])).tobytes()
+        f"{server.url}/v2/models/half/infer", head + float32_to_bf16(np.array([1, 3], np.float32)).tobytes()
     )
     request.add_header("Inference-Header-Content-Length", str(len(head)))
     with urllib.request.urlopen(request) as response:
-        assert response.read().endswith(float32_to_bf16(np.float32([0.5, 1.5])).tobytes())
+        assert response.read().endswith(float32_to_bf16(np.array([0.5, 1.5], np.float32)).tobytes())
 
 
 def test_an_asynchronous_function_is_awaited(server: Server) -> None:
@@ -162,7 +162,7 @@ def all_of_them(*x: tnb.FP32[1]) -> tnb.FP32[1]:
     return x
 
 
-def unknown_name(x: Tensor) -> tnb.FP32[1]:  # noqa: F821
+def unknown_name(x: Tensor) -> tnb.FP32[1]:  # type: ignore[name-defined]  # noqa: F821
     return x
 
 
@@ -181,7 +181,7 @@ def other_annotation(x: float) -> tnb.FP32[1]:
     return x
 
 
-def no_result(x: tnb.FP32[1]):
+def no_result(x: tnb.FP32[1]):  # type: ignore[no-untyped-def]
     return x
 
 

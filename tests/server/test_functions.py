@@ -32,7 +32,7 @@ def test_a_decorated_function_is_served_and_stays_a_function(server: Server) -> 
 def test_it_answers_over_http_too(server: Server) -> None:
     @server.model
     def shout(TEXT: tnb.BYTES[1]) -> tnb.BYTES[1]:
-        return [line.upper() for line in TEXT]
+        return [line.upper() for line in TEXT]  # type: ignore[attr-defined]
 
     client = httpclient.InferenceServerClient(f"127.0.0.1:{server.port}")
     tensor = httpclient.InferInput("TEXT", [1], "BYTES")
@@ -42,8 +42,8 @@ def test_it_answers_over_http_too(server: Server) -> None:
 
 def test_it_may_have_several_inputs_and_outputs(server: Server) -> None:
     @server.model(max_batch_size=4)
-    def both(A: tnb.INT32[2], B: tnb.INT32[2]) -> {"SUM": tnb.INT32[2], "PRODUCT": tnb.INT32[2]}:  # noqa: F821, UP037
-        return {"SUM": A + B, "PRODUCT": A * B}
+    def both(A: tnb.INT32[2], B: tnb.INT32[2]) -> {"SUM": tnb.INT32[2], "PRODUCT": tnb.INT32[2]}:  # type: ignore[misc]  # noqa: F821, UP037
+        return {"SUM": A + B, "PRODUCT": A * B}  # type: ignore[operator]
 
     outputs = server["both"](A=[[1, 2]], B=[[3, 4]])
     assert outputs["SUM"].tolist() == [[4, 6]]
@@ -83,7 +83,7 @@ def test_what_it_raises_is_the_answer(server: Server) -> None:
 def test_an_output_of_the_wrong_shape_is_told(server: Server) -> None:
     @server.model
     def flat(X: tnb.FP32[2]) -> tnb.FP32[2]:
-        return X.sum()
+        return X.sum()  # type: ignore[attr-defined]
 
     with pytest.raises(InternalError, match=r"model 'flat': output 'OUTPUT' expected shape \[2\], got \[\]"):
         server["flat"](X=[1.0, 2.0])

@@ -201,9 +201,9 @@ def requests_of(example: Example) -> list[Request]:
 def serve_timed(server: Server, config: str) -> None:
     fields = json_format.MessageToDict(parse_text(config).config, preserving_proto_field_name=True)
 
-    @server.model(name="timed", **fields)
+    @server.model(name="timed", **fields)  # type: ignore[untyped-decorator]
     def timed(MS: tnb.FP32[-1]) -> tnb.FP32[-1]:
-        time.sleep(float(MS.max()) / 1000)
+        time.sleep(float(MS.max()) / 1000)  # type: ignore[attr-defined]
         return MS
 
 
@@ -282,7 +282,7 @@ def test_10_7f_live_an_iterative_request_joins_later_batches_until_it_is_done(wr
         with Server(repository, port=0) as server, server.record() as rec:
             asyncio.run(ask_in_turn(server, (4, 0.0), (2, 0.02), (1, 0.1)))
         serials = [event.serial for event in rec.events if isinstance(event, RequestArrived)]
-        seen = [" ".join("xyz"[serials.index(request)] for request in batch.requests) for batch in rec.batches]
+        seen = [" ".join("xyz"[serials.index(request)] for request in batch.requests) for batch in rec.batches]  # type: ignore[arg-type]
         if seen == ["x", "y z", "x y", "x", "x"]:
             break
     assert seen == ["x", "y z", "x y", "x", "x"]

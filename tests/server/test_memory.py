@@ -137,7 +137,7 @@ def grpc(server: Server, model: str, rows: int) -> None:
 
 
 def stream(server: Server, model: str, rows: int, headers: dict[str, str] | None = None) -> None:
-    answers: SimpleQueue = SimpleQueue()
+    answers: SimpleQueue[Any] = SimpleQueue()
     with grpcclient.InferenceServerClient(f"127.0.0.1:{server.grpc_port}") as client:
         client.start_stream(lambda result, error: answers.put(result), headers=headers)
         client.async_stream_infer(model, [input_tensor(grpcclient, rows)])
@@ -220,5 +220,5 @@ def test_a_body_that_is_cut_off_goes_with_its_connection(server: Server, circles
     assert not [leaked for leaked in gc.garbage if isinstance(leaked, list) and len(b"".join(_bytes(leaked))) > 100_000]
 
 
-def _bytes(listed: list) -> list[bytes]:
-    return [entry for entry in listed if isinstance(entry, bytes | bytearray)]
+def _bytes(listed: list[Any]) -> list[bytes]:
+    return [bytes(entry) for entry in listed if isinstance(entry, bytes | bytearray)]

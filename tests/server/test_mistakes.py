@@ -104,7 +104,7 @@ def test_an_option_of_a_request_that_cannot_be(server: Server, option: dict[str,
 
 
 def test_numbers_of_numpy_are_whole_numbers_too(server: Server) -> None:
-    options = {"timeout_us": np.int64(5), "priority": np.uint8(0), "sequence_id": np.int32(7)}
+    options: dict[str, Any] = {"timeout_us": np.int64(5), "priority": np.uint8(0), "sequence_id": np.int32(7)}
     assert server["add_sub"](INPUT0=X, INPUT1=X, **options)["OUTPUT0"].tolist() == [[2.0, 4.0, 6.0, 8.0]]
 
 
@@ -121,7 +121,7 @@ def test_a_model_that_is_called_otherwise(server: Server) -> None:
 def test_a_name_that_is_no_text_changes_nothing(server: Server, name: Any) -> None:
     words = f"model name: expected str, got {type(name).__name__} {name!r}"
     for ask in (server.__getitem__, server.load, server.unload, lambda name: server.labels(name, "OUTPUT0")):
-        assert text_of(lambda ask=ask: ask(name)) == words
+        assert text_of(lambda ask=ask: ask(name)) == words  # type: ignore[misc]
     assert sorted(server) == ["add_sub", "identity_fp32", "string_upper"]
 
 
@@ -135,9 +135,7 @@ def test_a_configuration_to_load_that_cannot_be_read(server: Server) -> None:
     assert text_of(lambda: server.load("add_sub", {"max_batch_size": "two"})) == (
         "field 'max_batch_size' expected an integer from -2**31 to 2**31 - 1, got 'two'"
     )
-    assert text_of(lambda: server.load("add_sub", 2)) == (  # type: ignore[arg-type]
-        f"configuration expected {FORMS}, got 2"
-    )
+    assert text_of(lambda: server.load("add_sub", 2)) == (f"configuration expected {FORMS}, got 2")
     assert server["add_sub"].config.max_batch_size == 8
 
 
@@ -237,7 +235,7 @@ def test_a_field_of_a_functions_configuration(server: Server, fields: dict[str, 
     def m(X: tnb.FP32[1]) -> tnb.FP32[1]:
         return X
 
-    assert text_of(lambda: server.model("m")) == "expected a function to serve as a model, got 'm'"
+    assert text_of(lambda: server.model("m")) == "expected a function to serve as a model, got 'm'"  # type: ignore[call-overload]
     assert text_of(lambda: server.model(m, **fields)) == f"model 'm': {words}"
 
 
@@ -308,7 +306,7 @@ def test_an_arrival_that_cannot_be(arrivals: list[Any], words: str) -> None:
         ),
         (lambda: tnb.theory("rec"), "theory expected a recording, got str"),  # type: ignore[arg-type]
         (
-            lambda: tnb.worksheet().check(5),
+            lambda: tnb.worksheet().check(5),  # type: ignore[arg-type]
             "answer expected a string such as 'A BC' or a list such as ['A', 'BC'] or [['A'], ['B', 'C']], got 5",
         ),
     ],

@@ -19,6 +19,7 @@ from tritonclient.utils import shared_memory
 import tritonnb as tnb
 from tritonnb.core.datatypes import BY_NAME
 from tritonnb.core.errors import InternalError
+from tritonnb.server.model_handle import ModelHandle
 from tritonnb.server.server import Server
 
 DATATYPES = {"FP32": tnb.FP32, "INT64": tnb.INT64, "BOOL": tnb.BOOL, "FP16": tnb.FP16, "BYTES": tnb.BYTES}
@@ -85,7 +86,9 @@ class Gate:
         return gated
 
 
-def serve(server: Server, name: str, datatype: str, scheduling: str, compute: Callable[[Any], Any], **fields: Any):
+def serve(
+    server: Server, name: str, datatype: str, scheduling: str, compute: Callable[[Any], Any], **fields: Any
+) -> ModelHandle:
     """Serve ``compute`` as a model with the input X and the output Y of one variable dimension."""
     tensor = DATATYPES[datatype][-1]
 
@@ -93,7 +96,8 @@ def serve(server: Server, name: str, datatype: str, scheduling: str, compute: Ca
         return {"Y": compute(X)}
 
     function.__annotations__ = {"X": tensor, "return": {"Y": tensor}}
-    return server.model(name=name, **{**SCHEDULING[scheduling], **fields})(function) and server[name]
+    server.model(name=name, **{**SCHEDULING[scheduling], **fields})(function)
+    return server[name]
 
 
 # --- laws -----------------------------------------------------------------------------------------
@@ -222,12 +226,14 @@ def over_grpc(server: Server, name: str, x: Any) -> Any:
         return client.infer(name, [tensor]).as_numpy("Y")
 
 
-WAYS = [in_process, in_process_list, over_http, over_http_json, over_grpc]
+#: Sends an array to a model and returns what it answers.
+Way = Callable[[Server, str, Any], Any]
+WAYS: list[Way] = [in_process, in_process_list, over_http, over_http_json, over_grpc]
 
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ["reverse_py", "reverse_function"])
-def test_a_model_may_write_to_its_inputs(server: Server, way: str, name: str) -> None:
+def test_a_model_may_write_to_its_inputs(server: Server, way: Way, name: str) -> None:
     serve(server, "reverse_function", "FP32", "no batches", reverse)
     x = np.array([1, 2, 3], np.float32)
     for _ in range(2):
@@ -237,7 +243,7 @@ def test_a_model_may_write_to_its_inputs(server: Server, way: str, name: str) ->
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ["reverse_py_strings", "reverse_strings"])
-def test_a_model_may_write_to_its_strings(server: Server, way: str, name: str) -> None:
+def test_a_model_may_write_to_its_strings(server: Server, way: Way, name: str) -> None:
     serve(server, "reverse_strings", "BYTES", "no batches", reverse)
     x = np.array([b"a", b"b"], object)
     assert way(server, name, x).tolist() == [b"b", b"a"]
@@ -285,7 +291,7 @@ def reversed_twice(x: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", [Lent, memoryview, as_subclass, reversed_twice, np.asfortranarray])
-def test_whatever_an_input_is_it_becomes_an_array_of_its_own(server: Server, kind: str) -> None:
+def test_whatever_an_input_is_it_becomes_an_array_of_its_own(server: Server, kind: Callable[[Any], Any]) -> None:
     received = []
 
     def compute(x: Any) -> Any:
@@ -306,7 +312,7 @@ def test_whatever_an_input_is_it_becomes_an_array_of_its_own(server: Server, kin
 
 def test_two_outputs_that_are_one_array_are_two_in_the_answer(server: Server) -> None:
     @server.model(name="both")
-    def both(X: tnb.FP32[2]) -> {"A": tnb.FP32[2], "B": tnb.FP32[2]}:  # noqa: F821, UP037
+    def both(X: tnb.FP32[2]) -> {"A": tnb.FP32[2], "B": tnb.FP32[2]}:  # type: ignore[misc]  # noqa: F821, UP037
         return {"A": X, "B": X}
 
     answer = server["both"](X=np.ones(2, np.float32))
@@ -315,7 +321,7 @@ def test_two_outputs_that_are_one_array_are_two_in_the_answer(server: Server) ->
 
 
 @pytest.mark.parametrize("way", [in_process, over_http, over_grpc])
-def test_a_cached_answer_does_not_change_with_those_that_were_given_out(server: Server, way: str) -> None:
+def test_a_cached_answer_does_not_change_with_those_that_were_given_out(server: Server, way: Way) -> None:
     model = serve(server, "cached", "FP32", "no batches", lambda x: x, response_cache={"enable": True})
     x = np.array([1, 2], np.float32)
     for _ in range(3):
@@ -326,7 +332,7 @@ def test_a_cached_answer_does_not_change_with_those_that_were_given_out(server: 
 
 
 @pytest.mark.parametrize("way", [in_process, over_http, over_grpc])
-def test_an_answer_stays_as_it_was_while_the_model_writes_its_buffer_again(server: Server, way: str) -> None:
+def test_an_answer_stays_as_it_was_while_the_model_writes_its_buffer_again(server: Server, way: Way) -> None:
     """The next execution begins before the answers of the one before are written."""
     buffer = np.zeros(2, np.float32)
 
@@ -417,7 +423,7 @@ def composed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("way", [in_process, over_http])
-def test_a_model_that_is_asked_by_another_writes_to_arrays_of_its_own(composed: Server, way: str) -> None:
+def test_a_model_that_is_asked_by_another_writes_to_arrays_of_its_own(composed: Server, way: Way) -> None:
     x = np.array([1, 2], np.float32)
     assert way(composed, "caller", x).tolist() == [1, 2, 0, 0, 2, 1]
     assert x.tolist() == [1, 2]
@@ -514,7 +520,7 @@ def test_a_model_that_writes_to_a_lent_array_fails(server: Server, name: str) ->
 
 def test_copy_is_true_or_false(server: Server) -> None:
     with pytest.raises(tnb.TritonError, match="copy: expected True or False, got 'no'"):
-        server["reverse_py"](X=[1.0], copy="no")
+        server["reverse_py"](X=[1.0], copy="no")  # type: ignore[arg-type]
 
 
 # --- requests in an event loop --------------------------------------------------------------------

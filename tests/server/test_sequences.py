@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,7 +39,7 @@ def accumulate() -> Iterator[Server]:
         yield server
 
 
-def add(server: Server, value: int, sequence_id: int | str, **flags: bool) -> int:
+def add(server: Server, value: int, sequence_id: int | str, **flags: Any) -> int:
     outputs = server["accumulate"](INPUT0=[[value]], sequence_id=sequence_id, **flags)
     return int(outputs["TOTAL"][0, 0])
 
@@ -52,7 +53,11 @@ def test_sequences_keep_their_own_totals(accumulate: Server) -> None:
 
 
 def test_a_stopping_server_that_waits_for_sequences_is_gone_when_the_last_has_ended() -> None:
-    options = {"model_control_mode": "explicit", "load_models": ["accumulate"], "wait_for_sequences": True}
+    options: dict[str, Any] = {
+        "model_control_mode": "explicit",
+        "load_models": ["accumulate"],
+        "wait_for_sequences": True,
+    }
     server = Server(MODELS, port=0, **options)
     for sequence_id in (7, 8):
         add(server, 1, sequence_id, sequence_start=True)
@@ -90,7 +95,7 @@ def test_implicit_state_of_a_python_model(write_model: Callable[..., Path], stra
     repository = write_model("m", STATEFUL, f"sequence_batching {{ {strategy} {STATE} }}")
     with Server(repository, port=0) as server:
 
-        def step(value: float, sequence: int, **flags: bool) -> float:
+        def step(value: float, sequence: int, **flags: Any) -> float:
             return server["m"](X=[[value]], sequence_id=sequence, **flags)["Y"].item()
 
         assert step(1, 1, sequence_start=True) == 1
@@ -104,7 +109,7 @@ def write_onnx_total(repository: Path, dims: int, strategy: str) -> None:
     """A model ``m`` that adds up what it gets, of ``dims`` numbers, in an implicit state."""
     from onnx import TensorProto, helper, save_model
 
-    def value(name: str):
+    def value(name: str) -> Any:
         return helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", "n" if dims < 0 else dims])
 
     add_node = helper.make_node("Add", ["X", "TOTAL_IN"], ["TOTAL_OUT"])

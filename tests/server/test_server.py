@@ -65,7 +65,7 @@ print(client.infer("add_sub", inputs).as_numpy("OUTPUT0").tolist())
 
 
 def test_many_requests_of_one_event_loop_share_batches(server: Server) -> None:
-    async def ask() -> list:
+    async def ask() -> list[Any]:
         return await asyncio.gather(*(server["add_sub"].infer_async(INPUT0=X * k, INPUT1=X) for k in range(50)))
 
     with server.record() as rec:
@@ -124,7 +124,7 @@ def test_a_cancelled_task_cancels_its_request(server: Server) -> None:
         ({"INPUT0": "a", "INPUT1": X}, "model 'add_sub': input 'INPUT0' expected FP32 values, got 'a'"),
     ],
 )
-def test_a_bad_request_names_the_model_and_the_tensor(server: Server, inputs: dict, complaint: str) -> None:
+def test_a_bad_request_names_the_model_and_the_tensor(server: Server, inputs: dict[str, Any], complaint: str) -> None:
     with pytest.raises(InvalidArgumentError, match=complaint):
         server["add_sub"](inputs)
 
@@ -323,7 +323,7 @@ def test_a_missing_repository_is_refused(tmp_path: Path) -> None:
 
 
 def test_it_works_as_an_asynchronous_context_manager() -> None:
-    async def main() -> list:
+    async def main() -> list[Any]:
         async with Server(EXAMPLES, port=0, model_control_mode="explicit", load_models=["add_sub"]) as server:
             return (await server["add_sub"].infer_async(INPUT0=X, INPUT1=X))["OUTPUT0"].tolist()
 
@@ -425,7 +425,7 @@ def test_servers_that_all_say_so_share_a_port(transport: str) -> None:
     http = tnb.HttpOptions(transport=transport, reuse_port=True)
     grpc = tnb.GrpcOptions(reuse_port=True)
     with Server(port=0, http=http, grpc_port=0, grpc=grpc) as first:
-        ports = {"port": first.port, "grpc_port": first.grpc_port}
+        ports: dict[str, Any] = {"port": first.port, "grpc_port": first.grpc_port}
         with Server(http=http, grpc=grpc, **ports) as second:
             assert (second.port, second.grpc_port) == (first.port, first.grpc_port)
         with pytest.raises(UnavailableError, match="GRPC service cannot listen"):

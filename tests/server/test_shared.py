@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from tests.server.conftest import python_model
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.scheduling.resources import Resource
 from tritonnb.server.server import Server
+from tritonnb.telemetry.statistics_entry import StatisticsEntry
 
 Write = Callable[..., Path]
 CACHED = "response_cache { enable: true }"
@@ -49,9 +50,10 @@ def ask(server: Server, *rows: float, model: str = "m", **options: Any) -> list[
     return server[model](X=np.array(rows, np.float32).reshape(-1, 1), **options)["Y"].ravel().tolist()
 
 
-def stats(server: Server, model: str = "m") -> tuple[dict, dict]:
+def stats(server: Server, model: str = "m") -> tuple[StatisticsEntry, dict[str, int]]:
     (entry,) = server.stats(model)["model_stats"]
-    return entry, {name: duration["count"] for name, duration in entry["inference_stats"].items()}
+    durations: Mapping[str, Any] = entry["inference_stats"]
+    return entry, {name: duration["count"] for name, duration in durations.items()}
 
 
 def test_what_was_asked_before_is_answered_from_the_cache(write_model: Write) -> None:
@@ -89,24 +91,24 @@ def test_parameters_belong_to_the_question(write_model: Write) -> None:
 def test_an_ordered_model_answers_from_the_cache_only_while_nothing_runs(write_model: Write) -> None:
     calls, release = [], threading.Event()
     with Server(write_model("m", COUNTING), port=0, cache_config=CACHE) as server:
-        ordered = {"dynamic_batching": {"preserve_ordering": True}, "response_cache": {"enable": True}}
+        ordered: dict[str, Any] = {"dynamic_batching": {"preserve_ordering": True}, "response_cache": {"enable": True}}
 
-        @server.model(max_batch_size=1, **ordered)
+        @server.model(max_batch_size=1, **ordered)  # type: ignore[untyped-decorator]
         def slow(X: tnb.FP32[1]) -> tnb.FP32[1]:
-            calls.append(float(X[0, 0]))
-            if X[0, 0] == 2:
+            calls.append(float(X[0, 0]))  # type: ignore[index]
+            if X[0, 0] == 2:  # type: ignore[index]
                 release.wait()
             return X
 
         async def both() -> None:
-            tasks = [asyncio.create_task(server["slow"].infer_async(X=np.float32([[x]]))) for x in (2, 1)]
+            tasks = [asyncio.create_task(server["slow"].infer_async(X=np.array([[x]], np.float32))) for x in (2, 1)]
             await asyncio.sleep(0)
             await asyncio.to_thread(server.stats, "slow")  # both requests are there
             release.set()
             await asyncio.gather(*tasks)
 
         for _ in range(2):
-            server["slow"](X=np.float32([[1]]))
+            server["slow"](X=np.array([[1]], np.float32))
         asyncio.run(both())
     assert calls == [1, 2, 1]
 
@@ -186,7 +188,7 @@ def test_without_a_cache_the_switch_does_nothing(write_model: Write) -> None:
 @pytest.mark.parametrize(
     "config", [{"redis": {}}, {"local": {}}, {"local": {"size": "many"}}, CACHE | {"redis": {"host": "h"}}]
 )
-def test_a_cache_that_does_not_exist_is_refused(config: dict) -> None:
+def test_a_cache_that_does_not_exist_is_refused(config: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgumentError, match="cache"):
         Server(port=0, cache_config=config)
 
@@ -300,7 +302,7 @@ def test_an_instance_of_a_higher_priority_number_is_taken_less_often_as_recorded
 def test_a_model_that_needs_more_than_there_is_does_not_load(write_model: Write) -> None:
     group = 'instance_group { rate_limiter { resources { name: "R" count: 2 } } }'
     repository = write_model("m", COUNTING, group)
-    options = {"rate_limit": "execution_count", "rate_limit_resources": [Resource("R", 1)]}
+    options: dict[str, Any] = {"rate_limit": "execution_count", "rate_limit_resources": [Resource("R", 1)]}
     with Server(repository, port=0, **options) as server:
         assert 'Resource count for "R" is limited to 1' in str(server.load_errors["m"])
     with Server(repository, port=0, rate_limit_resources=[Resource("R", 1)]) as server:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -56,7 +57,7 @@ def load(server: Server, warmup: str, extra: str = "", tensors: str = TENSORS, b
     server.load("m")
 
 
-def seen(server: Server) -> list:
+def seen(server: Server) -> list[Any]:
     """Per execution and request the inputs; without the last execution, which asks."""
     return eval(server["m"](X=np.zeros((1, 2), np.float32))["SEEN"].item())[:-1]
 

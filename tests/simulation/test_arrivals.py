@@ -78,7 +78,7 @@ def test_a_time_has_a_unit_by_name_and_without_a_name_it_is_in_microseconds() ->
 
 
 @pytest.mark.parametrize(("times", "number"), [({}, 0), ({"ms": 1, "us": 1000}, 2), ({"time_us": 0, "ms": 0}, 2)])
-def test_an_arrival_has_one_time(times: dict[str, float], number: int) -> None:
+def test_an_arrival_has_one_time(times: dict[str, Any], number: int) -> None:
     with pytest.raises(InvalidArgumentError, match=rf"one time, got {number}; write Arrival\(ms=17\)"):
         Arrival(**times)
 
@@ -95,9 +95,9 @@ def test_pairs_of_time_and_rows_are_arrivals_too() -> None:
     assert list(as_arrivals([(5, 2), Arrival(7)])) == [Arrival(5, 2), Arrival(7, 1)]
     for wrong in ((1, 2, 3), 5, {0, 1}):
         with pytest.raises(InvalidArgumentError, match=f"got {re.escape(str(wrong))}"):
-            list(as_arrivals([wrong]))
+            list(as_arrivals([wrong]))  # type: ignore[list-item]
     with pytest.raises(InvalidArgumentError, match="arrivals expected a list"):
-        list(as_arrivals(5))
+        list(as_arrivals(5))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_an_arrival_has_a_time_and_rows(time_us: float, size: int) -> None:
         (lambda: bursts(1, 0, 1), "every_ms"),
         (lambda: bursts(1, 1, 0), "duration"),
         (lambda: sequences([1, 0], every_ms=0.001), "length"),
-        (lambda: require_positive(other="text"), "other"),
+        (lambda: require_positive(other="text"), "other"),  # type: ignore[arg-type]
     ],
 )
 def test_what_is_not_positive_is_named(make: Callable[..., Any], name: str) -> None:
@@ -139,4 +139,4 @@ def test_no_time_to_think_is_fine_and_less_is_not() -> None:
 
 def test_lengths_that_are_no_list_are_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="lengths expected a list"):
-        sequences(3, every_ms=0.001)
+        sequences(3, every_ms=0.001)  # type: ignore[arg-type]

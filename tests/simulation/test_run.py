@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 from google.protobuf import text_format
@@ -108,18 +109,23 @@ def test_arrivals_in_microseconds_become_nanoseconds() -> None:
 
 
 @pytest.mark.parametrize("time_ns", [-1, math.inf, math.nan, None, "5"])
-def test_a_service_model_that_gives_no_time_is_refused(time_ns: object) -> None:
+def test_a_service_model_that_gives_no_time_is_refused(time_ns: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="service model expected a time in ns of at least 0"):
         simulate("max_batch_size: 1", [(0, 1)], lambda rows: time_ns)
 
 
 @pytest.mark.parametrize("enabled", [False, True])
 def test_the_garbage_collector_rests_meanwhile_and_is_left_as_it_was(enabled: bool) -> None:
-    seen = []
+    seen: list[bool] = []
     was = gc.isenabled()
+
+    def service(rows: int) -> int:
+        seen.append(gc.isenabled())
+        return 1000
+
     try:
         gc.enable() if enabled else gc.disable()
-        simulate("max_batch_size: 1", [(0, 1)], lambda rows: seen.append(gc.isenabled()) or 1000)
+        simulate("max_batch_size: 1", [(0, 1)], service)
         assert (seen, gc.isenabled()) == ([False], enabled)
     finally:
         gc.enable() if was else gc.disable()

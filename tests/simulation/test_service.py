@@ -27,13 +27,13 @@ def test_a_function_of_ones_own_says_its_unit(unit: str, expected: int) -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: service_time(5, unit="ms"), "service_time expected a function from rows to a time, got 5"),
+        (lambda: service_time(5, unit="ms"), "service_time expected a function from rows to a time, got 5"),  # type: ignore[arg-type]
         (
             lambda: service_time(lambda rows: 5, unit="min"),
             "service_time: unit expected one of ns, us, ms, s, got 'min'",
         ),
         (
-            lambda: service_time(lambda rows: None, unit="ms")(2),
+            lambda: service_time(lambda rows: None, unit="ms")(2),  # type: ignore[arg-type, return-value]
             "expected a time in ms of at least 0 for 2 rows, got None",
         ),
         (lambda: fixed(-1)(1), "expected a time in ms of at least 0 for 1 row, got -1"),
@@ -78,16 +78,16 @@ def test_one_point_is_the_time_of_every_batch() -> None:
 
 
 def test_a_table_needs_points_and_statistics_an_execution() -> None:
-    for nothing in ({}, 5):
+    for nothing in ({}, 5):  # type: ignore[var-annotated]
         with pytest.raises(InvalidArgumentError, match="batch sizes to milliseconds with at least one entry"):
-            table(nothing)
-    for unused in ({}, {"batch_stats": []}):
+            table(nothing)  # type: ignore[arg-type]
+    for unused in ({}, {"batch_stats": []}):  # type: ignore[var-annotated]
         with pytest.raises(InvalidArgumentError, match="at least one execution"):
             measured(unused)
 
 
 def test_statistics_give_the_mean_time_of_each_batch_size() -> None:
-    def entry(size: int, count: int, *totals_ns: int) -> dict:
+    def entry(size: int, count: int, *totals_ns: int) -> dict[str, Any]:
         parts = zip(("compute_input", "compute_infer", "compute_output"), totals_ns, strict=True)
         return {"batch_size": size, **{name: {"count": count, "ns": ns} for name, ns in parts}}
 

@@ -66,7 +66,7 @@ def test_nothing_hangs_on_which_of_two_things_at_one_moment_comes_first(batcher:
         " acb, ed ",
     ],
 )
-def test_an_answer_may_be_written_in_several_ways(answer: object) -> None:
+def test_an_answer_may_be_written_in_several_ways(answer: Any) -> None:
     assert GUIDE.check(answer)
 
 
@@ -102,7 +102,7 @@ def test_null_requests_need_not_be_written() -> None:
 
 
 @pytest.mark.parametrize("answer", [None, 5, ["A", None], [["A"], 3], b"ABC", {"A": "B"}])
-def test_what_is_no_answer_is_refused_with_an_example(answer: object) -> None:
+def test_what_is_no_answer_is_refused_with_an_example(answer: Any) -> None:
     with pytest.raises(tnb.TritonError, match="answer expected a string such as 'A BC' or a list such as"):
         GUIDE.check(answer)
 
@@ -127,7 +127,7 @@ def test_a_sheet_shows_what_is_asked_and_not_the_solution() -> None:
 )
 def test_wrong_arguments_are_named(arguments: tuple[str, ...] | tuple[Any, ...], complaint: str) -> None:
     with pytest.raises(tnb.TritonError, match=complaint):
-        tnb.worksheet(arguments[0], requests=arguments[1] if len(arguments) > 1 else 6)
+        tnb.worksheet(arguments[0], requests=arguments[1] if len(arguments) > 1 else 6)  # type: ignore[arg-type]
 
 
 CONFIG = "max_batch_size: 8 dynamic_batching { }"
@@ -159,11 +159,11 @@ def test_what_cannot_be_an_exercise_is_refused_when_it_is_made(
     config: str, arrivals: Any, execution_ms: int | str, complaint: str
 ) -> None:
     with pytest.raises(tnb.TritonError, match=complaint):
-        tnb.Worksheet(config, arrivals, execution_ms)
+        tnb.Worksheet(config, arrivals, execution_ms)  # type: ignore[arg-type]
 
 
 def test_pairs_of_time_and_rows_are_arrivals_too_and_come_in_order_of_time() -> None:
-    sheet = tnb.Worksheet(CONFIG, [(3000, 2), (0, 1)], 10)
+    sheet = tnb.Worksheet(CONFIG, [(3000, 2), (0, 1)], 10)  # type: ignore[list-item]
     assert sheet.arrivals == (tnb.Arrival(ms=0), tnb.Arrival(ms=3, rows=2))
     assert sheet.solution == [["A"], ["B"]]
     assert repr(sheet).splitlines()[-1].split() == ["B", "3", "2"]
@@ -171,7 +171,7 @@ def test_pairs_of_time_and_rows_are_arrivals_too_and_come_in_order_of_time() -> 
 
 def test_the_question_says_how_many_instances_there_are() -> None:
     assert GUIDE.question.startswith("1 instance, idle from the start.")
-    two = tnb.Worksheet(f"{CONFIG} instance_group {{ count: 2 }}", [(0, 1)], 10)
+    two = tnb.Worksheet(f"{CONFIG} instance_group {{ count: 2 }}", [(0, 1)], 10)  # type: ignore[list-item]
     assert two.question.startswith("2 instances, idle from the start.")
 
 
@@ -194,7 +194,7 @@ def test_a_hint_says_when_the_first_wrong_batch_is_sent_and_who_may_be_in_it(
 
 
 def test_a_hint_says_that_a_delay_is_over() -> None:
-    late = tnb.Worksheet("max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 5000 }", [(0, 1)], 10)
+    late = tnb.Worksheet("max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 5000 }", [(0, 1)], 10)  # type: ignore[list-item]
     assert late.hint().startswith("Batch 1 is sent at 5 ms, when a delay expires. By then A has arrived")
 
 

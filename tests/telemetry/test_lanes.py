@@ -1,6 +1,5 @@
 """Lanes of a timeline."""
 
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,7 +31,7 @@ def test_an_interval_takes_the_lowest_lane_that_is_free_when_it_begins(
 
 @given(intervals)
 def test_intervals_in_one_lane_do_not_overlap(spans: list[tuple[int, int]]) -> None:
-    ends = {}
+    ends: dict[int, float] = {}
     for (begin, end), lane in zip(spans, assign_lanes(spans), strict=True):
         assert ends.get(lane, begin) <= begin
         ends[lane] = end
@@ -40,7 +39,7 @@ def test_intervals_in_one_lane_do_not_overlap(spans: list[tuple[int, int]]) -> N
 
 @given(intervals)
 def test_every_lower_lane_is_busy_when_an_interval_begins(spans: list[tuple[int, int]]) -> None:
-    ends = {}
+    ends: dict[int, float] = {}
     for (begin, end), lane in zip(spans, assign_lanes(spans), strict=True):
         assert all(ends[lower] > begin for lower in range(lane))
         ends[lane] = end

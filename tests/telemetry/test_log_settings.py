@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ def settings(tmp_path: Path) -> LogSettings:
 
 
 @pytest.fixture
-def log(settings: LogSettings):
+def log(settings: LogSettings) -> Iterator[logging.Logger]:
     logger = logging.getLogger("test_log_settings")
     logger.setLevel(logging.DEBUG)
     logger.propagate = False

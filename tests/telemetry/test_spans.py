@@ -15,6 +15,7 @@ pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="the extra 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from tritonnb.telemetry.spans import SpanExporter
+from tritonnb.telemetry.trace_entry import Stamp, TraceEntry
 
 
 class Collector(http.server.BaseHTTPRequestHandler):
@@ -32,20 +33,27 @@ class Collector(http.server.BaseHTTPRequestHandler):
         """Say nothing."""
 
 
+class CollectorServer(http.server.ThreadingHTTPServer):
+    """Keeps the paths and the decoded bodies of the requests."""
+
+    def __init__(self, address: tuple[str, int], handler: type[Collector]) -> None:
+        super().__init__(address, handler)
+        self.received: queue.Queue[tuple[str, ExportTraceServiceRequest]] = queue.Queue()
+
+
 @pytest.fixture
-def collector() -> Iterator[Any]:
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Collector) as server:
-        server.received = queue.Queue()
+def collector() -> Iterator[CollectorServer]:
+    with CollectorServer(("127.0.0.1", 0), Collector) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server
         server.shutdown()
 
 
-def stamps(*names: str) -> list[dict[str, Any]]:
+def stamps(*names: str) -> list[Stamp]:
     return [{"name": name, "ns": number} for number, name in enumerate(names)]
 
 
-ENSEMBLE = [
+ENSEMBLE: list[TraceEntry] = [
     {"id": 1, "timestamps": stamps("HTTP_RECV_START", "HTTP_RECV_END")},
     {"id": 1, "model_name": "e", "model_version": 2, "request_id": "r"},
     {"id": 1, "timestamps": stamps("REQUEST_START", "QUEUE_START", "INFER_RESPONSE_COMPLETE", "REQUEST_END")},

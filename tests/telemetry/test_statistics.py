@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ def request(serial: int, size: int = 1, failed: str = "") -> ExecutedRequest:
     return serial, size, 10, 40, failed
 
 
-def folded(*events: Event) -> dict:
+def folded(*events: Event) -> Any:
     statistics = ModelStatistics(*MODEL)
     for event in events:
         statistics.fold(event)

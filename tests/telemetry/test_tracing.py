@@ -15,6 +15,7 @@ from tritonnb.core.events import BatchExecuted, RequestArrived
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.telemetry.perfetto import to_perfetto
 from tritonnb.telemetry.stream import EventStream
+from tritonnb.telemetry.trace_entry import TraceEntry
 from tritonnb.telemetry.trace_settings import TraceOptions, TraceSetting, TraceSettings, levels_of, number_of
 from tritonnb.telemetry.tracing import Tracer
 
@@ -63,7 +64,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "trace.json"
 
 
-def read(path: Path) -> list[dict]:
+def read(path: Path) -> list[dict[str, Any]]:
     return json.loads(path.read_text())
 
 
@@ -297,7 +298,7 @@ def test_nothing_but_another_count_or_no_level_is_taken_where_a_count_is_used_up
 @pytest.mark.parametrize(
     ("options", "reason"), [({"rate": 0}, "sample rate must be non-zero"), ({}, "trace file name is not given")]
 )
-def test_settings_that_cannot_work_are_refused_and_change_nothing(options: dict, reason: str) -> None:
+def test_settings_that_cannot_work_are_refused_and_change_nothing(options: dict[str, Any], reason: str) -> None:
     traced = settings(**options)
     with pytest.raises(InvalidArgumentError, match=f"Attempting to set invalid trace setting :{reason}"):
         traced.update("", {"levels": STAMPS, "count": 5})
@@ -316,7 +317,7 @@ def test_numbers_beyond_32_bits_are_refused(digits: int) -> None:
 
 
 def test_levels_that_are_not_known_are_ignored() -> None:
-    assert levels_of(["LOUD", "TENSORS"]) == {"TENSORS"}
+    assert levels_of(["LOUD", "TENSORS"]) == {"TENSORS"}  # type: ignore[comparison-overlap]
     assert levels_of(["LOUD"]) is None
     assert levels_of(["OFF"]) == frozenset()
     with pytest.raises(InvalidArgumentError, match="Expect only one trace level 'OFF' is specified"):
@@ -324,7 +325,7 @@ def test_levels_that_are_not_known_are_ignored() -> None:
 
 
 def test_perfetto_gets_a_lane_for_each_request_that_overlaps_another() -> None:
-    entries = []
+    entries: list[TraceEntry] = []
     for number, (begin, end) in enumerate([(0, 100), (50, 150), (100, 200)], 1):
         entries.append({"id": number, "model_name": "m", "model_version": 1})
         for name, ns in (("REQUEST_START", begin), ("QUEUE_START", begin), ("COMPUTE_START", end - 10)):

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -101,7 +101,7 @@ class LoadResult:
         """A percentile (0 to 100) of the latency in ms; NaN if no request succeeded."""
         return quantile(self._sorted_ms, percent / 100) if self._sorted_ms else math.nan
 
-    def summary(self) -> dict[str, float | None]:
+    def summary(self) -> dict[str, Any]:
         """Return the key figures of the measurement.
 
         Returns
@@ -124,7 +124,7 @@ class LoadResult:
                 executed a batch.
         """
         succeeded = self.responses[:, ERROR] == 0
-        figures: dict[str, float | None] = {
+        figures: dict[str, Any] = {
             "requests": self.requests,
             "rows": int(self.responses[succeeded, ROWS].sum()),
             "failed": self.failed,

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tritonnb.telemetry.lanes import assign_lanes
-from tritonnb.telemetry.trace_entry import TraceEntry, TraceEvent
+from tritonnb.telemetry.trace_entry import PerfettoTrace, TraceEntry, TraceEvent
 
 #: Slices of a request: name, first and last time stamp.
 STAGES = (
@@ -37,7 +37,7 @@ class _Request:
         return max(self.stamps.values())
 
 
-def to_perfetto(entries: Iterable[TraceEntry]) -> dict[str, object]:
+def to_perfetto(entries: Iterable[TraceEntry]) -> PerfettoTrace:
     """Convert the entries of trace files to the trace event format.
 
     Parameters

@@ -47,3 +47,10 @@ class TraceEvent(TypedDict, total=False):
     cat: str
     s: str
     args: dict[str, object]
+
+
+class PerfettoTrace(TypedDict):
+    """A file in the JSON trace event format."""
+
+    traceEvents: list[TraceEvent]
+    displayTimeUnit: str
