@@ -16,7 +16,8 @@ from tests.scheduling.harness import END, MS, START, Request, members
 from tritonnb.core.errors import UnavailableError
 from tritonnb.scheduling.decisions import Decision, Execute
 from tritonnb.scheduling.from_config import make_scheduler, reconfigure_scheduler
-from tritonnb.scheduling.sequence_batcher import SequenceBatcher, SequenceBatcherSettings
+from tritonnb.scheduling.sequence_batcher import SequenceBatcher
+from tritonnb.scheduling.sequence_settings import SequenceBatcherSettings
 
 NONE = ""
 BATCHES = "dynamic_batching { }"

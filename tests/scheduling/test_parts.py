@@ -21,7 +21,8 @@ from tritonnb.scheduling.instances import Instances
 from tritonnb.scheduling.oldest import OldestSettings
 from tritonnb.scheduling.policy import DynamicBatcherSettings, QueuePolicy, QueueSettings, TimeoutAction
 from tritonnb.scheduling.response_order import ResponseOrder
-from tritonnb.scheduling.sequence_batcher import SequenceBatcher, SequenceBatcherSettings
+from tritonnb.scheduling.sequence_batcher import SequenceBatcher
+from tritonnb.scheduling.sequence_settings import SequenceBatcherSettings
 
 
 def config(text: str) -> pb.ModelConfig:

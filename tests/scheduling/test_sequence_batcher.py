@@ -17,7 +17,8 @@ from tritonnb.scheduling.direct import DirectSettings
 from tritonnb.scheduling.oldest import OldestSettings
 from tritonnb.scheduling.policy import DynamicBatcherSettings
 from tritonnb.scheduling.reasons import DELAY_EXCEEDED, NO_SLOT_WAIT, SLOT_UTILIZATION, explain
-from tritonnb.scheduling.sequence_batcher import SequenceBatcher, SequenceBatcherSettings
+from tritonnb.scheduling.sequence_batcher import SequenceBatcher
+from tritonnb.scheduling.sequence_settings import SequenceBatcherSettings
 from tritonnb.scheduling.virtual_time import VirtualTime
 
 

@@ -20,7 +20,8 @@ from tritonnb.scheduling.direct import DirectSettings
 from tritonnb.scheduling.oldest import OldestSettings, OldestStrategy
 from tritonnb.scheduling.policy import DynamicBatcherSettings
 from tritonnb.scheduling.reasons import explain
-from tritonnb.scheduling.sequence_batcher import SequenceBatcher, SequenceBatcherSettings
+from tritonnb.scheduling.sequence_batcher import SequenceBatcher
+from tritonnb.scheduling.sequence_settings import SequenceBatcherSettings
 from tritonnb.scheduling.slots import Sequence as SlotSequence
 from tritonnb.scheduling.slots import Slot
 

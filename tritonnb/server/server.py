@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, Unpack, overload
 
 from tritonnb.backends.functions import Function, FunctionBackend, function_config
-from tritonnb.core.errors import InvalidArgumentError, NotFoundError, TritonError, UnavailableError
+from tritonnb.core.errors import InvalidArgumentError, NotFoundError
 from tritonnb.core.events import Packed, unpack
 from tritonnb.core.failures import with_short_traceback
 from tritonnb.core.suggestions import did_you_mean
@@ -351,41 +351,6 @@ class Server(BackgroundServer):
     def _like(self, name: str) -> str:
         """A model with a similar name, as the end of an error message."""
         return did_you_mean(name, {model["name"] for model in self.index()} - {name})
-
-    # --- the endpoints ------------------------------------------------------------------------
-
-    @property
-    def port(self) -> int:
-        """The HTTP port.
-
-        Raises
-        ------
-        UnavailableError
-            If the server has no HTTP endpoint.
-        """
-        if self.endpoints.http is None:
-            raise UnavailableError("port: expected a server with an HTTP endpoint, got allow_http=False")
-        return self.endpoints.http.port
-
-    @property
-    def grpc_port(self) -> int | None:
-        """The gRPC port, or None."""
-        return None if self.endpoints.grpc is None else self.endpoints.grpc.port
-
-    @property
-    def metrics_port(self) -> int | None:
-        """The metrics port, or None."""
-        return None if self.endpoints.metrics is None else self.endpoints.metrics.port
-
-    @property
-    def url(self) -> str:
-        """The URL of the HTTP endpoint on this machine; empty if there is none."""
-        return "" if self.endpoints.http is None else self.endpoints.http.url
-
-    @property
-    def load_errors(self) -> Mapping[str, TritonError]:
-        """Errors of the models that failed to load at start, by name."""
-        return self.engine.load_errors
 
     # --- views ------------------------------------------------------------------------
 
