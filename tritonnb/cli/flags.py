@@ -1,6 +1,6 @@
 """The flags of ``tritonnb serve``, which are those of ``tritonserver``, and the options of `Server` that they set.
 
-A command line that starts Triton starts this server, too: flags of machinery that does not exist here (memory
+A command line that starts Triton starts this server, too: flags for things that this server does not have (memory
 pools, thread counts, directories of libraries) are checked and have no effect.
 """
 
@@ -196,7 +196,7 @@ def server_options(options: argparse.Namespace) -> dict[str, Any]:
     Raises
     ------
     InvalidArgumentError
-        If flags do not go together.
+        If flags contradict each other.
     """
     _check(options)
     return {
@@ -303,7 +303,7 @@ def _trace_options(options: argparse.Namespace) -> TraceOptions:
         defaults = {name: _batching_default(name) for name in BATCHING if name not in batching}
         chosen["exporting"] = (*exporting, *batching.items(), *defaults.items())
     trace = TraceOptions(levels=frozenset() if off else levels_of(levels) or frozenset(), **chosen)
-    if trace.rate or trace.mode != OPENTELEMETRY:  # with a rate of 0, only requests that clients mark are traced
+    if trace.rate or trace.mode != OPENTELEMETRY:  # with a rate of 0, only requests that clients select are traced
         trace.check()
     return trace
 

@@ -1,4 +1,4 @@
-"""The command line: ``tritonnb serve`` with tritonserver's own flags, ``tritonnb models``, ``trace``, ``doctor``."""
+"""The command line: ``tritonnb serve`` with the flags of tritonserver, ``tritonnb models``, ``trace``, ``doctor``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests from NumPy arrays, checked as far as the wire would have checked them."""
+"""Requests from NumPy arrays, with the checks that an endpoint makes."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def make_request(
 ) -> InferRequest:
     """Return a request from NumPy arrays or nested lists, which the caller may change afterwards.
 
-    With ``copy=False`` it reads the arrays themselves until it is answered, and models get them read-only.
+    With ``copy=False`` the request reads the arrays themselves until it is answered, and models get them read-only.
 
     Raises
     ------
@@ -139,11 +139,11 @@ def _from_numpy(model: str, tensor_spec: TensorSpec, value: npt.ArrayLike, copy:
     what = f"input '{tensor_spec.name}' of model '{model}' is {datatype.name}"
     if value is None:
         raise InvalidArgumentError(f"{what}, got None")
-    # Lists are converted; arrays, of any library, have a datatype already. For BF16 and BYTES NumPy has none.
+    # Lists are converted; arrays of any library have a datatype already. NumPy has none for BF16 and BYTES.
     is_array = hasattr(value, "__array__")
     try:
         array = np.asarray(value) if is_array and datatype not in (BF16, BYTES) else convert(value, datatype)
-    except Exception as error:  # arrays of other libraries raise what they like
+    except Exception as error:  # arrays of other libraries may raise anything
         what = f"{what}, and" if is_array else f"model '{model}': input '{tensor_spec.name}'"
         raise InvalidArgumentError(f"{what} {error}") from None
     if array.dtype == datatype.numpy:
@@ -157,5 +157,5 @@ def _from_numpy(model: str, tensor_spec: TensorSpec, value: npt.ArrayLike, copy:
 
 
 def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The array without a copy, if it is in C order as those from the wire are."""
+    """The array itself if it is in C order, as arrays from a network are, else a copy."""
     return read_only_view(np.asarray(array, order="C"))

@@ -1,4 +1,4 @@
-"""What happened between two moments: the difference of two answers of the statistics extension."""
+"""The difference between two responses of the statistics extension."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any
 
 
 def difference(after: Mapping[str, object], before: Mapping[str, object]) -> dict[str, Any]:
-    """A model's statistics from one moment to another.
+    """Return the statistics of a model between two times.
 
     Parameters
     ----------
     after, before : mapping
-        Two entries of ``model_stats`` of the same model version, such as ``server["name"].stats()`` gives.
+        Two entries of ``model_stats`` of the same model version, as returned by ``server["name"].stats()``.
 
     Returns
     -------
     dict
-        Of the same form. Counters are subtracted; everything else is as in ``after``.
+        In the same form. Counters are subtracted; everything else is as in ``after``.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Latency distributions, folded from the event stream: summaries over a sliding window, and histograms.
+"""Latency distributions, computed from the event stream: summaries over a sliding window, and histograms.
 
 They cost time for every request, so they are attached to the stream only if enabled
 (``--metrics-config summary_latencies=true``, ``histogram_latencies=true``).
@@ -16,7 +16,7 @@ from itertools import accumulate
 from tritonnb.core.events import BatchExecuted, CacheHit, CacheMiss, ModelStateChanged, Packed, ResponseSent, unpack
 from tritonnb.telemetry.quantiles import quantile
 
-#: What a summary looks at: this many seconds, and at most this many observations.
+#: The window of a summary: this many seconds, and at most this many observations.
 WINDOW_SECONDS = 60.0
 WINDOW_SIZE = 10_000
 
@@ -27,7 +27,7 @@ _KINDS = {event_type.__name__ for event_type in (BatchExecuted, CacheHit, CacheM
 
 
 class Summary:
-    """Count and sum of everything observed, and quantiles of what was observed lately."""
+    """Count and sum of all observations, and quantiles over a sliding window."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -35,13 +35,13 @@ class Summary:
         self._window: deque[tuple[float, int]] = deque(maxlen=WINDOW_SIZE)
 
     def observe(self, value: int, now: float) -> None:
-        """Take one value into account; ``now`` in seconds of the monotonic clock."""
+        """Add an observation; ``now`` in seconds of the monotonic clock."""
         self.count += 1
         self.sum += value
         self._window.append((now, value))
 
     def quantiles(self, shares: Sequence[float], now: float) -> list[float]:
-        """The quantiles of the window; NaN where it is empty."""
+        """The quantiles of the window; NaN if it is empty."""
         while self._window and self._window[0][0] < now - WINDOW_SECONDS:
             self._window.popleft()
         ordered = sorted(value for _, value in self._window)
@@ -56,7 +56,7 @@ class Histogram:
     Parameters
     ----------
     bounds : sequence of float
-        Ascending; what is above the last is counted as well.
+        Ascending; values above the last one are counted too.
     """
 
     def __init__(self, bounds: Sequence[float]) -> None:
@@ -65,12 +65,12 @@ class Histogram:
         self._counts = [0] * (len(self.bounds) + 1)
 
     def observe(self, value: float) -> None:
-        """Take one value into account."""
+        """Add an observation."""
         self._counts[bisect_left(self.bounds, value)] += 1
         self.sum += value
 
     def cumulative(self) -> list[int]:
-        """How many were not above each bound; the last entry is how many there were."""
+        """The number of observations up to each bound, and in total."""
         return list(accumulate(self._counts))
 
 
@@ -88,7 +88,7 @@ class ModelLatencies:
         self.first_response = Histogram(bounds)
 
     def add(self, event: BatchExecuted, now: float) -> None:
-        """Take the successful requests of a batch into account."""
+        """Add the successful requests of a batch."""
         for _, _, received_ns, queued_ns, failed in event.requests:
             if not failed:
                 self.request.observe((event.exec_end_ns - received_ns) // 1000, now)
@@ -98,7 +98,7 @@ class ModelLatencies:
                 self.compute_output.observe((event.exec_end_ns - event.compute_end_ns) // 1000, now)
 
     def add_hit(self, event: CacheHit, now: float) -> None:
-        """Take a request into account that the response cache answered."""
+        """Add a request that was answered from the response cache."""
         self.request.observe((event.time_ns - event.received_ns) // 1000, now)
         self.queue.observe((event.time_ns - event.lookup_ns - event.received_ns) // 1000, now)
         self.cache_hit.observe(event.lookup_ns // 1000, now)
@@ -110,7 +110,7 @@ class Latencies:
     Parameters
     ----------
     bounds_of : callable
-        ``bounds_of(model, version)`` gives the upper bounds of its first response histogram, in milliseconds.
+        ``bounds_of(model, version)`` returns the upper bounds of its first-response histogram, in milliseconds.
     """
 
     def __init__(self, bounds_of: Callable[[str, int], Sequence[float]]) -> None:
@@ -118,14 +118,14 @@ class Latencies:
         self._models: dict[tuple[str, int], ModelLatencies] = {}
 
     def of(self, model: str, version: int) -> ModelLatencies:
-        """Those of a model version."""
+        """The distributions of a model version."""
         latencies = self._models.get((model, version))
         if latencies is None:
             latencies = self._models[model, version] = ModelLatencies(self._bounds_of(model, version))
         return latencies
 
     def fold(self, packed: Packed) -> None:
-        """Take one event into account."""
+        """Add the latencies of an event."""
         if packed[0] not in _KINDS:
             return
         event = unpack(packed)
@@ -139,4 +139,4 @@ class Latencies:
             if event.index == 0 and event.outcome != "empty":
                 self.of(event.model, event.version).first_response.observe(event.elapsed_ns / 1e6)
         elif isinstance(event, ModelStateChanged) and event.state == "READY":
-            self._models.pop((event.model, event.version), None)  # counts begin when a model is loaded
+            self._models.pop((event.model, event.version), None)  # counts start when a model is loaded

@@ -1,7 +1,7 @@
 """Trace files as timelines for Perfetto (https://ui.perfetto.dev) and ``chrome://tracing``.
 
-Trace files that Triton itself wrote can be read as well. A model is a process of the timeline and a lane one of
-its threads: requests that overlap in time are in different lanes. Each request contains the slices of its stages.
+Trace files that Triton wrote can be converted, too. A model is a process of the timeline, and a lane is one of its
+threads: requests that overlap in time are in different lanes. Each request contains the slices of its stages.
 
 The format is the JSON trace event format: https://perfetto.dev/docs/getting-started/other-formats.
 """
@@ -56,7 +56,7 @@ def to_perfetto(entries: Iterable[TraceEntry]) -> PerfettoTrace:
         if "model_name" in entry:
             request.identity = entry
         for stamp in entry.get("timestamps", ()):
-            # These begin before the request arrives: the gRPC endpoint waits for any request.
+            # These start before the request arrives, while the gRPC endpoint waits for any request.
             if not stamp["name"].startswith("GRPC_WAITREAD"):
                 request.stamps[stamp["name"]] = stamp["ns"]
     by_model: dict[str, list[_Request]] = {}

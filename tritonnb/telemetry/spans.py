@@ -1,7 +1,8 @@
 """Traces as OpenTelemetry spans, sent to a collector over OTLP/HTTP: Triton's trace mode ``opentelemetry``.
 
-A trace is a span ``InferRequest`` with what the endpoint saw; below it one for each model that ran, named after it;
-below that one named ``compute``. A request that comes with a W3C ``traceparent`` belongs to its client's trace.
+A trace is a span ``InferRequest`` with the events of the endpoint. Its children are one span for each model that ran,
+named after the model, and each of those has a child ``compute``. A request with a W3C ``traceparent`` belongs to its
+client's trace.
 
 Settings (``--trace-config opentelemetry,<setting>=<value>``): ``url``, ``resource`` (``<key>=<value>``, any number of
 them), ``bsp_max_queue_size``, ``bsp_schedule_delay`` (milliseconds), ``bsp_max_export_batch_size``.
@@ -16,7 +17,7 @@ from typing import Any
 from tritonnb.core.errors import UnsupportedError
 from tritonnb.telemetry.trace_entry import TraceEntry
 
-#: Of the processor that sends spans in batches.
+#: Default settings of the processor that sends spans in batches.
 BATCHING = {"bsp_max_queue_size": "2048", "bsp_schedule_delay": "5000", "bsp_max_export_batch_size": "512"}
 
 _URL = "http://localhost:4318/v1/traces"
@@ -27,7 +28,7 @@ _OF_COMPUTE = "COMPUTE_"
 
 
 class SpanExporter:
-    """Makes spans and sends them, on a thread of its own.
+    """Creates spans and sends them on a thread of its own.
 
     Parameters
     ----------
@@ -74,7 +75,7 @@ class SpanExporter:
         self._since_epoch = time.time_ns() - time.monotonic_ns()
 
     def context(self, headers: Mapping[str, str]) -> object | None:
-        """The trace context that a request comes with; None if it has none."""
+        """The trace context in the headers of a request; None if there is none."""
         if "traceparent" not in headers:
             return None
         carrier = {name: headers[name] for name in ("traceparent", "tracestate") if name in headers}
@@ -87,9 +88,9 @@ class SpanExporter:
         Parameters
         ----------
         entries : sequence of mapping
-            As in a trace file: of the request and of those below it, in this order.
+            As in a trace file: those of the request, then those of its child traces.
         context : object or None
-            Of `context`.
+            As returned by `context`.
         """
         stamps: dict[int, list[tuple[str, int]]] = {}
         models: dict[int, TraceEntry] = {}
@@ -111,7 +112,7 @@ class SpanExporter:
         self._end(root, outer, max(every))
 
     def close(self) -> None:
-        """Send what waits; takes a moment."""
+        """Send the spans that have not been sent."""
         self._provider.shutdown()
 
     def _model(self, model: TraceEntry, stamps: list[tuple[str, int]], above: Any) -> Any:

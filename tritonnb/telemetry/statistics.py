@@ -1,8 +1,8 @@
-"""The statistics extension, folded from the event stream.
+"""The statistics extension, computed from the event stream.
 
-What each number means is defined by Triton's *Statistics Extension* document: ``inference_count``
-counts rows, ``execution_count`` counts executions, and every request of a batch is charged the
-batch's full compute time while ``batch_stats`` is charged once an execution.
+Triton's *Statistics Extension* document defines the numbers: ``inference_count`` counts rows, ``execution_count``
+counts executions. Every request of a batch is charged the full compute time of the batch, and ``batch_stats`` once
+per execution.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tritonnb.telemetry.statistics_entry import ComputeEntry, DurationEntry, Res
 
 
 class Duration:
-    """A count and the nanoseconds that all of it took together."""
+    """A number of occurrences, and their total duration in nanoseconds."""
 
     __slots__ = ("count", "ns")
 
@@ -33,12 +33,12 @@ class Duration:
         self.ns = 0
 
     def add(self, ns: int, count: int = 1) -> None:
-        """Take ``count`` more into account that took ``ns`` together."""
+        """Add ``count`` occurrences that took ``ns`` in total."""
         self.count += count
         self.ns += ns
 
     def to_dict(self) -> DurationEntry:
-        """As the statistics extension writes it."""
+        """The entry in the statistics extension."""
         return {"count": self.count, "ns": self.ns}
 
 
@@ -53,13 +53,13 @@ class _Compute:
         self.output = Duration()
 
     def add(self, event: BatchExecuted, count: int) -> None:
-        """Charge a batch's times to so many requests."""
+        """Add the times of a batch, once for each of ``count`` requests."""
         self.input.add((event.compute_start_ns - event.exec_start_ns) * count, count)
         self.infer.add((event.compute_end_ns - event.compute_start_ns) * count, count)
         self.output.add((event.exec_end_ns - event.compute_end_ns) * count, count)
 
     def add_sums(self, event: EnsembleExecuted) -> None:
-        """Charge the sums over an ensemble's steps to its request."""
+        """Add the sums over the steps of an ensemble request."""
         self.input.add(event.compute_input_ns)
         self.infer.add(event.compute_infer_ns)
         self.output.add(event.compute_output_ns)
@@ -131,13 +131,13 @@ class ModelStatistics:
         }
 
     def fold(self, event: Event) -> None:
-        """Take one event of this model version into account; others are ignored."""
+        """Update the statistics with an event of this model version; other types of events are ignored."""
         fold = self._folds.get(type(event))
         if fold is not None:
             fold(event)
 
     def to_dict(self) -> StatisticsEntry:
-        """One entry of ``model_stats``, members in Triton's order."""
+        """The entry in ``model_stats``, with the members in Triton's order."""
         compute = self.compute.to_dict()
         return {
             "name": self.name,
@@ -190,7 +190,7 @@ class ModelStatistics:
         self.compute.add_sums(event)
 
     def _batch(self, size: int) -> _Compute:
-        """One more execution, of so many rows."""
+        """Count an execution with this many rows; returns the statistics of that batch size."""
         self.execution_count += 1
         self.last_inference_ms = time.time_ns() // 1_000_000
         batch = self.batches.get(size)

@@ -1,7 +1,7 @@
 """Traces of single requests, in Triton's file format.
 
-The endpoints record when bytes are received and sent; what happens in between is taken from the event stream, to
-which the tracer is attached only while a request is traced. A trace file is a JSON list of small objects that contain
+The endpoints record when bytes are received and sent; everything in between is taken from the event stream, to which
+the tracer is attached only while a request is traced. A trace file is a JSON list of small objects that contain
 the id of their trace: its model, its time stamps (nanoseconds of the monotonic clock), and with the level TENSORS its
 tensors. In the mode ``opentelemetry`` the same objects become spans when their trace is complete.
 
@@ -32,20 +32,20 @@ logger = logging.getLogger(__name__)
 
 
 class Trace:
-    """One request that is traced; requests that it causes (steps of an ensemble, BLS calls) have child traces.
+    """A traced request; requests that it causes (steps of an ensemble, BLS calls) have child traces.
 
     Attributes
     ----------
     id : int
     model : str
     setting : TraceSetting
-        The one that sampled it.
+        The setting that sampled it.
     serials : set of int
         Numbers of the request and of those of its child traces in the event stream.
     root : Trace
-        The one of the client's request.
+        The trace of the client's request.
     context : opentelemetry.context.Context or None
-        The client's, in which the request's span belongs.
+        The trace context of the client.
     """
 
     def __init__(
@@ -66,23 +66,23 @@ class Trace:
         self._tensors = "TENSORS" in setting.options.levels
 
     def stamp(self, name: str, ns: int) -> None:
-        """Something happened."""
+        """Record a time stamp."""
         if self._stamps:
             self._add({"id": self.id, "timestamps": [{"name": name, "ns": ns}]})
 
     def submit(self, accept: Callable[[InferRequest], None], request: InferRequest) -> None:
-        """Record a request, while its model accepts it, and from then on its responses.
+        """Record a request while its model accepts it, and its responses from then on.
 
         Parameters
         ----------
         accept : callable
-            ``accept(request)``: what an untraced request would be passed to (`Served.submit` calls this method).
+            Called with the request, as for an untraced one; `Served.submit` calls this method.
         request : InferRequest
 
         Raises
         ------
         TritonError
-            As ``accept``.
+            As raised by ``accept``.
         """
         request.trace = self
         request.wrap_response(self._record_response)
@@ -110,7 +110,7 @@ class Trace:
         self._entries += later
 
     def executed(self, event: BatchExecuted) -> None:
-        """An instance ran the request."""
+        """Record the execution of the request."""
         self.stamp("COMPUTE_START", event.exec_start_ns)
         self.stamp("COMPUTE_INPUT_END", event.compute_start_ns)
         self.stamp("COMPUTE_OUTPUT_START", event.compute_end_ns)
@@ -127,7 +127,7 @@ class Trace:
         return child
 
     def responded(self, response: InferResponse, ns: int) -> None:
-        """Record a response of the model at a time."""
+        """Record a response that the model sent at a time."""
         for tensor in response.outputs:
             self._tensor("TENSOR_BACKEND_OUTPUT", tensor)
         if self.root is self and not response.empty:
@@ -139,7 +139,7 @@ class Trace:
         self.responded(response, time.monotonic_ns())
 
     def finish(self) -> None:
-        """Nothing follows."""
+        """End the trace and write it."""
         self._is_complete = True
         self._tracer.write_trace(
             self, [*self._entries, *chain.from_iterable(descendant._entries for descendant in self._descendants)]
@@ -160,17 +160,17 @@ class Trace:
 
 
 class Tracer:
-    """Decides which requests are traced, follows them, and writes the files; lives on the server's loop.
+    """Selects the requests that are traced, and writes their traces; used only on the server's event loop.
 
     Attributes
     ----------
     settings : TraceSettings
     active : bool
-        Whether any request at all might be traced.
+        Whether any request may be traced.
     spans : SpanExporter or None
-        Where traces go in the mode ``opentelemetry``.
+        Receives the traces in the mode ``opentelemetry``.
     submitting : Trace or None
-        The one whose request is just being submitted.
+        The trace whose request is being submitted.
     """
 
     def __init__(self, stream: EventStream, options: TraceOptions) -> None:
@@ -179,7 +179,7 @@ class Tracer:
         self.submitting: Trace | None = None
         self._stream = stream
         self._ids = itertools.count(1)
-        #: by number in the event stream
+        #: Traces by the serials of their requests.
         self._followed: dict[int, Trace] = {}
         self._open = 0
         self._files: dict[str, _TraceFile] = {}
@@ -191,7 +191,7 @@ class Tracer:
         self.active = any(known.options.levels for known in self.settings.all())
 
     def sample(self, model: str, headers: Mapping[str, str]) -> Trace | None:
-        """The trace of a request that begins, if it is one of those that are traced."""
+        """Start the trace of a request; None if it is not traced."""
         setting = self.settings.of(model)
         context = self.spans.context(headers) if self.spans is not None else None
         if not setting.sample(requested=context is not None):
@@ -202,11 +202,11 @@ class Tracer:
         return Trace(self, self.new_id(), model, setting, context)
 
     def new_id(self) -> int:
-        """For a trace that begins."""
+        """The id of a new trace."""
         return next(self._ids)
 
     def write_trace(self, trace: Trace, entries: list[TraceEntry]) -> None:
-        """A trace is complete."""
+        """Write a complete trace, or pass it to the exporter."""
         for serial in trace.serials:
             del self._followed[serial]
         self._open -= 1
@@ -225,7 +225,7 @@ class Tracer:
             self._retire(setting)
 
     def close(self) -> None:
-        """Write what waits to be written."""
+        """Write the traces that have not been written."""
         for setting in self.settings.all():
             self._retire(setting)
 
@@ -259,7 +259,7 @@ class Tracer:
 
 
 class _TraceFile:
-    """One trace file, and those numbered after it; at any time each is valid JSON."""
+    """A trace file, and the numbered files after it; each is valid JSON at any time."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -284,12 +284,12 @@ def _json(entry: TraceEntry) -> str:
 
 
 def _valid_utf8(text: str) -> str:
-    """A trace is UTF-8; an id that is not came over HTTP as surrogate escapes."""
+    """Trace files are UTF-8; other bytes of an id arrive over HTTP as surrogate escapes."""
     return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _data(tensor: Tensor) -> str:
-    """Elements as Triton prints them; those of FP16 and BF16 it leaves out."""
+    """The elements as Triton prints them; it omits those of FP16 and BF16."""
     flat = np.asarray(tensor.array).reshape(-1)
     if not tensor.datatype.in_json:
         return ""
