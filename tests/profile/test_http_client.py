@@ -68,7 +68,7 @@ def test_connections_are_used_again() -> None:
     assert server.requests[0].endswith(b"Content-Length: 3\r\nX: 1\r\n\r\nabc")
 
 
-def test_requests_at_once_have_connections_of_their_own() -> None:
+def test_concurrent_requests_use_separate_connections() -> None:
     server = Server(GOOD, GOOD, GOOD)
 
     async def at_once(client: HttpClient) -> list[tuple[int, bytes]]:
@@ -91,12 +91,12 @@ def test_a_connection_that_the_server_ends_is_not_used_again() -> None:
 @pytest.mark.parametrize(
     ("answer", "complaint"), [(None, "closed the connection"), (b"SSH-2.0-OpenSSH\r\n", "expected an HTTP response")]
 )
-def test_what_is_no_answer_is_an_error(answer: bytes | None, complaint: str) -> None:
+def test_an_invalid_response_is_an_error(answer: bytes | None, complaint: str) -> None:
     with pytest.raises(ConnectionError, match=complaint):
         run_client(Server(answer), post)
 
 
-def test_who_gives_up_closes_the_connection() -> None:
+def test_a_cancelled_request_closes_its_connection() -> None:
     server = Server(GOOD)
 
     async def give_up(client: HttpClient) -> None:

@@ -82,9 +82,7 @@ def test_sequences_are_whole_and_in_order(server: Server, traffic: dict[str, Any
 
 @pytest.mark.parametrize("over", WAYS)
 @pytest.mark.parametrize("traffic", [{"clients": 2}, {"rate": 2000}, {"arrivals": tnb.ClosedLoop(2, 99)}])
-def test_a_stateful_model_gets_sequences_of_ten_unless_told_otherwise(
-    server: Server, traffic: dict[str, Any], over: str
-) -> None:
+def test_a_stateful_model_gets_sequences_of_ten_by_default(server: Server, traffic: dict[str, Any], over: str) -> None:
     result = tnb.load(server["accumulate"], requests=40, over=over, **traffic).wait(60)
     assert result.errors == {}
     assert result.recording is not None
@@ -128,7 +126,7 @@ def test_a_list_of_arrivals_for_a_stateful_model_names_its_sequences(server: Ser
         tnb.load(server["accumulate"], arrivals=[(0, 1)])
 
 
-def test_the_handle_counts_while_it_runs_and_stops_when_told(server: Server, gate: Gate) -> None:
+def test_a_load_counts_while_it_runs_and_can_be_stopped(server: Server, gate: Gate) -> None:
     load = tnb.load(server["held"], clients=2)
     gate.begun.wait(60)
     assert not load.done
@@ -145,7 +143,7 @@ def test_the_handle_counts_while_it_runs_and_stops_when_told(server: Server, gat
     assert repr(load) == repr(result)
 
 
-def test_traffic_without_an_end_keeps_its_newest_answers(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_load_without_an_end_keeps_its_newest_responses(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tritonnb.profile.running_load._KEPT", 10)
     load = tnb.load(server["held"], clients=2)
     while load.completed < 50:
@@ -164,7 +162,7 @@ def test_a_load_can_be_awaited(server: Server) -> None:
     assert asyncio.run(ask()).summary()["requests"] == 5
 
 
-def test_who_gives_up_awaiting_does_not_end_the_load(server: Server, gate: Gate) -> None:
+def test_a_cancelled_await_does_not_stop_the_load(server: Server, gate: Gate) -> None:
     gate.close()
     load = tnb.load(server["held"], rate=500, requests=5)
 
@@ -231,7 +229,7 @@ def test_refusals_are_counted_by_their_text(server: Server, over: str) -> None:
     assert "2 x " in repr(result)
 
 
-def test_where_all_requests_failed_no_latency_is_told(server: Server) -> None:
+def test_without_successful_requests_there_is_no_latency(server: Server) -> None:
     result = tnb.load(server["held"], arrivals=[(0, 99), (10, 99)]).wait(60)
     assert result.verdict().endswith(" s, all failed.")
     assert not any("nan" in shown or "latency" in shown for shown in (repr(result), result._repr_html_()))

@@ -76,7 +76,7 @@ def test_a_stateful_model_is_measured_with_its_sequences(server: Server) -> None
     assert set(tnb.service_times(server["accumulate"])) <= {1, 2, 3, 4}
 
 
-def test_what_cannot_be_measured_says_why(server: Server) -> None:
+def test_the_error_says_why_a_model_cannot_be_measured(server: Server) -> None:
     @server.model
     def fails(X: tnb.FP32[1]) -> tnb.FP32[1]:
         raise ValueError("no luck")

@@ -79,7 +79,7 @@ def test_a_closed_loop_is_never_overloaded(requests: int) -> None:
     assert not theory.overloaded
 
 
-def test_requests_that_all_come_at_once_have_no_rate_of_their_own() -> None:
+def test_simultaneous_requests_have_no_arrival_rate() -> None:
     theory = tnb.theory(tnb.simulate("max_batch_size: 1", [(0, 1)] * 8, tnb.fixed(10)))
     assert theory.rate == theory.throughput == pytest.approx(100)
     assert not theory.overloaded

@@ -77,7 +77,7 @@ def test_no_two_loads_share_a_correlation_id() -> None:
     assert not {request.sequence_id for request in one} & {request.sequence_id for request in other}
 
 
-def test_each_client_of_a_closed_loop_sends_sequences_of_its_own() -> None:
+def test_each_client_of_a_closed_loop_sends_separate_sequences() -> None:
     traffic = resolve(clients=2, sequence_length=2)
     assert isinstance(traffic, ClosedLoopWorkload)
     one, other = ([next(dealer) for _ in range(4)] for dealer in traffic.client_requests())

@@ -45,7 +45,7 @@ def test_a_module_that_was_edited_runs_as_it_was_edited(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(compiled.STATE != "compiled", reason="nothing was compiled (make build/.compiled)")
 @pytest.mark.parametrize("item", [messages.Tensor, messages.Tensor.copy, datatypes.datatype_of])
-def test_what_is_compiled_keeps_its_docstring(item: Any) -> None:
+def test_compiled_objects_keep_their_docstrings(item: Any) -> None:
     """mypyc writes signatures only; help() in a notebook has to say more."""
     source = "".join((ROOT / "tritonnb" / "core" / name).read_text() for name in ("messages.py", "datatypes.py"))
     first_line, _, _ = (inspect.getdoc(item) or "nothing").partition("\n")

@@ -83,7 +83,7 @@ def test_interrupting_a_cell_leaves_the_server_serving(kernel: Kernel) -> None:
     assert kernel.run(ASK) == ANSWER
 
 
-def test_a_wait_for_traffic_tells_how_far_it_is_and_an_interrupt_keeps_what_was_measured(kernel: Kernel) -> None:
+def test_waiting_for_a_load_shows_progress_and_an_interrupt_keeps_the_measurements(kernel: Kernel) -> None:
     kernel.run(SERVE.format(port=0))
     error, shown = interrupted(kernel, 'load = tnb.load(server["add_sub"], clients=1)\nload.wait()')
     assert error == "KeyboardInterrupt"
@@ -95,7 +95,7 @@ def test_a_wait_for_traffic_tells_how_far_it_is_and_an_interrupt_keeps_what_was_
     assert kernel.run(ASK) == ANSWER
 
 
-def test_a_wait_that_is_over_at_once_shows_nothing(kernel: Kernel) -> None:
+def test_waiting_for_a_finished_load_shows_nothing(kernel: Kernel) -> None:
     kernel.run(SERVE.format(port=0))
     shown: list[str] = []
     cell = 'print(tnb.load(server["add_sub"], clients=1, requests=1).wait().sent)'

@@ -134,7 +134,7 @@ def test_interleaved_sequences_have_totals_of_their_own(server: Server, model: s
 
 
 @pytest.mark.parametrize(("model", "name", "result"), ACCUMULATORS)
-def test_twelve_sequences_at_once_on_eight_slots_add_up(server: Server, model: str, name: str, result: str) -> None:
+def test_twelve_concurrent_sequences_on_eight_slots_add_up(server: Server, model: str, name: str, result: str) -> None:
     def run(sequence: int) -> list[int]:
         return Accumulator(server, model, name, result).totals(sequence, range(sequence, sequence + 6))
 

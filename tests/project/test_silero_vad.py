@@ -73,7 +73,7 @@ def test_five_streams_in_batches_are_exactly_five_streams_alone(server: Server) 
 
 
 @needs_recordings
-def test_nine_recordings_on_eight_slots_words_are_heard_and_noise_is_not(server: Server) -> None:
+def test_nine_recordings_on_eight_slots_speech_is_detected_and_noise_is_not(server: Server) -> None:
     recordings = {path.stem: silero_vad.frames(path) for path in RECORDINGS}
     heard = dict(zip(recordings, hear(server, list(recordings.values())), strict=True))
     assert heard == {name: official(frames) for name, frames in recordings.items()}

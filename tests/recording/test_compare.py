@@ -61,7 +61,7 @@ def test_null_rows_are_counted() -> None:
         (live(simulated(EAGER)), simulated(PATIENT), "patient is simulated: its times and rates are virtual"),
     ],
 )
-def test_what_is_virtual_is_said_to_be(one: tnb.Recording, other: tnb.Recording, note: str) -> None:
+def test_simulated_recordings_are_labelled_as_virtual(one: tnb.Recording, other: tnb.Recording, note: str) -> None:
     comparison = tnb.compare(one, other, names=("eager", "patient"))
     assert note in repr(comparison)
     assert note in comparison._repr_html_()
@@ -130,7 +130,7 @@ def test_both_open_in_one_view(both: tnb.Comparison) -> None:
         ((simulated(EAGER), None), "compare expected two recordings, got NoneType"),
     ],
 )
-def test_what_is_no_recording_is_refused(arguments: tuple[Any, ...], words: str) -> None:
+def test_other_objects_than_recordings_are_refused(arguments: tuple[Any, ...], words: str) -> None:
     with pytest.raises(tnb.TritonError, match=words):
         tnb.compare(*arguments)
 

@@ -143,11 +143,11 @@ def test_an_open_loop_beyond_capacity_is_an_overload_not_a_concurrency() -> None
 @pytest.mark.parametrize(
     "arrivals", [tnb.ClosedLoop(clients=8, requests=400), tnb.poisson(rate=300, duration=2, seed=1)]
 )
-def test_within_capacity_nothing_is_said(arrivals: Any) -> None:
+def test_no_finding_within_capacity(arrivals: Any) -> None:
     assert "beyond_capacity" not in by_name(tnb.simulate(BATCHING % "", arrivals, tnb.fixed(10)))
 
 
-def test_of_what_took_no_time_nothing_is_said() -> None:
+def test_no_finding_for_executions_without_duration() -> None:
     assert "beyond_capacity" not in by_name(tnb.simulate(BATCHING % "", [(0, 1)] * 60, tnb.fixed(0)))
 
 
@@ -171,7 +171,7 @@ def test_the_verdict_sets_the_longest_wait_beside_what_is_allowed() -> None:
     assert "longest time in the queue 0.0 ms." in plain
 
 
-def test_a_batch_that_found_an_idle_instance_is_not_said_to_have_wanted_for_one() -> None:
+def test_the_verdict_does_not_blame_busy_instances_if_one_was_idle() -> None:
     punctual = tnb.simulate(DELAY, [(0, 1)], tnb.fixed(1))
     late = [
         replace(event, exec_start_ns=event.exec_start_ns + 400_000) if isinstance(event, BatchExecuted) else event
@@ -183,7 +183,7 @@ def test_a_batch_that_found_an_idle_instance_is_not_said_to_have_wanted_for_one(
     )
 
 
-def test_a_delay_that_runs_out_while_the_instance_is_busy_is_said_to_split_batches() -> None:
+def test_a_delay_that_expires_while_the_instance_is_busy_is_found_to_split_batches() -> None:
     traffic = tnb.poisson(rate=400, duration=1, seed=1)
     config = "max_batch_size: 16 dynamic_batching { max_queue_delay_microseconds: %d }"
     rec = tnb.simulate(config % 100, traffic, tnb.linear(0.5, 8))

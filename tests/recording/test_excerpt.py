@@ -76,7 +76,7 @@ def test_slots_keep_their_sequences_and_numbers() -> None:
     SLOTS.plot.slots(start_ms=18, end_ms=30).savefig(io.BytesIO())
 
 
-def test_what_is_no_figure_of_the_recording_is_none_of_a_part_either() -> None:
+def test_a_figure_that_a_recording_does_not_have_is_refused_for_a_part_too() -> None:
     with pytest.raises(tnb.TritonError, match="a recording of a stateful model"):
         REGULAR.plot.slots(start_ms=5, end_ms=9)
 
@@ -103,7 +103,7 @@ def test_an_overview_takes_a_part_of_the_time() -> None:
     assert "plot() for an overview" in repr(REGULAR.plot)
 
 
-def test_who_had_waited_before_a_part_is_not_drawn_as_waiting() -> None:
+def test_requests_that_waited_before_a_part_are_not_drawn_as_waiting() -> None:
     rec = tnb.simulate("max_batch_size: 4 dynamic_batching { }", [(0, 1), *[(1000, 1)] * 3], tnb.fixed(10))
     assert len(rec.between(0, 5).plot.alt("timeline").split("At most 3 requests waited at the same time")) == 2
     assert "At most 0 requests waited at the same time" in rec.between(12, 15).plot.alt("timeline")

@@ -44,7 +44,7 @@ def test_slices_of_a_lane_lie_in_each_other_or_apart(rec: tnb.Recording) -> None
             assert not crossing
 
 
-def test_every_wait_begins_and_ends_and_refusals_are_told(rec: tnb.Recording) -> None:
+def test_every_wait_begins_and_ends_and_refusals_are_marked(rec: tnb.Recording) -> None:
     begun, ended = (phase(trace_events(rec), kind) for kind in "be")
     assert [event["id"] for event in begun] == [event["id"] for event in ended]
     assert all(first["ts"] <= last["ts"] for first, last in zip(begun, ended, strict=True))

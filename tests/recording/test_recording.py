@@ -43,7 +43,7 @@ def recording() -> Recording:
     return Recording([sent(1, 1, 2, 3), sent(2, 4, at=MS), executed(1, 1, 2, 3, at=MS), executed(2, 4, at=9 * MS)])
 
 
-def test_null_requests_keep_nobody_company() -> None:
+def test_null_requests_do_not_count_as_sharing_a_batch() -> None:
     config = "max_batch_size: 2 sequence_batching { direct { } }"
     rec = tnb.simulate(config, tnb.sequences([2, 3], every_ms=5, stagger_ms=2), tnb.fixed(1))
     assert [batch.requests.count(None) for batch in rec.batches] == [0, 1, 0, 1, 1]
@@ -69,7 +69,7 @@ def test_the_summary_counts_requests_rows_and_batches(recording: Recording) -> N
     assert summary["longest_queue_ms"] == 1.0
 
 
-def test_a_null_request_is_nobody_to_share_a_batch_with() -> None:
+def test_a_batch_of_one_request_and_a_null_request_is_not_shared() -> None:
     alone = Recording([sent(1, None, 2), executed(1, 2)])  # type: ignore[arg-type]
     assert alone.batches[0].size == 2
     assert alone.summary()["rows_batched"] == 0
@@ -102,12 +102,12 @@ def test_a_model_of_which_nothing_was_recorded_is_a_mistake(recording: Recording
         Recording().for_model("m")
 
 
-def test_a_model_that_was_served_and_never_asked_has_an_empty_recording() -> None:
+def test_a_model_without_requests_has_an_empty_recording() -> None:
     idle = Recording([], {"m": pb.ModelConfig(name="m")})
     assert idle.for_model("m").events == []
 
 
-def test_the_stream_keeps_the_newest_events_and_tells_of_them_all() -> None:
+def test_the_stream_keeps_the_newest_events_and_passes_all_to_its_sinks() -> None:
     stream = EventStream(ring_size=2)
     seen: list[Packed] = []
     stream.attach(seen.append)
@@ -118,7 +118,7 @@ def test_the_stream_keeps_the_newest_events_and_tells_of_them_all() -> None:
     assert seen == [pack(emitted) for emitted in events]
 
 
-def test_a_detached_sink_hears_nothing_more() -> None:
+def test_a_detached_sink_receives_no_events() -> None:
     stream = EventStream()
     seen: list[Packed] = []
     stream.attach(seen.append)

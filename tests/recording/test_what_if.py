@@ -101,7 +101,7 @@ def test_arrivals_are_those_that_were_simulated() -> None:
     ]
 
 
-def test_the_first_difference_is_called_out(rec: tnb.Recording) -> None:
+def test_the_first_difference_is_described(rec: tnb.Recording) -> None:
     changed = rec.what_if(max_queue_delay_microseconds=0)
     assert changed.difference() == (
         "batch 1 differs. Before: at 16.7 ms 3 requests, 8 rows: max_batch_size 8 reached; "
@@ -111,7 +111,7 @@ def test_the_first_difference_is_called_out(rec: tnb.Recording) -> None:
     assert rec.what_if().difference() == "the batches are the same"
 
 
-def test_batches_that_the_other_run_does_not_have_are_told(rec: tnb.Recording) -> None:
+def test_batches_that_the_other_run_does_not_have_are_listed(rec: tnb.Recording) -> None:
     changed = rec.what_if(max_queue_delay_microseconds=0)
     requests = [{batch.requests for batch in run.batches} for run in (changed.before, changed.after)]
     missing = [

@@ -53,7 +53,7 @@ def test_payloads_that_were_formed_are_taken_apart_when_the_batcher_goes() -> No
     assert [members(decision) for decision in scheduler.instance_idle(0, 3)] == ["c"]
 
 
-def test_a_batch_that_still_waited_for_its_delay_runs_at_once_when_the_batcher_goes() -> None:
+def test_a_batch_that_waited_for_its_delay_runs_immediately_when_the_batcher_is_removed() -> None:
     scheduler = make_scheduler(config(WAITS), 1, {})
     scheduler.instance_idle(0, 0)
     assert not scheduler.enqueue(Request("a"), 0)
@@ -72,7 +72,7 @@ def test_no_request_that_waits_is_refused_for_the_queue_size_of_the_batcher_that
         scheduler.enqueue(Request("d"), 2)
 
 
-def test_the_dynamic_batcher_that_comes_heeds_what_was_cancelled_before() -> None:
+def test_an_added_dynamic_batcher_knows_earlier_cancellations() -> None:
     scheduler = make_scheduler(config(NONE), 1, {})
     cancelled = Request("a")
     for request in (cancelled, Request("b")):
@@ -85,7 +85,7 @@ def test_the_dynamic_batcher_that_comes_heeds_what_was_cancelled_before() -> Non
 
 
 @pytest.mark.parametrize("text", [NONE, BATCHES, WAITS])
-def test_who_has_handed_its_requests_over_has_none_left(text: str) -> None:
+def test_a_scheduler_has_no_requests_after_export_waiting(text: str) -> None:
     scheduler = make_scheduler(config(text), 1, {})
     for name in "abcdef":
         scheduler.enqueue(Request(name), 0)

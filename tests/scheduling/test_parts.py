@@ -47,13 +47,13 @@ def test_the_head_of_the_order_may_stream_and_later_requests_wait_for_its_final_
     assert len(order) == 0
 
 
-def test_a_response_to_a_request_that_was_never_placed_leaves_at_once() -> None:
+def test_a_response_to_an_unknown_request_is_sent_immediately() -> None:
     order = ResponseOrder()
     order.add_request("a")
     assert order.add_response("x", "whatever") == [("x", "whatever")]
 
 
-def test_a_deadline_can_be_put_off_brought_forward_and_forgotten() -> None:
+def test_a_deadline_can_be_postponed_moved_forward_and_removed() -> None:
     deadlines: Deadlines[str] = Deadlines()
     deadlines.set("a", 10)
     deadlines.set("b", 20)
@@ -66,7 +66,7 @@ def test_a_deadline_can_be_put_off_brought_forward_and_forgotten() -> None:
     assert deadlines.next() is None
 
 
-def test_deadlines_of_things_that_left_in_time_are_not_kept() -> None:
+def test_removed_deadlines_are_not_kept() -> None:
     deadlines: Deadlines[int] = Deadlines()
     for number in range(10_000):
         deadlines.set(number, 10**9 + number)
@@ -84,7 +84,7 @@ def test_what_was_due_once_can_be_due_again() -> None:
     assert deadlines.next() == 20
 
 
-def test_what_is_due_at_once_comes_in_the_order_in_which_it_was_set() -> None:
+def test_equal_deadlines_are_due_in_the_order_in_which_they_were_set() -> None:
     deadlines: Deadlines[object] = Deadlines()
     things = [object() for _ in range(9)]
     for thing in things:
@@ -195,7 +195,7 @@ def test_shape_tensors_are_compared_as_inputs_of_variable_shape_are() -> None:
     assert scheduler.settings.enforce_equal_shape
 
 
-def test_sequence_batching_becomes_settings_direct_unless_told_otherwise() -> None:
+def test_sequence_batching_is_direct_unless_oldest_is_set() -> None:
     direct = make_scheduler(
         config('name: "m" max_batch_size: 4 sequence_batching { max_sequence_idle_microseconds: 5 }'),
         1,

@@ -43,7 +43,7 @@ def test_a_timeout_of_any_level_counts() -> None:
 
 
 @pytest.mark.parametrize(("priority", "level"), [(0, 2), (1, 1), (3, 3), (4, 2)])
-def test_a_priority_that_is_no_level_means_the_default_level(priority: int, level: int) -> None:
+def test_an_unknown_priority_uses_the_default_level(priority: int, level: int) -> None:
     assert LEVELS.level_of(priority) == level
 
 
@@ -52,6 +52,6 @@ def test_without_levels_all_stand_in_one_queue_whatever_the_default_level() -> N
     assert {settings.level_of(priority) for priority in range(4)} == {0}
 
 
-def test_a_level_without_a_policy_of_its_own_has_the_default_one() -> None:
+def test_a_level_without_a_policy_uses_the_default_policy() -> None:
     assert LEVELS.policy_of(1).max_queue_size == 7
     assert LEVELS.policy_of(2) is LEVELS.default_queue_policy

@@ -72,7 +72,7 @@ def test_instances_without_resources_are_not_held() -> None:
     assert stage(limiter, B, 2) == [2]
 
 
-def test_a_device_has_resources_of_its_own() -> None:
+def test_each_device_has_separate_resources() -> None:
     limiter = RateLimiter([Resource("R", 1)])
     limiter.add(A, [Resource("R", 1, 0)], 0)
     limiter.add(B, [Resource("R", 1, 1)], 0)

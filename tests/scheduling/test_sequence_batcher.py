@@ -285,7 +285,7 @@ def test_10_1_direct_two_instances_loaded() -> None:
     assert [who for instance, who in on_instances(play) if instance == 1] == ["B1", "B2 D1", "B3 D2"]
 
 
-def test_a_sequence_that_was_silent_for_too_long_in_the_backlog_cannot_go_on() -> None:
+def test_a_sequence_that_was_idle_for_too_long_in_the_backlog_is_closed() -> None:
     arrivals = steps(("A1^", 0), ("B1^", 20), ("A2", 200), ("A3$", 400), ("B2", 410), run=100)
     play = Play(direct(1, idle_ms=310), arrivals)
     assert play.batches == [("A1", 0), ("A2", 200), ("A3", 400), ("B1", 500)]
@@ -349,7 +349,7 @@ def changed(**fields: float) -> SequenceBatcherSettings:
     return SequenceBatcherSettings("seq", DirectSettings(4, **fields), 10_000 * MS)  # type: ignore[arg-type]
 
 
-def test_another_delay_or_utilization_holds_at_once_for_what_waits() -> None:
+def test_a_changed_delay_or_utilization_applies_to_waiting_requests() -> None:
     scheduler, _ = waiting()
     assert not scheduler.reconfigure(changed(max_queue_delay_ns=100 * MS, minimum_slot_utilization=1.0), 20 * MS)
     assert scheduler.next_wake_ns == 110 * MS
@@ -358,7 +358,7 @@ def test_another_delay_or_utilization_holds_at_once_for_what_waits() -> None:
     scheduler.validate()
 
 
-def test_another_delay_of_the_oldest_strategy_holds_at_once_for_what_waits() -> None:
+def test_a_changed_delay_of_the_oldest_strategy_applies_to_waiting_requests() -> None:
     scheduler = oldest(2, 4, delay_ms=400)
     scheduler.instance_idle(0, 0)
     assert not scheduler.enqueue(Request("A1", correlation_id="A", flags=START), 10 * MS)
@@ -367,7 +367,7 @@ def test_another_delay_of_the_oldest_strategy_holds_at_once_for_what_waits() -> 
     assert scheduler.next_wake_ns == 60 * MS
 
 
-def test_a_request_that_waits_for_other_slots_can_be_cancelled_at_once() -> None:
+def test_a_request_that_waits_for_other_slots_can_be_cancelled() -> None:
     scheduler, request = waiting()
     request.cancelled = True
     (decision,) = scheduler.cancel(request, 30 * MS)
@@ -376,7 +376,7 @@ def test_a_request_that_waits_for_other_slots_can_be_cancelled_at_once() -> None
     scheduler.validate()
 
 
-def test_a_batch_of_slots_tells_its_numbers() -> None:
+def test_the_reason_of_a_sequence_batch_has_its_numbers() -> None:
     scheduler, _ = waiting()
     scheduler.enqueue(Request("B1", correlation_id="B", flags=START | END), 20 * MS)
     scheduler.enqueue(Request("C1", correlation_id="C", flags=START), 30 * MS)
@@ -461,7 +461,7 @@ def test_admission_refuses_in_tritons_words() -> None:
     assert scheduler.queue_depth() == 0
 
 
-def test_a_stopped_scheduler_goes_on_with_sequences_and_begins_none() -> None:
+def test_a_stopped_scheduler_continues_sequences_and_starts_none() -> None:
     scheduler = direct(2)
     scheduler.instance_idle(0, 0)
     assert scheduler.enqueue(Request("A1", correlation_id=1, flags=1), 0)
@@ -484,7 +484,7 @@ def test_requests_of_the_backlog_do_not_count_for_those_in_slots() -> None:
     assert play.batches == [("A1", 30), ("A2", 31), ("B1", 32), ("B2", 33)]
 
 
-def test_a_refusal_in_the_backlog_tells_how_long_it_waited() -> None:
+def test_the_reason_of_a_refusal_in_the_backlog_has_the_wait() -> None:
     scheduler = direct(1)
     scheduler.enqueue(Request("A1", correlation_id="A", flags=START), 0)
     scheduler.enqueue(Request("B1", correlation_id="B", flags=START, timeout_us=10_000), 5 * MS)
@@ -544,7 +544,7 @@ def test_three_of_ten_slots_are_a_utilization_of_three_tenths() -> None:
     assert play.batches == [("A1 B1 C1", 2)]
 
 
-def test_a_full_backlog_alone_is_enough_where_nothing_is_said_of_slots() -> None:
+def test_a_full_backlog_is_enough_if_no_number_of_requests_is_configured() -> None:
     settings = SequenceBatcherSettings("seq", DirectSettings(1), min_backlog_to_start=1)
     play = Play(SequenceBatcher(settings, 1), steps(("A1^", 0), ("A2$", 10), ("B1^", 20), ("B2$", 30)))
     assert play.batches == [("A1", 20), ("A2", 21), ("B1", 22), ("B2", 30)]

@@ -92,7 +92,7 @@ def scripted(server: Server, write_model: Write) -> Callable[..., Callable[[floa
     return serve
 
 
-def test_a_model_asks_another_one_and_an_ensemble_of_them(
+def test_a_model_calls_another_model_and_an_ensemble(
     server: Server, scripted: Callable[..., Callable[[float], list[float]]]
 ) -> None:
     ask = scripted('return value(ask("double", x).exec()) + 1')
@@ -103,7 +103,7 @@ def test_names_may_come_from_string_tensors(scripted: Callable[..., Callable[[fl
     assert scripted('return value(ask(b"double", x, request_id=b"r").exec())')(3) == [6]
 
 
-def test_what_it_asks_goes_through_the_others_scheduler(
+def test_a_call_goes_through_the_scheduler_of_the_called_model(
     server: Server, scripted: Callable[..., Callable[[float], list[float]]]
 ) -> None:
     scripted('return value(ask("double", x).exec())')(3)
@@ -145,7 +145,7 @@ class TritonPythonModel:
 """
 
 
-def test_an_error_among_the_responses_of_a_decoupled_model_comes_too(
+def test_an_error_among_the_responses_of_a_decoupled_model_is_returned(
     server: Server, write_model: Write, scripted: Callable[..., Callable[[float], list[float]]]
 ) -> None:
     write_model("moody", MOODY, "model_transaction_policy { decoupled: true }")
@@ -175,7 +175,9 @@ return [len(each.output_tensors()) for each in asyncio.run(count())]
     assert ask(2) == [1, 1, 0]
 
 
-def test_iterating_again_goes_on_where_it_was_left(scripted: Callable[..., Callable[[float], list[float]]]) -> None:
+def test_a_second_iteration_continues_where_the_first_one_stopped(
+    scripted: Callable[..., Callable[[float], list[float]]],
+) -> None:
     ask = scripted(
         """
 responses = ask("count", x).exec(decoupled=True)
@@ -427,7 +429,7 @@ def test_a_request_made_outside_a_model_says_what_it_needs(server: Server) -> No
 
 
 @pytest.mark.parametrize("place", ["auto_complete_config", "initialize"])
-def test_a_model_asks_others_only_while_it_serves(server: Server, write_model: Write, place: str) -> None:
+def test_a_model_can_call_others_only_while_it_is_served(server: Server, write_model: Write, place: str) -> None:
     ask = f"""
     {"@staticmethod" if place == "auto_complete_config" else ""}
     def {place}(*arguments):
@@ -438,7 +440,7 @@ def test_a_model_asks_others_only_while_it_serves(server: Server, write_model: W
         server.load("caller")
 
 
-def test_a_model_that_is_finalised_asks_no_others(
+def test_a_model_cannot_call_others_in_finalize(
     server: Server, write_model: Write, caplog: pytest.LogCaptureFixture
 ) -> None:
     write_model("caller", HEAD + '\n    def finalize(self):\n        ask("double", 1).exec()\n')
@@ -559,7 +561,7 @@ def test_a_reshape_of_the_configuration_is_undone_for_every_response(server: Ser
     assert shapes == [(1, 1), (1, 1)]
 
 
-def test_what_a_model_asks_of_the_repository_is_refused_with_the_name_of_its_instance(
+def test_a_refused_load_by_a_model_names_its_instance(
     server: Server, scripted: Callable[..., Callable[[float], list[float]]]
 ) -> None:
     refused = pytest.raises(

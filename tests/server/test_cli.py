@@ -145,7 +145,7 @@ def test_a_signal_ends_it_after_the_accepted_requests_are_answered(
     assert answers[0].tolist() == [[1.0]]
 
 
-def test_explicit_mode_loads_what_it_is_told_and_lets_clients_load() -> None:
+def test_explicit_mode_loads_the_named_models_and_lets_clients_load_others() -> None:
     with serving(f"--model-repository={EXAMPLES}", "--model-control-mode=explicit", "--load-model=add_sub") as process:
         client = process.client()
         assert client.is_model_ready("add_sub")
@@ -156,7 +156,7 @@ def test_explicit_mode_loads_what_it_is_told_and_lets_clients_load() -> None:
         assert not client.is_model_ready("string_upper")
 
 
-def test_a_failing_model_ends_it_unless_told_otherwise(write_model: Callable[..., Path]) -> None:
+def test_a_failing_model_ends_the_server_by_default(write_model: Callable[..., Path]) -> None:
     write_model("good", python_model("x"))
     repository = write_model("broken", "raise RuntimeError('not today')")
     with serving("--model-repository", str(repository)) as process:
@@ -326,7 +326,7 @@ class TritonPythonModel:
 """
 
 
-def test_a_load_is_tried_again_as_often_as_told(write_model: Callable[..., Path]) -> None:
+def test_a_load_is_retried_as_often_as_configured(write_model: Callable[..., Path]) -> None:
     repository = write_model("m", FLAKY)
     with Server(repository, port=0) as server:
         assert "not yet" in str(server.load_errors["m"])
@@ -335,7 +335,7 @@ def test_a_load_is_tried_again_as_often_as_told(write_model: Callable[..., Path]
         assert list(server) == ["m"]
 
 
-def test_a_signal_that_comes_to_any_of_its_threads_ends_it(write_model: Callable[..., Path]) -> None:
+def test_a_signal_that_any_thread_receives_ends_the_server(write_model: Callable[..., Path]) -> None:
     with serving("--model-repository", str(write_model("m", STOPS))) as process:
         client = process.client()
         process.wait_for("Started Metrics Service")  # which is the last that it does before it waits
@@ -394,7 +394,7 @@ def test_help_says_of_every_flag_what_it_is_for() -> None:
 
 
 @pytest.mark.parametrize("arguments", [["doctor"], ["--version"], ["serve", "--help"], ["models", "{}"]])
-def test_output_that_nobody_reads_any_more_ends_it_quietly(
+def test_a_closed_output_pipe_ends_the_program_without_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
 ) -> None:
     """As in ``tritonnb doctor | head -1``; what is in a buffer is noticed at the end only."""

@@ -45,7 +45,7 @@ def test_work_that_is_not_done_in_time_ends_it_in_tritons_words(write_model: Cal
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_second_signal_ends_it_at_once(write_model: Callable[..., Path], number: int) -> None:
+def test_a_second_signal_ends_the_server_immediately(write_model: Callable[..., Path], number: int) -> None:
     repository = write_held(write_model)
     with serving("--model-repository", str(repository)) as process, asking(process, "held"):
         process.wait_for("executing")

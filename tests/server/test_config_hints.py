@@ -178,7 +178,7 @@ def test_a_configuration_of_any_form_is_loaded(server: Server, kind: type) -> No
     assert server.load("m", TEXT.replace("max_batch_size: 8", "max_batch_size: 5")).config.max_batch_size == 5
 
 
-def test_the_log_has_the_hint_on_a_line_of_its_own(
+def test_the_log_has_the_hint_on_a_separate_line(
     server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "m" / "config.pbtxt").write_text(TEXT.replace("TYPE_FP32", "FP32", 1))

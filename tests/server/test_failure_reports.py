@@ -131,7 +131,7 @@ def test_what_a_function_that_failed_worked_on_is_free_without_the_garbage_colle
         gc.enable()
 
 
-def test_each_request_of_a_batch_gets_an_error_of_its_own(server: Server) -> None:
+def test_each_request_of_a_batch_gets_its_own_error(server: Server) -> None:
     server.model(fails, name="batched", max_batch_size=2, dynamic_batching={"max_queue_delay_microseconds": 10**7})
 
     async def ask() -> list[Any]:

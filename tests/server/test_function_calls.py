@@ -81,7 +81,7 @@ def test_a_call_on_an_event_loop_of_the_instance_is_one_of_the_instance(server: 
         server["me"](x=[1.0])
 
 
-def test_what_a_model_asks_of_an_instance_that_is_busy_with_others_waits(server: Server) -> None:
+def test_a_call_of_a_busy_instance_waits(server: Server) -> None:
     held, entered = threading.Event(), threading.Event()
 
     @server.model

@@ -115,7 +115,7 @@ def test_a_batch_has_one_row_of_output_for_each_row_of_input(
     assert str(caught.value) == words
 
 
-def test_bf16_is_float32_in_a_function_and_for_who_calls_it(server: Server) -> None:
+def test_bf16_is_float32_in_a_function_and_for_its_caller(server: Server) -> None:
     seen: list[np.dtype[Any]] = []
 
     @server.model

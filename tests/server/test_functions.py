@@ -80,7 +80,7 @@ def test_what_it_raises_is_the_answer(server: Server) -> None:
         server["refuse"](X=[1.0])
 
 
-def test_an_output_of_the_wrong_shape_is_told(server: Server) -> None:
+def test_the_error_names_an_output_of_the_wrong_shape(server: Server) -> None:
     @server.model
     def flat(X: tnb.FP32[2]) -> tnb.FP32[2]:
         return X.sum()  # type: ignore[attr-defined]

@@ -185,7 +185,7 @@ def test_nor_is_one_that_was_refused(server: Server, circles: Callable[[], int],
 
 
 @pytest.mark.parametrize("fault", ['raise ValueError("no")', "return later()"])
-def test_a_model_that_fails_to_initialize_is_free_at_once(
+def test_a_model_that_fails_to_initialize_is_freed_immediately(
     tmp_path: Path, write_model: Callable[..., Path], fault: str
 ) -> None:
     model = f"""

@@ -118,7 +118,7 @@ def test_a_model_that_is_called_otherwise(server: Server) -> None:
 
 
 @pytest.mark.parametrize("name", [0, None, b"add_sub"])
-def test_a_name_that_is_no_text_changes_nothing(server: Server, name: Any) -> None:
+def test_a_name_that_is_not_a_string_changes_nothing(server: Server, name: Any) -> None:
     words = f"model name: expected str, got {type(name).__name__} {name!r}"
     for ask in (server.__getitem__, server.load, server.unload, lambda name: server.labels(name, "OUTPUT0")):
         assert text_of(lambda ask=ask: ask(name)) == words  # type: ignore[misc]
@@ -355,7 +355,7 @@ def test_a_simulation_in_which_all_is_refused_says_why() -> None:
     )
 
 
-def test_a_load_of_what_is_no_model_and_a_dashboard_of_one_that_there_is_not(server: Server) -> None:
+def test_a_load_or_a_dashboard_of_an_unknown_model(server: Server) -> None:
     assert text_of(lambda: tnb.load(5, clients=1, requests=1)) == (  # type: ignore[arg-type]
         "model expected server['NAME'] or http://HOST:PORT/v2/models/NAME, got int"
     )

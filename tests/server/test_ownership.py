@@ -291,7 +291,7 @@ def reversed_twice(x: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", [Lent, memoryview, as_subclass, reversed_twice, np.asfortranarray])
-def test_whatever_an_input_is_it_becomes_an_array_of_its_own(server: Server, kind: Callable[[Any], Any]) -> None:
+def test_every_kind_of_input_becomes_a_separate_array(server: Server, kind: Callable[[Any], Any]) -> None:
     received = []
 
     def compute(x: Any) -> Any:
@@ -423,7 +423,7 @@ def composed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("way", [in_process, over_http])
-def test_a_model_that_is_asked_by_another_writes_to_arrays_of_its_own(composed: Server, way: Way) -> None:
+def test_a_model_that_another_model_calls_writes_to_its_own_arrays(composed: Server, way: Way) -> None:
     x = np.array([1, 2], np.float32)
     assert way(composed, "caller", x).tolist() == [1, 2, 0, 0, 2, 1]
     assert x.tolist() == [1, 2]
@@ -493,7 +493,7 @@ def test_a_warm_up_sample_is_the_same_every_time(tmp_path: Path) -> None:
 # --- copy=False -----------------------------------------------------------------------------------
 
 
-def test_an_array_that_is_lent_is_not_copied_and_models_cannot_write_to_it(server: Server) -> None:
+def test_an_array_passed_with_copy_false_is_not_copied_and_read_only_for_models(server: Server) -> None:
     received = []
 
     def compute(x: Any) -> Any:
@@ -510,7 +510,7 @@ def test_an_array_that_is_lent_is_not_copied_and_models_cannot_write_to_it(serve
 
 
 @pytest.mark.parametrize("name", ["reverse_py", "reverse_lent"])
-def test_a_model_that_writes_to_a_lent_array_fails(server: Server, name: str) -> None:
+def test_a_model_that_writes_to_an_array_passed_with_copy_false_fails(server: Server, name: str) -> None:
     serve(server, "reverse_lent", "FP32", "no batches", reverse)
     x = np.array([1, 2], np.float32)
     with pytest.raises(InternalError, match="read-only"):

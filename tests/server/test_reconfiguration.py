@@ -58,7 +58,7 @@ def test_instances_are_added_and_removed_without_loading_the_model_again(write_m
         assert server["m"](X=[[1.0]])["Y"].tolist() == [[2.0]]
 
 
-def test_more_instances_run_more_batches_at_once() -> None:
+def test_more_instances_run_more_batches_in_parallel() -> None:
     together = threading.Barrier(2)
     with Server(port=0) as server:
 
@@ -254,7 +254,7 @@ def test_a_batcher_that_is_taken_away_stays_away(write_model: Callable[..., Path
         assert without_batcher(server) == "unchanged"
 
 
-def test_a_batcher_that_the_model_asks_for_cannot_be_taken_away(write_model: Callable[..., Path]) -> None:
+def test_a_batcher_that_the_model_auto_completes_cannot_be_removed(write_model: Callable[..., Path]) -> None:
     model = python_model("x") + ASKS.format(condition="True")
     for fields in ("dynamic_batching { }", ""):
         with Server(write_model("m", model, fields), port=0) as server:

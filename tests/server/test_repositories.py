@@ -95,7 +95,7 @@ def test_an_override_stays_until_the_files_change(server: Server, write_model: W
     assert server["one"].config.max_batch_size == 8
 
 
-def test_a_part_that_no_longer_loads_goes_on_as_it_was(server: Server, write_model: Write) -> None:
+def test_a_step_whose_reload_fails_continues_as_before(server: Server, write_model: Write) -> None:
     server.load("both")
     write_model("one", "1 / 0")
     server.load("both")
@@ -104,7 +104,7 @@ def test_a_part_that_no_longer_loads_goes_on_as_it_was(server: Server, write_mod
     assert infer(server, "both") == 11
 
 
-def test_the_failure_of_a_part_is_told_with_the_ensemble_and_repaired_with_it(
+def test_the_failure_of_a_step_is_reported_for_the_ensemble_and_repaired_with_it(
     server: Server, write_model: Write
 ) -> None:
     write_model("one", "1 / 0")
@@ -135,7 +135,7 @@ def test_a_circle_of_ensembles_is_refused_and_what_is_beside_it_loads(server: Se
     assert ready(server) == ["both", "one", "ten"]
 
 
-def test_an_ensemble_that_no_longer_loads_goes_on_as_it_was(server: Server, repository: Path) -> None:
+def test_an_ensemble_whose_reload_fails_continues_as_before(server: Server, repository: Path) -> None:
     server.load("both")
     write_ensemble(repository, "both", "one", "missing")
     with pytest.raises(TritonError, match="missing"):
@@ -149,7 +149,9 @@ def test_unloading_an_ensemble_leaves_its_parts(server: Server) -> None:
     assert ready(server) == ["one", "ten"]
 
 
-def test_unloading_with_dependents_takes_the_parts_that_nobody_else_needs(server: Server, repository: Path) -> None:
+def test_unloading_with_dependents_unloads_the_steps_that_no_other_ensemble_uses(
+    server: Server, repository: Path
+) -> None:
     write_ensemble(repository, "outer", "both", "ten")
     write_ensemble(repository, "other", "ten")
     for name in ("one", "outer", "other"):
@@ -269,7 +271,7 @@ class TritonPythonModel:
     assert server["one"].config.instance_group[0].count == 1
 
 
-def test_of_several_instances_that_cannot_be_made_all_are_logged_and_the_last_is_told(
+def test_of_several_failing_instances_all_are_logged_and_the_last_is_reported(
     server: Server, write_model: Write, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = """

@@ -77,7 +77,7 @@ def test_many_requests_of_one_event_loop_share_batches(server: Server) -> None:
     assert all(batch.why for batch in rec.batches)
 
 
-def test_what_happened_last_was_recorded_without_being_asked_to(server: Server) -> None:
+def test_recent_events_are_available_without_record(server: Server) -> None:
     with server.record() as rec:
         server["add_sub"](INPUT0=X, INPUT1=X)
     recent = server.recent().for_model("add_sub")
@@ -137,7 +137,7 @@ def test_an_unknown_model_is_not_found(server: Server) -> None:
         server["nosuch"]
 
 
-def test_a_failing_model_is_told_and_the_others_serve(
+def test_a_failing_model_is_reported_and_the_others_are_served(
     write_model: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_model("good", python_model("x + 1"))
@@ -177,7 +177,7 @@ def test_a_failed_reload_leaves_the_old_model_serving(write_model: Callable[...,
         assert server.index() == [{"name": "m", "version": "1", "state": "READY"}]
 
 
-def test_every_version_of_the_policy_can_be_asked(write_model: Callable[..., Path]) -> None:
+def test_every_version_that_the_policy_selects_is_served(write_model: Callable[..., Path]) -> None:
     write_model("m", python_model("x + 1"), version=1)
     repository = write_model("m", python_model("x + 2"), config="version_policy { all { } }", version=2)
     with Server(repository, port=0) as server:
@@ -201,7 +201,7 @@ def test_a_change_of_scheduling_is_applied_in_place(server: Server) -> None:
     assert server["add_sub"](INPUT0=X, INPUT1=X)["OUTPUT0"].shape == (1, 4)
 
 
-def test_any_other_change_loads_the_model_anew(server: Server) -> None:
+def test_any_other_change_reloads_the_model(server: Server) -> None:
     config = server["add_sub"].config
     config.max_batch_size = 4
     config.dynamic_batching.preferred_batch_size[:] = []
@@ -257,7 +257,9 @@ def test_serving_the_same_repository_again_replaces_the_server(write_model: Call
     ],
     ids=lambda wrong: next(iter(wrong)),
 )
-def test_what_cannot_be_started_ends_nothing(write_model: Callable[..., Path], wrong: dict[str, Any]) -> None:
+def test_a_server_that_cannot_start_does_not_stop_the_one_it_replaces(
+    write_model: Callable[..., Path], wrong: dict[str, Any]
+) -> None:
     repository = write_model("m", python_model("x"))
     server = tnb.serve(repository, port=0, grpc_port=0)
     with pytest.raises((TritonError, TypeError)):
@@ -284,7 +286,7 @@ def test_nor_does_a_taken_port_or_a_repository_that_has_gone(write_model: Callab
     server.stop()
 
 
-def test_a_server_that_nobody_holds_stops(write_model: Callable[..., Path]) -> None:
+def test_a_server_without_references_stops(write_model: Callable[..., Path]) -> None:
     server = tnb.serve(write_model("m", python_model("x")), port=0)
     port = server.port
     del server
@@ -293,7 +295,7 @@ def test_a_server_that_nobody_holds_stops(write_model: Callable[..., Path]) -> N
         probe.bind(("127.0.0.1", port))
 
 
-def test_a_taken_port_is_refused_when_it_was_asked_for() -> None:
+def test_a_requested_port_that_is_in_use_is_an_error() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -301,7 +303,7 @@ def test_a_taken_port_is_refused_when_it_was_asked_for() -> None:
             Server(port=taken.getsockname()[1])
 
 
-def test_the_next_free_port_is_taken_otherwise_and_said_aloud(
+def test_the_next_free_port_is_used_by_default_and_printed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with socket.socket() as taken:

@@ -56,7 +56,7 @@ def stats(server: Server, model: str = "m") -> tuple[StatisticsEntry, dict[str, 
     return entry, {name: duration["count"] for name, duration in durations.items()}
 
 
-def test_what_was_asked_before_is_answered_from_the_cache(write_model: Write) -> None:
+def test_a_repeated_request_is_answered_from_the_cache(write_model: Write) -> None:
     with Server(write_model("m", COUNTING, CACHED), port=0, cache_config=CACHE) as server:
         assert [ask(server, 3), ask(server, 3), ask(server, 4), ask(server, 3)] == [[1], [1], [2], [1]]
         entry, counts = stats(server)
@@ -121,7 +121,7 @@ def test_errors_are_not_kept(write_model: Write) -> None:
         assert stats(server)[0]["execution_count"] == 2
 
 
-def test_a_model_that_is_loaded_anew_gives_its_own_answers(write_model: Write) -> None:
+def test_a_reloaded_model_does_not_return_cached_responses_of_the_old_one(write_model: Write) -> None:
     with Server(write_model("m", COUNTING, CACHED), port=0, cache_config=CACHE) as server:
         ask(server, 3)
         write_model("m", python_model("x * 0 + 77"), CACHED)
@@ -243,7 +243,7 @@ def test_instances_that_share_a_resource_take_turns(
 
 
 @pytest.mark.parametrize("batcher_goes", [False, True])
-def test_a_batch_that_waits_for_resources_grows_also_when_the_batcher_goes_meanwhile(batcher_goes: bool) -> None:
+def test_a_batch_that_waits_for_resources_grows_even_if_the_batcher_is_removed(batcher_goes: bool) -> None:
     running, gate, sizes = threading.Event(), threading.Event(), []
     group = {"kind": "KIND_CPU", "rate_limiter": {"resources": [{"name": "R", "count": 1, "global": True}]}}
     with Server(port=0, rate_limit="execution_count") as server:

@@ -114,7 +114,7 @@ def test_without_batching_the_dims_are_the_whole_shape(server: Server) -> None:
     assert eval(server["m"](X=np.zeros(2, np.float32))["SEEN"].item())[:-1] == [[[[0.0, 0.0]]]]
 
 
-def test_control_tensors_are_handed_to_a_sequence_model_as_they_are(server: Server) -> None:
+def test_control_tensors_of_a_sample_are_passed_to_a_sequence_model_unchanged(server: Server) -> None:
     control = 'control_input { name: "START" control { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } }'
     inputs = "".join(
         f'inputs {{ key: "{name}" value {{ data_type: {type_} dims: [ {dims} ] zero_data: true }} }}'
@@ -164,7 +164,7 @@ def test_a_sample_without_dims_takes_nothing_from_its_file(server: Server, tmp_p
         load(server, sample('input_data_file: "short"', type_="TYPE_INVALID"))
 
 
-def test_of_two_faults_that_of_initialize_is_told(server: Server, tmp_path: Path) -> None:
+def test_of_two_errors_that_of_initialize_is_reported(server: Server, tmp_path: Path) -> None:
     (tmp_path / "m" / "1" / "model.py").write_text(MEMORY.replace("self.seen = []", "raise ValueError('no')"))
     with pytest.raises(InvalidArgumentError, match="ValueError: no"):
         load(server, sample("", dims="-1"))
@@ -205,7 +205,7 @@ class TritonPythonModel:
     assert server.stats("late")["model_stats"][0]["inference_count"] == 2
 
 
-def test_of_several_faulty_inputs_of_a_sample_the_first_by_name_is_told(server: Server) -> None:
+def test_of_several_invalid_inputs_of_a_sample_the_first_by_name_is_reported(server: Server) -> None:
     inputs = "".join(f'inputs {{ key: "{name}" value {{ data_type: TYPE_FP32 dims: [ -1 ] }} }}' for name in "ZXY")
     with pytest.raises(InvalidArgumentError, match="variable-size dimensions are specified for input 'X'"):
         load(server, f'model_warmup {{ name: "w" batch_size: 1 {inputs} }}')

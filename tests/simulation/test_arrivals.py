@@ -48,7 +48,7 @@ def test_an_open_loop_has_no_end(process: str, first: list[float]) -> None:
     assert list(islice(arrival_times_us(process, rate=10_000, burst=2), 5)) == first
 
 
-def test_a_burst_is_one_request_unless_said() -> None:
+def test_a_burst_has_one_request_by_default() -> None:
     assert list(islice(arrival_times_us("burst", rate=10_000), 2)) == [0, 100]
 
 
@@ -67,7 +67,7 @@ def test_requests_of_a_sequence_come_at_equal_distances_between_start_and_end() 
     ]
 
 
-def test_an_arrival_is_one_row_and_asks_for_nothing_special() -> None:
+def test_the_defaults_of_an_arrival() -> None:
     assert Arrival(7) == Arrival(7, 1, 0, 0, 0, False, False, None, None)
 
 
@@ -84,7 +84,7 @@ def test_an_arrival_has_one_time(times: dict[str, Any], number: int) -> None:
 
 
 @pytest.mark.parametrize("wrong", [-1, math.inf, "5"])
-def test_a_time_that_cannot_be_is_told_in_its_own_unit(wrong: float) -> None:
+def test_an_invalid_time_is_reported_in_its_unit(wrong: float) -> None:
     with pytest.raises(
         InvalidArgumentError, match=re.escape(f"a time in ms of at least 0, and rows of at least 1, got {wrong!r}")
     ):
@@ -137,6 +137,6 @@ def test_no_time_to_think_is_fine_and_less_is_not() -> None:
     require_positive(rate=None, duration=0.1)
 
 
-def test_lengths_that_are_no_list_are_refused() -> None:
+def test_lengths_that_are_not_a_list_are_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="lengths expected a list"):
         sequences(3, every_ms=0.001)  # type: ignore[arg-type]

@@ -115,7 +115,7 @@ def test_a_service_model_that_gives_no_time_is_refused(time_ns: Any) -> None:
 
 
 @pytest.mark.parametrize("enabled", [False, True])
-def test_the_garbage_collector_rests_meanwhile_and_is_left_as_it_was(enabled: bool) -> None:
+def test_the_garbage_collector_is_disabled_during_a_simulation_and_restored_afterwards(enabled: bool) -> None:
     seen: list[bool] = []
     was = gc.isenabled()
 
@@ -131,7 +131,7 @@ def test_the_garbage_collector_rests_meanwhile_and_is_left_as_it_was(enabled: bo
         gc.enable() if was else gc.disable()
 
 
-def test_a_closed_loop_keeps_its_clients_busy() -> None:
+def test_a_closed_loop_has_at_most_one_request_in_flight_for_each_client() -> None:
     rec = simulate("max_batch_size: 8 dynamic_batching { }", ClosedLoop(clients=4, requests=20), fixed(10))
     assert len(rec.requests) == 20
     assert max(batch.size for batch in rec.batches) <= 4

@@ -39,7 +39,7 @@ def test_a_function_of_ones_own_says_its_unit(unit: str, expected: int) -> None:
         (lambda: fixed(-1)(1), "expected a time in ms of at least 0 for 1 row, got -1"),
     ],
 )
-def test_what_is_no_service_time_is_refused_in_its_own_unit(make: Callable[..., Any], words: str) -> None:
+def test_an_invalid_service_time_is_refused_in_its_unit(make: Callable[..., Any], words: str) -> None:
     with pytest.raises(InvalidArgumentError, match=words):
         make()
 

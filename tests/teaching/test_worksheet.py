@@ -91,7 +91,9 @@ def test_the_first_mistake_is_explained_from_the_batchs_reason() -> None:
         (DIRECT, ["A1", "B1 B2 A2"], "B2 follows B1 of its sequence"),
     ],
 )
-def test_what_speaks_against_a_wrong_name_is_said(sheet: tnb.Worksheet, answer: list[str], explained: str) -> None:
+def test_the_explanation_has_the_reason_against_a_wrong_name(
+    sheet: tnb.Worksheet, answer: list[str], explained: str
+) -> None:
     assert explained in sheet.check(answer).explanation
 
 
@@ -102,7 +104,7 @@ def test_null_requests_need_not_be_written() -> None:
 
 
 @pytest.mark.parametrize("answer", [None, 5, ["A", None], [["A"], 3], b"ABC", {"A": "B"}])
-def test_what_is_no_answer_is_refused_with_an_example(answer: Any) -> None:
+def test_an_invalid_answer_is_refused_with_an_example(answer: Any) -> None:
     with pytest.raises(tnb.TritonError, match="answer expected a string such as 'A BC' or a list such as"):
         GUIDE.check(answer)
 
@@ -112,7 +114,7 @@ def test_a_name_that_does_not_exist_is_refused() -> None:
         GUIDE.check(["AZ"])
 
 
-def test_a_sheet_shows_what_is_asked_and_not_the_solution() -> None:
+def test_a_worksheet_shows_the_question_and_not_the_solution() -> None:
     for shown in (repr(GUIDE), GUIDE._repr_html_()):
         assert "Every execution takes 50 ms" in shown
         assert "max_queue_delay_microseconds: 20000" in shown
@@ -155,7 +157,7 @@ FOLLOWING = tnb.Arrival(ms=1, sequence_id=7, sequence_start=True)
         (CONFIG, [(0, 1), FOLLOWING], 10, "expected a sequence_id for all arrivals or for none"),
     ],
 )
-def test_what_cannot_be_an_exercise_is_refused_when_it_is_made(
+def test_an_invalid_exercise_is_refused_on_creation(
     config: str, arrivals: Any, execution_ms: int | str, complaint: str
 ) -> None:
     with pytest.raises(tnb.TritonError, match=complaint):
@@ -187,7 +189,7 @@ def test_the_question_says_how_many_instances_there_are() -> None:
         (DIRECT, "A1", "Batch 2 is sent at 10 ms, when the execution of batch 1 ends. By then A2, B1, B2 and C1 have"),
     ],
 )
-def test_a_hint_says_when_the_first_wrong_batch_is_sent_and_who_may_be_in_it(
+def test_a_hint_has_the_time_and_the_candidates_of_the_first_wrong_batch(
     sheet: tnb.Worksheet, answer: tuple[Any, ...] | str, hint: str
 ) -> None:
     assert sheet.hint(answer).startswith(hint)

@@ -102,7 +102,7 @@ def test_a_request_belongs_to_the_trace_of_its_client(collector: Any) -> None:
 
 
 @pytest.mark.parametrize("headers", [{}, {"traceparent": "nonsense"}])
-def test_what_is_no_context_does_not_count(headers: dict[str, str]) -> None:
+def test_an_invalid_trace_context_is_ignored(headers: dict[str, str]) -> None:
     exporter = SpanExporter([])
     assert exporter.context(headers) is None
     exporter.close()

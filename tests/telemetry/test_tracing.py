@@ -91,21 +91,21 @@ def test_a_trace_has_the_stamps_of_the_request_and_its_batch(path: Path) -> None
 
 
 @pytest.mark.parametrize(("rate", "count"), [(0, -1), (1000, -1), (1, 0)])
-def test_what_a_client_wants_traced_is_traced_at_any_rate(rate: int, count: int) -> None:
+def test_a_request_that_its_client_selects_is_traced_at_any_rate(rate: int, count: int) -> None:
     setting = TraceSetting(TraceOptions(levels=STAMPS, rate=rate, count=count))
     assert not setting.sample()
     assert setting.sample(requested=True)
     assert not TraceSetting(TraceOptions(rate=1)).sample(requested=True)  # the level is OFF
 
 
-def test_an_id_that_is_no_utf8_leaves_the_file_legible(path: Path) -> None:
+def test_an_id_that_is_not_utf8_does_not_corrupt_the_file(path: Path) -> None:
     server = Server(file=str(path), levels=STAMPS, rate=1)
     server.infer(id="a\udcff")
     server.tracer.close()
     assert [entry["request_id"] for entry in read(path) if "request_id" in entry] == ["a\ufffd"]
 
 
-def test_tensors_are_traced_when_asked_for(path: Path) -> None:
+def test_tensors_are_traced_with_the_level_tensors(path: Path) -> None:
     server = Server(file=str(path), levels=EVERYTHING, rate=1)
     words = np.array([b'say "a"', b"b"], dtype=object)
     server.infer(
@@ -243,7 +243,7 @@ def test_a_trace_in_progress_is_written_though_its_settings_are_gone(path: Path)
     assert ids(path) == [1]
 
 
-def test_nobody_listens_to_the_stream_while_nothing_is_traced(path: Path) -> None:
+def test_the_tracer_is_detached_while_nothing_is_traced(path: Path) -> None:
     server = Server(file=str(path), levels=STAMPS, rate=1)
     server.infer()
     server.tracer.update("", {"levels": frozenset()})
