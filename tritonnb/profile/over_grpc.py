@@ -9,7 +9,6 @@ from threading import RLock
 import grpc
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from tritonnb.core.datatypes import BYTES, encode_bytes
 from tritonnb.profile.remote import RemoteModel
 from tritonnb.profile.remote_target import RemoteTarget, RequestParameters, request_parameters
 from tritonnb.profile.targets import PendingRequest
@@ -86,7 +85,7 @@ class GrpcTarget(RemoteTarget):
         for name, array in pending.inputs.items():
             datatype = self.spec.inputs[name].datatype
             request.inputs.add(name=name, datatype=datatype.name, shape=array.shape)
-            request.raw_input_contents.append(encode_bytes(array) if datatype is BYTES else array.tobytes())
+            request.raw_input_contents.append(datatype.encode(array))
         for name, value in parameters.items():
             if isinstance(value, bool):
                 request.parameters[name].bool_param = value

@@ -6,7 +6,6 @@ import asyncio
 import json
 import time
 
-from tritonnb.core.datatypes import BYTES, encode_bytes
 from tritonnb.profile.remote import RemoteModel, error_text
 from tritonnb.profile.remote_target import RemoteTarget, request_parameters
 from tritonnb.profile.targets import PendingRequest
@@ -92,7 +91,7 @@ class HttpTarget(RemoteTarget):
         tensors: list[bytes] = []
         for name, array in pending.inputs.items():
             datatype = self.spec.inputs[name].datatype
-            tensors.append(encode_bytes(array) if datatype is BYTES else array.tobytes())
+            tensors.append(datatype.encode(array))
             size = {"binary_data_size": len(tensors[-1])}
             shape = list(array.shape)
             inputs.append({"name": name, "shape": shape, "datatype": datatype.name, "parameters": size})

@@ -20,7 +20,6 @@ from pathlib import Path
 
 import numpy as np
 
-from tritonnb.core.datatypes import BOOL, BYTES
 from tritonnb.core.events import BatchExecuted, Packed, RequestArrived, unpack
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.telemetry.spans import SpanExporter
@@ -290,11 +289,12 @@ def _valid_utf8(text: str) -> str:
 
 def _data(tensor: Tensor) -> str:
     """The elements as Triton prints them; it omits those of FP16 and BF16."""
-    flat = np.asarray(tensor.array).reshape(-1)
-    if not tensor.datatype.in_json:
+    form = tensor.datatype.json
+    if not form:
         return ""
-    if tensor.datatype is BYTES:
+    flat = tensor.datatype.to_values(np.asarray(tensor.array).reshape(-1))
+    if form == "string":
         return ",".join(f'"{bytes(element).decode("utf-8", "replace")}"' for element in flat)
-    if tensor.datatype is BOOL or flat.dtype.kind in "iu":
-        return ",".join(str(int(number)) for number in flat)
-    return ",".join(f"{value:g}" for value in flat.tolist())
+    if form != "number":
+        return ",".join(str(int(element)) for element in flat)
+    return ",".join(f"{element:g}" for element in flat.tolist())
