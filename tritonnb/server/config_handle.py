@@ -69,7 +69,7 @@ class ConfigHandle:
     def text(self, text: str) -> None:
         self._message.CopyFrom(read_config(text, name=""))
 
-    def to_dict(self) -> dict[str, object]:
+    def to_dict(self) -> JsonDict:
         """The configuration as the config endpoint returns it, with defaults."""
         return config_to_dict(self._message)
 

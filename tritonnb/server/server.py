@@ -17,6 +17,7 @@ from tritonnb.backends.functions import Function, FunctionBackend, function_conf
 from tritonnb.core.errors import InvalidArgumentError, NotFoundError
 from tritonnb.core.events import Packed, unpack
 from tritonnb.core.failures import with_short_traceback
+from tritonnb.core.json_types import JsonDict
 from tritonnb.core.suggestions import did_you_mean
 from tritonnb.endpoints.grpc.options import GrpcOptions
 from tritonnb.endpoints.http.options import HttpOptions
@@ -269,7 +270,7 @@ class Server(BackgroundServer):
             raise InvalidArgumentError(f"{error.message}{self._like(name)}") from None
 
     @with_short_traceback
-    def metadata(self) -> dict[str, object]:
+    def metadata(self) -> JsonDict:
         """Server metadata of the v2 protocol."""
         return self.call(self.engine.metadata)
 
