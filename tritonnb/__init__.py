@@ -8,23 +8,9 @@
 from typing import Any
 
 from tritonnb import compiled, errors  # noqa: F401 -- `compiled` before everything that may be compiled
-from tritonnb.backends.annotations import (
-    BF16,
-    BOOL,
-    BYTES,
-    FP16,
-    FP32,
-    FP64,
-    INT8,
-    INT16,
-    INT32,
-    INT64,
-    UINT8,
-    UINT16,
-    UINT32,
-    UINT64,
-)
 from tritonnb.cli.doctor import doctor
+from tritonnb.core import datatypes
+from tritonnb.core.datatypes import *  # noqa: F403 -- its __all__ lists the datatypes
 from tritonnb.core.errors import TritonError
 from tritonnb.core.version import VERSION as __version__
 from tritonnb.endpoints.grpc.options import GrpcOptions
@@ -72,20 +58,7 @@ def load_ipython_extension(shell: Any) -> None:
 
 
 __all__ = [
-    "BF16",
-    "BOOL",
-    "BYTES",
-    "FP16",
-    "FP32",
-    "FP64",
-    "INT8",
-    "INT16",
-    "INT32",
-    "INT64",
-    "UINT8",
-    "UINT16",
-    "UINT32",
-    "UINT64",
+    *datatypes.__all__,
     "Arrival",
     "ClosedLoop",
     "Comparison",

@@ -6,10 +6,11 @@ import json
 
 import pytest
 
+from tritonnb.core.datatypes import INVALID
 from tritonnb.core.errors import UnsupportedError
 from tritonnb.model_config.diff import changed_fields, only_scheduling_changed
 from tritonnb.model_config.parse import parse_text
-from tritonnb.model_config.schema import INVALID, ModelSpec
+from tritonnb.model_config.schema import ModelSpec
 from tritonnb.model_config.to_json import config_to_json
 from tritonnb.model_config.unsupported import check_batch_tensors
 

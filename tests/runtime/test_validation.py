@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tritonclient.grpc import model_config_pb2 as pb
 
-from tritonnb.core.datatypes import BYTES, FP32, INT32, DataType, encode_bytes
+from tritonnb.core.datatypes import BYTES, FP32, INT32, INVALID, DataType, encode_bytes
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import InferRequest, Tensor, UndecodedTensor
-from tritonnb.model_config.schema import INVALID, ModelSpec
+from tritonnb.model_config.schema import ModelSpec
 from tritonnb.runtime.models.validation import IncompleteStringError, RequestValidator
 
 TWO = """

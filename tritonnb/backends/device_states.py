@@ -15,20 +15,13 @@ from torch.utils.dlpack import from_dlpack
 
 from tritonnb.backends.batching import fail_mismatch, publish_states
 from tritonnb.backends.contract import Execution
-from tritonnb.core.datatypes import BY_NUMBER, DataType
-from tritonnb.model_config.schema import INVALID
+from tritonnb.core.datatypes import BY_NUMBER, DATATYPES, INVALID, DataType
 
-#: The datatypes that PyTorch can concatenate on every device.
-DTYPES = {
-    "TYPE_BOOL": torch.bool,
-    "TYPE_UINT8": torch.uint8,
-    "TYPE_INT8": torch.int8,
-    "TYPE_INT16": torch.int16,
-    "TYPE_INT32": torch.int32,
-    "TYPE_INT64": torch.int64,
-    "TYPE_FP16": torch.float16,
-    "TYPE_FP32": torch.float32,
-    "TYPE_FP64": torch.float64,
+#: The dtypes of tensors in PyTorch, by the name of the datatype in the configuration.
+DTYPES: dict[str, torch.dtype] = {
+    datatype.config_name: getattr(torch, datatype.torch)
+    for datatype in DATATYPES
+    if datatype.torch and datatype.in_torchscript
 }
 
 

@@ -12,7 +12,6 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tritonnb.backends.annotations import TensorType
 from tritonnb.backends.batching import gather, scatter
 from tritonnb.backends.contract import (
     Backend,
@@ -24,7 +23,7 @@ from tritonnb.backends.contract import (
 )
 from tritonnb.backends.function_outputs import read_outputs
 from tritonnb.backends.python.coroutines import CoroutineRunner
-from tritonnb.core.datatypes import BF16, bf16_to_float32
+from tritonnb.core.datatypes import DataType, TensorType
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.json_config import set_fields
@@ -94,11 +93,11 @@ def _signature(function: Function, name: str) -> inspect.Signature:
 
 
 def _tensor_type(annotation: Any, what: str, name: str) -> TensorType:
-    if isinstance(annotation, TensorType) and annotation.dims:
+    if isinstance(annotation, TensorType):
         return annotation
     if annotation is inspect.Signature.empty:
         problem = "has no annotation"
-    elif isinstance(annotation, TensorType):
+    elif isinstance(annotation, DataType):
         problem = f"is annotated with {annotation}, without dims"
     else:
         problem = f"is annotated with {annotation!r}"
@@ -166,4 +165,4 @@ class FunctionInstance(BackendModelInstance):
 
     def _gather(self, execution: Execution, spec: TensorSpec) -> Any:
         array = gather(execution, spec.name, spec.ragged, writeable=True)
-        return bf16_to_float32(array) if spec.datatype is BF16 and array is not None else array
+        return None if array is None else spec.datatype.to_values(array)

@@ -31,10 +31,10 @@ from tritonnb.backends.model_checks import find_model_file
 from tritonnb.backends.parameters import boolean_parameter, integer_parameter
 from tritonnb.backends.pytorch_names import arguments_by_tensor, result_positions
 from tritonnb.backends.ragged import BatchTensors
-from tritonnb.core.datatypes import BY_NUMBER
+from tritonnb.core.datatypes import BY_NUMBER, INVALID
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.model_config.schema import INVALID, ModelSpec
+from tritonnb.model_config.schema import ModelSpec
 
 logger = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritonnb.core.datatypes import BF16, BYTES, DataType, as_bytes_array, float32_to_bf16
+from tritonnb.core.datatypes import DataType, as_bytes_array
 
 #: Numbers are converted to the same or a higher kind only.
 _KINDS = {"b": 0, "i": 1, "u": 1, "f": 2}
@@ -58,16 +58,16 @@ def convert(values: npt.ArrayLike, datatype: DataType) -> npt.NDArray[Any]:
         ...
     ValueError: expected INT8 values from -128 to 127, got 300
     """
-    if datatype is BYTES:
+    if datatype.variable_size:
         return _to_bytes(values)
-    dtype = np.dtype(np.float32) if datatype is BF16 else datatype.numpy
+    dtype = datatype.values_dtype
     try:
         array = np.asarray(values)
     except ValueError as error:
         raise ValueError(_UNEQUAL_LENGTHS if "inhomogeneous" in str(error) else str(error)) from None
     if array.dtype != dtype:
         array = _cast(array, dtype, datatype.name)
-    return float32_to_bf16(array) if datatype is BF16 else array
+    return datatype.from_values(array)
 
 
 def _to_bytes(values: npt.ArrayLike) -> npt.NDArray[np.object_]:

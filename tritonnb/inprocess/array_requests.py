@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tritonnb.core.conversion import convert
-from tritonnb.core.datatypes import BF16, BYTES
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import (
     MAX_CORRELATION_ID_BYTES,
@@ -130,15 +129,16 @@ def make_request(
 
 def _from_numpy(model: str, tensor_spec: TensorSpec, value: npt.ArrayLike, copy: bool) -> npt.NDArray[Any]:
     datatype = tensor_spec.datatype
-    if isinstance(value, np.ndarray) and value.dtype == datatype.numpy and datatype is not BYTES:
+    if isinstance(value, np.ndarray) and value.dtype == datatype.numpy and not datatype.variable_size:
         return writeable_copy(value) if copy else _read_only(value)
     what = f"input '{tensor_spec.name}' of model '{model}' is {datatype.name}"
     if value is None:
         raise InvalidArgumentError(f"{what}, got None")
-    # Lists are converted; arrays, of any library, have a datatype already. For BF16 and BYTES NumPy has none.
+    # Lists are converted; arrays, of any library, have a datatype already, unless NumPy has none (BF16 and BYTES).
     is_array = hasattr(value, "__array__")
+    is_typed = is_array and not (datatype.bit_pattern or datatype.variable_size)
     try:
-        array = np.asarray(value) if is_array and datatype not in (BF16, BYTES) else convert(value, datatype)
+        array = np.asarray(value) if is_typed else convert(value, datatype)
     except Exception as error:  # arrays of other libraries raise what they like
         what = f"{what}, and" if is_array else f"model '{model}': input '{tensor_spec.name}'"
         raise InvalidArgumentError(f"{what} {error}") from None

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy.typing as npt
 
-from tritonnb.core.datatypes import BF16, bf16_to_float32
 from tritonnb.core.errors import InternalError, TritonError, UnavailableError
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.core.ownership import ensure_writeable
@@ -193,4 +192,5 @@ async def infer_async(submitter: Submitter, request: InferRequest) -> list[Outpu
 
 
 def _to_numpy(tensor: Tensor) -> npt.NDArray[Any]:
-    return bf16_to_float32(tensor.array) if tensor.datatype is BF16 else ensure_writeable(tensor.array)
+    datatype = tensor.datatype
+    return datatype.to_values(tensor.array) if datatype.bit_pattern else ensure_writeable(tensor.array)

@@ -9,7 +9,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from tritonnb.core.datatypes import BY_NUMBER, BYTES
+from tritonnb.core.datatypes import BY_NUMBER
 from tritonnb.core.errors import InternalError, InvalidArgumentError
 
 
@@ -149,6 +149,6 @@ def _check_warmup_input(name: str, data: Any, directory: Path) -> None:
 def _byte_size(data: Any) -> int:
     """Bytes of a tensor of fixed shape, as Triton computes them; 0 for strings."""
     datatype = BY_NUMBER.get(data.data_type)
-    if datatype is BYTES or not data.dims:
+    if not data.dims:
         return 0
     return int(math.prod(data.dims)) * (4 if datatype is None else datatype.itemsize)

@@ -5,12 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from tritonnb.core.datatypes import BY_NUMBER, DataType
-
-#: Represents a data_type number that is not in the schema.
-INVALID = DataType("<invalid>", "TYPE_INVALID", 0, np.dtype(object), 0)
+from tritonnb.core.datatypes import BY_NUMBER, INVALID, DataType
 
 
 @dataclass(frozen=True, slots=True)

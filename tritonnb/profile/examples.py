@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritonnb.core.datatypes import BF16, BOOL, BYTES, float32_to_bf16
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import zeros
 from tritonnb.inprocess.array_requests import make_request
@@ -147,16 +146,14 @@ def _example_dims(spec: ModelSpec, tensor: TensorSpec, shapes: Shapes) -> tuple[
 
 def _random(tensor: TensorSpec, shape: tuple[int, ...], rng: np.random.Generator) -> npt.NDArray[Any]:
     datatype = tensor.datatype
-    if datatype is BYTES:
+    if datatype.variable_size:
         letters = rng.integers(ord("a"), ord("z") + 1, (*shape, 8), np.uint8)
         strings = np.empty(shape, object)
         for place in np.ndindex(shape):
             strings[place] = letters[place].tobytes()
         return strings
-    if datatype is BOOL:
+    if datatype.numpy.kind == "b":
         return rng.integers(0, 2, shape).astype(np.bool_)
-    if datatype is BF16:
-        return float32_to_bf16(rng.random(shape, np.float32))
-    if datatype.numpy.kind == "f":
-        return rng.random(shape).astype(datatype.numpy)
+    if datatype.values_dtype.kind == "f":
+        return datatype.from_values(rng.random(shape))
     return rng.integers(0, _INTEGERS, shape).astype(datatype.numpy)

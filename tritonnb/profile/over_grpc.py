@@ -10,7 +10,6 @@ from typing import Any
 import grpc
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from tritonnb.core.datatypes import BYTES, encode_bytes
 from tritonnb.model_config.schema import ModelSpec
 from tritonnb.profile.over_http import request_parameters
 from tritonnb.profile.remote import RemoteModel
@@ -103,7 +102,7 @@ class GrpcTarget:
         for name, array in pending.inputs.items():
             datatype = self.spec.inputs[name].datatype
             request.inputs.add(name=name, datatype=datatype.name, shape=array.shape)
-            request.raw_input_contents.append(encode_bytes(array) if datatype is BYTES else array.tobytes())
+            request.raw_input_contents.append(datatype.encode(array))
         for name, value in parameters.items():
             if isinstance(value, bool):
                 request.parameters[name].bool_param = value

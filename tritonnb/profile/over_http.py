@@ -7,7 +7,6 @@ import json
 import time
 from typing import Any
 
-from tritonnb.core.datatypes import BYTES, encode_bytes
 from tritonnb.model_config.schema import ModelSpec
 from tritonnb.profile.remote import RemoteModel, error_text
 from tritonnb.profile.targets import PendingRequest, is_stateful
@@ -109,7 +108,7 @@ class HttpTarget:
         tensors: list[bytes] = []
         for name, array in pending.inputs.items():
             datatype = self.spec.inputs[name].datatype
-            tensors.append(encode_bytes(array) if datatype is BYTES else array.tobytes())
+            tensors.append(datatype.encode(array))
             size = {"binary_data_size": len(tensors[-1])}
             shape = list(array.shape)
             head["inputs"].append({"name": name, "shape": shape, "datatype": datatype.name, "parameters": size})

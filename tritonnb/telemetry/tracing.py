@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 
-from tritonnb.core.datatypes import BOOL, BYTES
 from tritonnb.core.events import BatchExecuted, Packed, RequestArrived, unpack
 from tritonnb.core.messages import InferRequest, InferResponse, Tensor
 from tritonnb.telemetry.spans import SpanExporter
@@ -282,11 +281,12 @@ def _valid_utf8(text: str) -> str:
 
 def _data(tensor: Tensor) -> str:
     """Elements as Triton prints them; those of FP16 and BF16 it leaves out."""
-    flat = np.asarray(tensor.array).reshape(-1)
-    if not tensor.datatype.in_json:
+    form = tensor.datatype.json
+    if not form:
         return ""
-    if tensor.datatype is BYTES:
-        return ",".join(f'"{bytes(each).decode("utf-8", "replace")}"' for each in flat)
-    if tensor.datatype is BOOL or flat.dtype.kind in "iu":
-        return ",".join(str(int(each)) for each in flat)
-    return ",".join(f"{each:g}" for each in flat.tolist())
+    flat = tensor.datatype.to_values(np.asarray(tensor.array).reshape(-1))
+    if form == "string":
+        return ",".join(f'"{bytes(element).decode("utf-8", "replace")}"' for element in flat)
+    if form != "number":
+        return ",".join(str(int(element)) for element in flat)
+    return ",".join(f"{element:g}" for element in flat.tolist())

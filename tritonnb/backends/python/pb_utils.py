@@ -77,11 +77,11 @@ __all__ = [
 NAME = "triton_python_backend_utils"
 
 TRITON_STRING_TO_NUMPY: dict[str, Any] = {
-    datatype.config_name: datatype.numpy.type for datatype in datatypes.DATATYPES if datatype is not datatypes.BF16
+    datatype.config_name: datatype.numpy.type for datatype in datatypes.DATATYPES if not datatype.bit_pattern
 }
 TRITON_STRING_TO_NUMPY["TYPE_BOOL"] = bool
 _NUMBER_TO_NUMPY = {
-    datatype.number: datatype.numpy.type for datatype in datatypes.DATATYPES if datatype is not datatypes.BF16
+    datatype.number: datatype.numpy.type for datatype in datatypes.DATATYPES if not datatype.bit_pattern
 }
 
 T = TypeVar("T")

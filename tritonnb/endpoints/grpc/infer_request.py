@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tritonnb.core.datatypes import BY_NAME, BYTES, DataType, encode_bytes
+from tritonnb.core.datatypes import BY_NAME, INVALID, DataType, encode_bytes
 from tritonnb.core.errors import InvalidArgumentError, UnsupportedError
 from tritonnb.core.messages import (
     MAX_CORRELATION_ID_BYTES,
@@ -22,21 +22,21 @@ from tritonnb.core.messages import (
     UndecodedTensor,
 )
 from tritonnb.endpoints.tensors import OutputFormat, ResponseFormat, binary_tensor, check_overflow
-from tritonnb.model_config.schema import INVALID, ModelSpec
+from tritonnb.model_config.schema import ModelSpec
 from tritonnb.runtime.shared_memory import SharedMemory
 
 EMPTY_FINAL = "triton_enable_empty_final_response"
 
-#: Typed contents: the field, the datatypes that it holds, and the one that error texts name.
-_FIELDS = (
-    ("bool_contents", ("BOOL",), "BOOL"),
-    ("int_contents", ("INT8", "INT16", "INT32"), "INT32"),
-    ("int64_contents", ("INT64",), "INT64"),
-    ("uint_contents", ("UINT8", "UINT16", "UINT32"), "UINT32"),
-    ("uint64_contents", ("UINT64",), "UINT64"),
-    ("fp32_contents", ("FP32",), "FP32"),
-    ("fp64_contents", ("FP64",), "FP64"),
-    ("bytes_contents", ("BYTES",), "BYTES"),
+#: The fields of ``InferTensorContents``, and the datatype of their elements.
+_CONTENTS = (
+    ("bool_contents", "BOOL"),
+    ("int_contents", "INT32"),
+    ("int64_contents", "INT64"),
+    ("uint_contents", "UINT32"),
+    ("uint64_contents", "UINT64"),
+    ("fp32_contents", "FP32"),
+    ("fp64_contents", "FP64"),
+    ("bytes_contents", "BYTES"),
 )
 #: The NumPy dtype of a field whose elements are narrowed to the datatype.
 _WIDE = {"int_contents": "<i4", "uint_contents": "<u4"}
@@ -104,7 +104,7 @@ def _read_inputs(
     shared_memory: SharedMemory,
 ) -> None:
     raw = message.raw_input_contents
-    inputs: dict[str, Any] = request.inputs
+    inputs = request.unchecked_inputs
     used = 0
     for tensor, (name, datatype, shape) in zip(message.inputs, descriptions, strict=True):
         region = _region(tensor) if tensor.parameters else None
@@ -143,7 +143,7 @@ def _typed_contents(contents: Any, name: str, datatype: DataType, request: Infer
     """Convert typed contents to raw bytes."""
     raw = b""
     supplied = False
-    for field, datatypes, shown in _FIELDS:
+    for field, shown in _CONTENTS:
         values = getattr(contents, field)
         if not values:
             continue
@@ -152,7 +152,7 @@ def _typed_contents(contents: Any, name: str, datatype: DataType, request: Infer
                 f"unexpected explicit tensor data for input tensor '{name}' for model '{request.model_name}', binary "
                 "data was already supplied."
             )
-        if datatype.name not in datatypes:
+        if datatype.contents != field:
             raise InvalidArgumentError(
                 f"unexpected explicit tensor data for input tensor '{name}' for model '{request.model_name}' of type "
                 f"'{shown}', expected datatype '{datatype.name}'"
@@ -163,9 +163,9 @@ def _typed_contents(contents: Any, name: str, datatype: DataType, request: Infer
 
 
 def _encode(values: Any, field: str, datatype: DataType) -> bytes:
-    if datatype is BYTES:
+    if datatype.variable_size:
         return encode_bytes(np.array(list(values), dtype=object))
-    return np.array(values, _WIDE.get(field, datatype.numpy)).astype(datatype.numpy).tobytes()
+    return datatype.from_values(np.array(values, _WIDE.get(field, datatype.values_dtype))).tobytes()
 
 
 # --- parameters ---------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tritonnb.core.datatypes import BYTES
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError
 from tritonnb.core.messages import InferRequest, InferResponse, Respond, Tensor
 from tritonnb.endpoints.http import json_fields, json_reader
@@ -110,13 +109,13 @@ def _read_member(name: str, value: Any, request: InferRequest, spec: ModelSpec, 
 
 def _read_input(tensor: TensorSpec, value: Any, request: InferRequest, spec: ModelSpec, max_input_size: int) -> None:
     elements = value if type(value) is list else [value]
-    if tensor.datatype is BYTES:
+    if tensor.datatype.variable_size:
         read_strings(elements)  # a wrong type is reported before a wrong number of elements
     dims = (-1, *tensor.dims) if spec.max_batch_size > 0 else tensor.dims
     shape = _shape(tensor.name, len(elements), dims)
     if tensor.name in request.inputs:
         raise InvalidArgumentError(f"{request.id_prefix}input '{tensor.name}' already exists in request")
-    inputs: dict[str, Any] = request.inputs
+    inputs = request.unchecked_inputs
     inputs[tensor.name] = tensor_from_json(tensor.name, tensor.datatype, shape, elements, max_input_size)
 
 

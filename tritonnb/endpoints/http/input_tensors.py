@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tritonnb.core.datatypes import BYTES, DataType
+from tritonnb.core.datatypes import INVALID, DataType
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import Tensor, UndecodedTensor
 from tritonnb.endpoints.http import json_fields
 from tritonnb.endpoints.http.tensor_data import read_data, read_strings
-from tritonnb.model_config.schema import INVALID
 
 
 def tensor_from_json(
@@ -40,7 +39,7 @@ def tensor_from_json(
     elements = json_fields.read_field("data", json_fields.array, data)
     if datatype is INVALID:
         raise InvalidArgumentError(f"invalid datatype for input {name}")
-    if not datatype.in_json:
+    if not datatype.json:
         raise InvalidArgumentError(
             f"receiving {datatype.name} data via JSON is not supported. Please use the binary data format "
             f"for input {name}"
@@ -51,7 +50,7 @@ def tensor_from_json(
             f"JSON input '{name}' has a byte_size ({size} bytes) that exceeds the maximum allowed value of "
             f"{max_size} bytes. Use --http-max-input-size to increase the limit."
         )
-    if datatype is BYTES:
+    if datatype.json == "string":
         return UndecodedTensor(name, datatype, shape, read_strings(elements))
     array = json_fields.read_field("data", read_data, elements, datatype, count)
     return Tensor(name, datatype, array.reshape(shape))

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritonnb.core.datatypes import BY_NUMBER, BYTES, DataType
+from tritonnb.core.datatypes import BY_NUMBER, INVALID, DataType
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import (
     SEQUENCE_END,
@@ -28,7 +28,6 @@ from tritonnb.core.messages import (
 )
 from tritonnb.core.ownership import read_only_view
 from tritonnb.core.protobuf import model_config_pb2 as pb
-from tritonnb.model_config.schema import INVALID
 from tritonnb.runtime.models.tensor_files import read_array
 from tritonnb.scheduling.decisions import Execute
 
@@ -183,7 +182,7 @@ class _Controls:
         if self._correlation is None:
             return {}
         name, datatype = self._correlation
-        if datatype is BYTES:
+        if datatype.variable_size:
             array = np.full(self._shape, str(value or "").encode("utf-8", "surrogateescape"), dtype=object)
         else:
             number = 0 if isinstance(value, str) else value

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritonnb.core.datatypes import BYTES, DataType, decode_bytes
+from tritonnb.core.datatypes import DataType, decode_bytes
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import zeros
 
@@ -23,7 +23,7 @@ def read_array(path: Path, datatype: DataType, shape: tuple[int, ...]) -> npt.ND
         If there are too few strings. Of other datatypes the check of the configuration has counted the bytes.
     """
     count = math.prod(shape)
-    if datatype is BYTES:
+    if datatype.variable_size:
         elements = decode_bytes(path.read_bytes())[:count]
         if len(elements) < count:
             raise InvalidArgumentError(f"{path} holds {len(elements)} elements, and {count} are needed")

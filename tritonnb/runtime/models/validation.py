@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tritonnb.core.datatypes import BYTES, split_bytes
+from tritonnb.core.datatypes import split_bytes
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import InferRequest, Tensor, UndecodedTensor, shape_text
 from tritonnb.model_config.schema import ModelSpec, TensorSpec, resolve_reshape
@@ -128,7 +128,7 @@ class RequestValidator:
     # --- contents -----------------------------------------------------------------------------
 
     def _decoded(self, request: InferRequest, tensor: UndecodedTensor) -> Tensor:
-        if tensor.datatype is BYTES:
+        if tensor.datatype.variable_size:
             array = self._strings(request, tensor)
         else:
             self._check_size(request, tensor, len(tensor.raw))
@@ -143,7 +143,7 @@ class RequestValidator:
     def _is_impossible(self, request: InferRequest, tensor: UndecodedTensor) -> bool:
         """Whether a dimension is negative, and the size would not tell: two of them make a count like any other."""
         negative = any(dim < 0 for dim in (tensor.shape[1:] if self._batching else tensor.shape))
-        return negative and (tensor.datatype is BYTES or self._count(request, tensor.shape) >= 0)
+        return negative and (tensor.datatype.variable_size or self._count(request, tensor.shape) >= 0)
 
     def _check_size(self, request: InferRequest, tensor: Tensor | UndecodedTensor, size: int) -> None:
         expected = self._count(request, tensor.shape) * tensor.datatype.itemsize

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritonnb.backends.contract import Execution, ModelContext
-from tritonnb.core.datatypes import BY_NUMBER, BYTES, DataType
+from tritonnb.core.datatypes import BY_NUMBER, INVALID, DataType
 from tritonnb.core.errors import InvalidArgumentError, TritonError
 from tritonnb.core.messages import (
     InferRequest,
@@ -28,7 +28,7 @@ from tritonnb.core.messages import (
     zeros,
 )
 from tritonnb.model_config.model_files import check_warmup_sample
-from tritonnb.model_config.schema import INVALID, ModelSpec
+from tritonnb.model_config.schema import ModelSpec
 from tritonnb.runtime.execution.instance import Instance
 from tritonnb.runtime.models.tensor_files import read_array
 from tritonnb.runtime.models.validation import RequestValidator
@@ -160,10 +160,10 @@ def _tensor(context: ModelContext, spec: ModelSpec, name: str, sample_input: Any
     choice = sample_input.WhichOneof("input_data_type")
     if choice == "input_data_file":
         path = context.directory / "warmup" / sample_input.input_data_file
-        if datatype is BYTES and name in spec.inputs:
+        if datatype.variable_size and name in spec.inputs:
             # The check of the request says what is wrong with them, if anything is.
             return UndecodedTensor(name, datatype, shape, path.read_bytes())
-        has_contents = sample_input.dims or datatype is BYTES
+        has_contents = sample_input.dims or datatype.variable_size
         return Tensor(name, datatype, read_array(path, datatype, shape) if has_contents else zeros(datatype, shape))
     # Triton has no random strings either.
     random = choice == "random_data" and datatype.itemsize
