@@ -21,7 +21,7 @@ from tritonnb.core.messages import InferRequest, Tensor, shape_text
 from tritonnb.core.ownership import ensure_writeable
 from tritonnb.model_config.schema import TensorSpec, resolve_reshape
 
-Array = npt.NDArray[Any]
+Array = npt.NDArray[np.generic]
 
 #: No output is divided by shapes: every output has one row for each row of the batch.
 NO_PARTS: Mapping[str, Sequence[tuple[int, ...]]] = MappingProxyType({})

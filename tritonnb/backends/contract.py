@@ -35,6 +35,7 @@ from typing import Any, ClassVar, Protocol
 
 from tritonnb.core.errors import InternalError, TritonError
 from tritonnb.core.messages import InferRequest, InferResponse, ParameterValue, Tensor
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.scheduling.resources import Resource
 from tritonnb.telemetry.custom_metrics import CustomMetrics
 
@@ -92,7 +93,7 @@ class ModelContext:
 
     name: str
     version: int
-    config: Any
+    config: pb.ModelConfig
     directory: Path
     settings: Mapping[str, str] = field(default_factory=dict)
     server: ServerCalls | None = None

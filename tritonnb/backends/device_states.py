@@ -10,12 +10,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch.utils.dlpack import from_dlpack
 
 from tritonnb.backends.batching import fail_mismatch, publish_states
 from tritonnb.backends.contract import Execution
 from tritonnb.core.datatypes import BY_NUMBER, DATATYPES, INVALID, DataType
+from tritonnb.core.protobuf import model_config_pb2 as pb
 
 #: The dtypes of tensors in PyTorch, by the name of the datatype in the configuration.
 DTYPES: dict[str, torch.dtype] = {
@@ -44,7 +46,7 @@ class DeviceStates:
         The name of the state input for each state output.
     """
 
-    def __init__(self, config: Any, device: str, device_id: int = 0) -> None:
+    def __init__(self, config: pb.ModelConfig, device: str, device_id: int = 0) -> None:
         states = [
             (state, datatype)
             for state in config.sequence_batching.state
@@ -84,7 +86,7 @@ class DeviceStates:
         tensor = from_dlpack(value)
         return tensor.view(torch.bool) if value.data_type() == "tensor(bool)" else tensor
 
-    def _on_device(self, state: torch.Tensor | np.ndarray[Any, Any]) -> torch.Tensor:
+    def _on_device(self, state: torch.Tensor | npt.NDArray[np.generic]) -> torch.Tensor:
         if isinstance(state, torch.Tensor):
             return state
         return torch.from_numpy(np.require(state, requirements="W")).to(self._device)

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
@@ -243,6 +244,6 @@ def _check_ragged(config: pb.ModelConfig, tensor: Any) -> None:
         )
 
 
-def _as_bytes(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _as_bytes(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
     """An output whose strings, if it has any, are ``bytes``."""
     return as_bytes_array(array) if array.dtype.kind == "O" else array

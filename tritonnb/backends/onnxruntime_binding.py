@@ -15,6 +15,7 @@ import onnxruntime as ort
 
 from tritonnb.backends.contract import Execution
 from tritonnb.core.errors import UnsupportedError
+from tritonnb.core.protobuf import model_config_pb2 as pb
 
 
 class BoundSession:
@@ -36,7 +37,7 @@ class BoundSession:
         If the model has states and PyTorch is not installed.
     """
 
-    def __init__(self, session: Any, run_options: Any, config: Any, device: str, device_id: int) -> None:
+    def __init__(self, session: Any, run_options: Any, config: pb.ModelConfig, device: str, device_id: int) -> None:
         self._session = session
         self._run_options = run_options
         self._device = device
@@ -49,8 +50,8 @@ class BoundSession:
         return {} if self._states is None else self._states.by_output
 
     def run(
-        self, execution: Execution, feeds: Mapping[str, npt.NDArray[Any]], outputs: Sequence[str]
-    ) -> list[npt.NDArray[Any]]:
+        self, execution: Execution, feeds: Mapping[str, npt.NDArray[np.generic]], outputs: Sequence[str]
+    ) -> list[npt.NDArray[np.generic]]:
         """Run a batch and store its states.
 
         Parameters
@@ -84,7 +85,7 @@ class BoundSession:
         return [values[name].numpy() for name in outputs]
 
 
-def _device_states(config: Any, device: str, device_id: int) -> Any:
+def _device_states(config: pb.ModelConfig, device: str, device_id: int) -> Any:
     try:
         from tritonnb.backends.device_states import DeviceStates
     except ImportError as error:

@@ -229,7 +229,7 @@ class TorchInstance(BackendModelInstance):
             stack.enter_context(torch.cuda.stream(self._stream))
         return stack
 
-    def _to_device(self, name: str, array: npt.NDArray[Any]) -> _Value:
+    def _to_device(self, name: str, array: npt.NDArray[np.generic]) -> _Value:
         if array.dtype.kind == "O":
             return list(array)
         if self._stream is None:
@@ -244,7 +244,7 @@ class TorchInstance(BackendModelInstance):
         np.copyto(pinned.numpy(), array)
         return pinned.to(self._device, non_blocking=True)
 
-    def _to_cpu(self, values: Mapping[str, _Value]) -> dict[str, npt.NDArray[Any]]:
+    def _to_cpu(self, values: Mapping[str, _Value]) -> dict[str, npt.NDArray[np.generic]]:
         lists = {name: _encode_strings(value) for name, value in values.items() if isinstance(value, list)}
         tensors = {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}
         if self._stream is None:
@@ -310,7 +310,7 @@ def _as_sequence(result: Any) -> Sequence[_Value]:
     return values
 
 
-def _encode_strings(values: list[str]) -> npt.NDArray[Any]:
+def _encode_strings(values: list[str]) -> npt.NDArray[np.generic]:
     return np.array([value.encode() for value in values], dtype=object)
 
 

@@ -28,7 +28,7 @@ _KINDS = {"b": 0, "i": 1, "u": 1, "f": 2}
 _UNEQUAL_LENGTHS = "expected lists of equal length, got different lengths"
 
 
-def convert(values: npt.ArrayLike, datatype: DataType) -> npt.NDArray[Any]:
+def convert(values: npt.ArrayLike, datatype: DataType) -> npt.NDArray[np.generic]:
     """Convert values to an array of a datatype.
 
     Parameters
@@ -82,7 +82,7 @@ def _to_bytes(values: npt.ArrayLike) -> npt.NDArray[np.object_]:
     return as_bytes_array(array)
 
 
-def _cast(array: npt.NDArray[Any], dtype: np.dtype[Any], name: str) -> npt.NDArray[Any]:
+def _cast(array: npt.NDArray[np.generic], dtype: np.dtype[Any], name: str) -> npt.NDArray[np.generic]:
     if array.size == 0:
         return array.astype(dtype)
     kind = _KINDS.get(array.dtype.kind)

@@ -14,7 +14,7 @@ import struct
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -103,20 +103,20 @@ class DataType:
     torch: str
     in_torchscript: bool
     classifiable: bool
-    to_float32: Callable[[npt.NDArray[Any]], npt.NDArray[np.float32]] | None
-    from_float32: Callable[[npt.NDArray[Any]], npt.NDArray[Any]] | None
+    to_float32: Callable[[npt.NDArray[np.generic]], npt.NDArray[np.float32]] | None
+    from_float32: Callable[[npt.NDArray[np.generic]], npt.NDArray[np.generic]] | None
     bit_pattern: bool
     values_dtype: np.dtype[np.generic]
 
-    def encode(self, array: npt.NDArray[Any]) -> bytes:
+    def encode(self, array: npt.NDArray[np.generic]) -> bytes:
         """The elements of an array in the wire form."""
         return encode_bytes(array) if self.variable_size else array.tobytes()
 
-    def to_values(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def to_values(self, array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
         """The elements of an array as NumPy values of `values_dtype`; the array itself unless it has bit patterns."""
         return array if self.to_float32 is None else self.to_float32(array)
 
-    def from_values(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def from_values(self, values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
         """An array of this datatype from an array of numbers; the inverse of `to_values`."""
         return values.astype(self.numpy, copy=False) if self.from_float32 is None else self.from_float32(values)
 
@@ -145,12 +145,12 @@ class DataType:
         return self.name
 
 
-def float32_to_bf16(array: npt.NDArray[Any]) -> npt.NDArray[np.uint16]:
+def float32_to_bf16(array: npt.NDArray[np.generic]) -> npt.NDArray[np.uint16]:
     """Convert FP32 values to BF16 bit patterns, truncating as Triton's clients do."""
     return (np.ascontiguousarray(array, "<f4").view("<u4") >> 16).astype("<u2")
 
 
-def bf16_to_float32(array: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+def bf16_to_float32(array: npt.NDArray[np.generic]) -> npt.NDArray[np.float32]:
     """Convert BF16 bit patterns to FP32 values; exact."""
     return (array.astype("<u4") << 16).view("<f4")
 
@@ -168,8 +168,8 @@ def _datatype(
     variable_size: bool = False,
     in_torchscript: bool = True,
     classifiable: bool = True,
-    to_float32: Callable[[npt.NDArray[Any]], npt.NDArray[np.float32]] | None = None,
-    from_float32: Callable[[npt.NDArray[Any]], npt.NDArray[Any]] | None = None,
+    to_float32: Callable[[npt.NDArray[np.generic]], npt.NDArray[np.float32]] | None = None,
+    from_float32: Callable[[npt.NDArray[np.generic]], npt.NDArray[np.generic]] | None = None,
 ) -> DataType:
     dtype = np.dtype(numpy)
     bit_pattern = to_float32 is not None

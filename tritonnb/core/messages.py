@@ -39,7 +39,7 @@ class Tensor:
 
     __slots__ = ("array", "datatype", "name")
 
-    def __init__(self, name: str, datatype: DataType, array: npt.NDArray[Any]) -> None:
+    def __init__(self, name: str, datatype: DataType, array: npt.NDArray[np.generic]) -> None:
         self.name = name
         self.datatype = datatype
         self.array = array
@@ -366,7 +366,7 @@ def shape_text(shape: Sequence[int]) -> str:
     return f"[{','.join(map(str, shape))}]"
 
 
-def zeros(datatype: DataType, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+def zeros(datatype: DataType, shape: tuple[int, ...]) -> npt.NDArray[np.generic]:
     """An array of zeros, or of empty strings for BYTES."""
     if datatype.itemsize:
         return np.zeros(shape, datatype.numpy)

@@ -17,6 +17,7 @@ from google.protobuf import text_format
 
 from tritonnb.core.errors import TritonError
 from tritonnb.core.problems import Problem
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.parse import ParsedConfig, Position, parse_text
 from tritonnb.model_config.suggest import fix_for, fix_for_syntax, hint_for_rule
 from tritonnb.model_config.tokens import ConfigSyntaxError, tokens_before
@@ -126,7 +127,7 @@ class ProblemContext:
         The text that it was read from. Without it the problem has no position.
     """
 
-    def __init__(self, config: Any, text: str | None = None) -> None:
+    def __init__(self, config: pb.ModelConfig, text: str | None = None) -> None:
         self._config = config
         self._text = text
 
@@ -149,7 +150,7 @@ def problem_of(message: str, text: str, parsed: ParsedConfig, hint: str = "") ->
     return Problem(message, line, column, fix, hint or (hint_for_rule(message) if fix is None else fix.hint))
 
 
-def position_of(message: str, config: Any, positions: Mapping[str, Position]) -> Position:
+def position_of(message: str, config: pb.ModelConfig, positions: Mapping[str, Position]) -> Position:
     """Line and column of the field that a validation error concerns; (0, 0) if there is none."""
     for path in _paths(message, config):
         for written, position in positions.items():
@@ -158,7 +159,7 @@ def position_of(message: str, config: Any, positions: Mapping[str, Position]) ->
     return 0, 0
 
 
-def _paths(message: str, config: Any) -> list[str]:
+def _paths(message: str, config: pb.ModelConfig) -> list[str]:
     quoted = re.findall(r"'([^']+)'", message)
     tensors = [
         f"{kind}[{index}]"

@@ -33,7 +33,7 @@ class StepModel:
         False for an ensemble that does not match the models of its own steps.
     """
 
-    config: Any | None
+    config: pb.ModelConfig | None
     versions: tuple[int, ...] = ()
     failure: str = ""
     is_valid: bool = True
@@ -43,7 +43,7 @@ class StepModel:
 Lookup = Callable[[str], StepModel | None]
 
 
-def check_ensemble_scheduling(config: Any) -> None:
+def check_ensemble_scheduling(config: pb.ModelConfig) -> None:
     """Check ``ensemble_scheduling``, and that exactly ensembles have it.
 
     Raises
@@ -86,7 +86,7 @@ def _check_steps(name: str, steps: Any) -> None:
             written.add(tensor)
 
 
-def _check_graph(config: Any) -> None:
+def _check_graph(config: pb.ModelConfig) -> None:
     name, steps = config.name, config.ensemble_scheduling.step
     inputs = [tensor.name for tensor in config.input]
     outputs = [tensor.name for tensor in config.output]
@@ -182,7 +182,7 @@ def models_outside_cycles(name: str, steps_of: Callable[[str], Iterable[str]]) -
     return sorted(model for model, models in models_below.items() if not cyclic & {model, *models})
 
 
-def check_ensemble(config: Any, lookup: Lookup) -> bool:
+def check_ensemble(config: pb.ModelConfig, lookup: Lookup) -> bool:
     """Check an ensemble together with the models of its steps.
 
     Parameters
@@ -209,7 +209,7 @@ def check_ensemble(config: Any, lookup: Lookup) -> bool:
     return _is_decoupled(config, models, tensors)
 
 
-def _step_models(config: Any, lookup: Lookup) -> dict[str, Any]:
+def _step_models(config: pb.ModelConfig, lookup: Lookup) -> dict[str, Any]:
     """The configurations of the steps' models, all of which must be loaded in the required version."""
     steps = config.ensemble_scheduling.step
     models = {step.model_name: lookup(step.model_name) for step in steps}
@@ -246,12 +246,12 @@ class _Tensor:
     shape: tuple[int, ...]  # with the batch dimension
 
     @classmethod
-    def of(cls, config: Any, tensor: Any, reshaped: bool = False) -> _Tensor:
+    def of(cls, config: pb.ModelConfig, tensor: Any, reshaped: bool = False) -> _Tensor:
         dims = tuple(tensor.reshape.shape if reshaped and tensor.HasField("reshape") else tensor.dims)
         return cls(config.name, tensor.data_type, dims, (-1, *dims) if config.max_batch_size else dims)
 
 
-def _check_step(config: Any, step: Any, model: Any, tensors: dict[str, _Tensor]) -> None:
+def _check_step(config: pb.ModelConfig, step: Any, model: Any, tensors: dict[str, _Tensor]) -> None:
     name, step_name = config.name, step.model_name
     if model.max_batch_size and model.max_batch_size < config.max_batch_size:
         raise InvalidArgumentError(
@@ -309,7 +309,7 @@ def _type_name(tensor: _Tensor) -> str:
     return str(pb.DataType.Name(tensor.data_type)) if tensor.data_type in pb.DataType.values() else ""
 
 
-def _is_decoupled(config: Any, models: dict[str, Any], tensors: dict[str, _Tensor]) -> bool:
+def _is_decoupled(config: pb.ModelConfig, models: dict[str, Any], tensors: dict[str, _Tensor]) -> bool:
     """Follow the data: every decoupled step starts a stream of its own, and no step may read from two streams."""
     stream_of = {tensor.name: 0 for tensor in config.input}
     streams = 0

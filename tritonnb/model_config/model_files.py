@@ -11,9 +11,10 @@ from typing import Any
 
 from tritonnb.core.datatypes import BY_NUMBER
 from tritonnb.core.errors import InternalError, InvalidArgumentError
+from tritonnb.core.protobuf import model_config_pb2 as pb
 
 
-def check_labels(config: Any, directory: Path) -> None:
+def check_labels(config: pb.ModelConfig, directory: Path) -> None:
     """Check that every label file can be read.
 
     Raises
@@ -34,7 +35,7 @@ def _read(directory: Path, name: str) -> bytes:
         raise InternalError(f"failed to open text file for read {path}: {error.strerror}") from error
 
 
-def check_data_files(config: Any, directory: Path) -> None:
+def check_data_files(config: pb.ModelConfig, directory: Path) -> None:
     """Check the samples of ``model_warmup`` that run, and the initial states.
 
     Raises
@@ -48,7 +49,7 @@ def check_data_files(config: Any, directory: Path) -> None:
     check_initial_states(config, directory)
 
 
-def check_initial_states(config: Any, directory: Path) -> None:
+def check_initial_states(config: pb.ModelConfig, directory: Path) -> None:
     """Check the ``initial_state`` of every implicit state.
 
     Raises

@@ -150,7 +150,7 @@ def _from_message(config: Message) -> pb.ModelConfig:
     return pb.ModelConfig.FromString(config.SerializeToString())
 
 
-def _from_fields(config: Any) -> pb.ModelConfig:
+def _from_fields(config: pb.ModelConfig) -> pb.ModelConfig:
     fields = dict(config.members) if isinstance(config, JsonObject) else config
     if not isinstance(fields, Mapping):
         raise InvalidArgumentError(f"configuration expected {_FORMS}, got {config!r}")

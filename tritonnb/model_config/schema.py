@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tritonnb.core.datatypes import BY_NUMBER, INVALID, DataType
+from tritonnb.core.protobuf import model_config_pb2 as pb
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class ModelSpec:
     outputs: dict[str, TensorSpec]
 
     @classmethod
-    def from_config(cls, config: Any) -> ModelSpec:
+    def from_config(cls, config: pb.ModelConfig) -> ModelSpec:
         """Create it from an ``inference.ModelConfig``."""
         inputs: dict[str, TensorSpec] = {}
         for tensor in config.input:

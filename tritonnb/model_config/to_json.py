@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from google.protobuf.descriptor import FieldDescriptor
 
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.fields import is_map
 
 _INT64 = (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)
@@ -24,12 +25,12 @@ _STRINGS = {
 }
 
 
-def config_to_json(config: Any) -> str:
+def config_to_json(config: pb.ModelConfig) -> str:
     """The configuration as compact JSON."""
     return json.dumps(config_to_dict(config), separators=(",", ":"), ensure_ascii=False)
 
 
-def config_to_dict(config: Any) -> dict[str, Any]:
+def config_to_dict(config: pb.ModelConfig) -> dict[str, Any]:
     """The configuration as a dict.
 
     Scalars, lists and maps are always present, messages and members of a oneof only if they are set.

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from tritonnb.core.errors import InternalError, InvalidArgumentError
 
@@ -84,12 +85,12 @@ class CudaMemory:
             raise InternalError(f"failed to close CUDA IPC handle: {error}") from error
         return True
 
-    def copy_from(self, offset: int, target: np.ndarray[Any, Any]) -> None:
+    def copy_from(self, offset: int, target: npt.NDArray[np.generic]) -> None:
         """Fill an array with the bytes that begin at ``offset``."""
         kind = self._runtime.cudaMemcpyKind.cudaMemcpyDeviceToHost
         self._copy(target.ctypes.data, self._address + offset, target.nbytes, kind)
 
-    def copy_to(self, offset: int, source: np.ndarray[Any, Any]) -> None:
+    def copy_to(self, offset: int, source: npt.NDArray[np.generic]) -> None:
         """Write an array's bytes to ``offset``."""
         kind = self._runtime.cudaMemcpyKind.cudaMemcpyHostToDevice
         self._copy(self._address + offset, source.ctypes.data, source.nbytes, kind)

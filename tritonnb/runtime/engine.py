@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnavailableError, UnsupportedError
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.version import TRITON_VERSION
 from tritonnb.runtime.execution.loop import run_in_thread
 from tritonnb.runtime.models.bls import ModelCalls
@@ -281,7 +282,7 @@ class Engine:
         self._refuse_when_stopping()
         await self._repository.load_source(source)
 
-    async def apply(self, name: str, config: Any) -> str:
+    async def apply(self, name: str, config: pb.ModelConfig) -> str:
         """Change the configuration of a model; no request in flight is lost.
 
         Parameters
@@ -315,7 +316,7 @@ class Engine:
         """Why models are not served, by name, where that is because they failed to load."""
         return self._table.failures()
 
-    async def check(self, name: str, config: Any) -> Any:
+    async def check(self, name: str, config: pb.ModelConfig) -> Any:
         """What a model would run under a configuration; nothing is changed.
 
         Raises

@@ -150,7 +150,7 @@ def numpy_to_triton_type(data_type: npt.DTypeLike) -> int | None:
     return next((number for number, numpy_type in _NUMBER_TO_NUMPY.items() if data_type == numpy_type), None)
 
 
-def serialize_byte_tensor(input_tensor: npt.NDArray[Any]) -> bytes | tuple[()] | None:
+def serialize_byte_tensor(input_tensor: npt.NDArray[np.generic]) -> bytes | tuple[()] | None:
     """Serialize strings as BYTES; an empty tuple for an empty tensor, None if the tensor has no strings."""
     if input_tensor.size == 0:
         return ()
@@ -159,7 +159,7 @@ def serialize_byte_tensor(input_tensor: npt.NDArray[Any]) -> bytes | tuple[()] |
     return datatypes.encode_bytes(datatypes.as_bytes_array(input_tensor))
 
 
-def deserialize_bytes_tensor(encoded_tensor: bytes) -> npt.NDArray[Any]:
+def deserialize_bytes_tensor(encoded_tensor: bytes) -> npt.NDArray[np.generic]:
     """Deserialize the strings of a BYTES tensor."""
     return datatypes.decode_bytes(encoded_tensor)
 

@@ -103,7 +103,7 @@ class Tensor:
         """The shape, including the batch dimension."""
         return list(self._array.shape)
 
-    def as_numpy(self) -> npt.NDArray[Any]:
+    def as_numpy(self) -> npt.NDArray[np.generic]:
         """The values; strings are ``bytes`` in an object array.
 
         The model may write to the array of an input, as on Triton. If the caller of the request passed ``copy=False``,
@@ -134,7 +134,7 @@ class Tensor:
     def __dlpack_device__(self) -> Any:
         return self._array.__dlpack_device__()
 
-    def _own(self) -> npt.NDArray[Any]:
+    def _own(self) -> npt.NDArray[np.generic]:
         self._array, self._shared = ensure_writeable(self._array), False
         return self._array
 
@@ -154,12 +154,12 @@ class Tensor:
 class _KeepAlive:
     """An array that keeps its tensor alive."""
 
-    def __init__(self, tensor: Tensor, array: npt.NDArray[Any]) -> None:
+    def __init__(self, tensor: Tensor, array: npt.NDArray[np.generic]) -> None:
         self.tensor = tensor
         self.__array_interface__ = array.__array_interface__
 
 
-def _imported(tensor: Any) -> tuple[npt.NDArray[Any], DataType | None]:
+def _imported(tensor: Any) -> tuple[npt.NDArray[np.generic], DataType | None]:
     """Import the values; also returns the datatype if they are bit patterns."""
     try:
         return np.from_dlpack(tensor), None

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from tritonnb.backends.contract import InstanceSpec
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.runtime.execution.instance import Instance
 from tritonnb.scheduling.resources import Resource
 
@@ -43,19 +44,19 @@ class InstancePool:
         """The members that a scheduler may use."""
         return {each for each in self.members if not self._by_number[each].spec.passive}
 
-    def missing(self, config: Any) -> list[InstanceSpec]:
+    def missing(self, config: pb.ModelConfig) -> list[InstanceSpec]:
         """The instances that a normalised ``instance_group`` asks for and that are not there, with free numbers."""
         numbers = (each for each in itertools.count() if each not in self._by_number)
         return [dataclasses.replace(spec, index=next(numbers)) for spec in self._match(config)[1]]
 
-    def change(self, config: Any, added: Sequence[Instance]) -> None:
+    def change(self, config: pb.ModelConfig, added: Sequence[Instance]) -> None:
         """Take new instances in, and remove those that ``instance_group`` does not ask for any more."""
         removed = self._match(config)[0]
         self._removed |= removed
         self._gone.update((each, asyncio.get_running_loop().create_future()) for each in removed)
         self._by_number.update((each.spec.index, each) for each in added)
 
-    def _match(self, config: Any) -> tuple[set[int], list[InstanceSpec]]:
+    def _match(self, config: pb.ModelConfig) -> tuple[set[int], list[InstanceSpec]]:
         """The instances that ``instance_group`` does not ask for, and what it asks for beyond those that there are.
 
         One of another name is as good, if it can be had.
@@ -104,7 +105,7 @@ class InstancePool:
         await asyncio.gather(*self._stopping)
 
 
-def instance_specs(config: Any) -> Iterator[InstanceSpec]:
+def instance_specs(config: pb.ModelConfig) -> Iterator[InstanceSpec]:
     """The instances that a normalised ``instance_group`` asks for, passive ones last."""
     index = 0
     for group in sorted(config.instance_group, key=lambda each: bool(each.passive)):

@@ -12,8 +12,8 @@ import logging
 import time
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from tritonnb.core.datatypes import encode_bytes
@@ -126,7 +126,7 @@ def _packed_size(response: InferResponse) -> int:
     )
 
 
-def _size(array: npt.NDArray[Any]) -> int:
+def _size(array: npt.NDArray[np.generic]) -> int:
     if array.dtype.kind == "O":
         return sum(len(each) + 4 for each in array.ravel())
     return int(array.nbytes)

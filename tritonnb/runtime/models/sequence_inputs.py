@@ -50,7 +50,7 @@ class States:
         self._by_output = by_output
         self._scratch = scratch
 
-    def update(self, output_name: str, array: npt.NDArray[Any]) -> None:
+    def update(self, output_name: str, array: npt.NDArray[np.generic]) -> None:
         """Make an output of the model the slot's next state.
 
         Raises
@@ -74,7 +74,7 @@ class _State:
 
     __slots__ = ("datatype", "initial", "input_name", "output_name", "same_buffer")
 
-    def __init__(self, config: Any, batching: bool, directory: Path) -> None:
+    def __init__(self, config: pb.ModelConfig, batching: bool, directory: Path) -> None:
         self.input_name: str = config.input_name
         self.output_name: str = config.output_name
         self.datatype: DataType = BY_NUMBER.get(config.data_type, INVALID)  # Triton does not ask for a type
@@ -97,7 +97,7 @@ class SequenceInputs:
     most one request of a slot in flight; the instance thread writes them in between.
     """
 
-    def __init__(self, config: Any, directory: Path) -> None:
+    def __init__(self, config: pb.ModelConfig, directory: Path) -> None:
         batching = config.max_batch_size > 0
         self._controls = _Controls(config.sequence_batching, (1, 1) if batching else (1,))
         self._runs_again = config.sequence_batching.iterative_sequence
@@ -152,7 +152,7 @@ class SequenceInputs:
 class _Controls:
     """The control tensors of a model: created once for each value and read-only."""
 
-    def __init__(self, config: Any, shape: tuple[int, ...]) -> None:
+    def __init__(self, config: pb.ModelConfig, shape: tuple[int, ...]) -> None:
         self._shape = shape
         self._flags: list[tuple[int, Tensor, Tensor]] = []
         self._correlation: tuple[str, DataType] | None = None

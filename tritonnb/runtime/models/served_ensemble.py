@@ -10,13 +10,14 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, cast
+from typing import cast
 
 from tritonnb.backends.batching import undo_reshape
 from tritonnb.backends.contract import ModelContext
 from tritonnb.core.errors import TritonError, UnavailableError
 from tritonnb.core.events import EnsembleExecuted, pack_step_sent
 from tritonnb.core.messages import EnsembleStepRequest, InferRequest, InferResponse, Respond, Tensor
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.schema import TensorSpec
 from tritonnb.runtime.models.ensemble_tensors import EnsembleTensor, Sequence
 from tritonnb.runtime.models.served_base import Served
@@ -353,7 +354,7 @@ def _output(value: EnsembleTensor, spec: TensorSpec, batching: bool) -> Tensor:
     return tensor
 
 
-def _graph(config: Any, lookup: ModelLookup) -> EnsembleGraph:
+def _graph(config: pb.ModelConfig, lookup: ModelLookup) -> EnsembleGraph:
     steps = [
         Step(
             index,

@@ -21,6 +21,7 @@ from tritonnb.backends.contract import BackendModel, Execution, InstanceSpec, Mo
 from tritonnb.core.errors import TritonError
 from tritonnb.core.events import RequestCancelled, ResponseSent
 from tritonnb.core.messages import InferRequest, InferResponse
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.runtime.execution.instance import Instance
 from tritonnb.runtime.execution.instance_pool import InstancePool
 from tritonnb.runtime.execution.loop import run_in_thread
@@ -161,11 +162,11 @@ class ServedModel(Served):
         for number in active:
             self._carry_out(self.scheduler.instance_idle(number, now), now)
 
-    def missing_instances(self, config: Any) -> list[InstanceSpec]:
+    def missing_instances(self, config: pb.ModelConfig) -> list[InstanceSpec]:
         """The instances that a configuration asks for, beyond those that there are."""
         return self._pool.missing(config)
 
-    def reconfigure(self, config: Any, added: Sequence[Instance] = ()) -> None:
+    def reconfigure(self, config: pb.ModelConfig, added: Sequence[Instance] = ()) -> None:
         """Change scheduling settings and instances; no waiting request is lost.
 
         Parameters

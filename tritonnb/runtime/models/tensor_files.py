@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +13,7 @@ from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.messages import zeros
 
 
-def read_array(path: Path, datatype: DataType, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+def read_array(path: Path, datatype: DataType, shape: tuple[int, ...]) -> npt.NDArray[np.generic]:
     """The first elements of a file in the wire form of a datatype; what follows them is not looked at.
 
     Raises

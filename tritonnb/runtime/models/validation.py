@@ -11,6 +11,7 @@ import math
 from typing import Any, NoReturn
 
 import numpy as np
+import numpy.typing as npt
 
 from tritonnb.core.datatypes import split_bytes
 from tritonnb.core.errors import InvalidArgumentError
@@ -154,7 +155,7 @@ class RequestValidator:
                 f"{expected}, got {size}",
             )
 
-    def _strings(self, request: InferRequest, tensor: UndecodedTensor) -> np.ndarray[Any, Any]:
+    def _strings(self, request: InferRequest, tensor: UndecodedTensor) -> npt.NDArray[np.generic]:
         expected = self._count(request, tensor.shape)
         where = f"for inference input '{tensor.name}' for model '{self._spec.name}'"
         elements, at = split_bytes(tensor.raw, expected)

@@ -170,7 +170,7 @@ def _tensor(context: ModelContext, spec: ModelSpec, name: str, sample_input: Any
     return Tensor(name, datatype, _random(datatype, shape) if random else zeros(datatype, shape))
 
 
-def _random(datatype: DataType, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+def _random(datatype: DataType, shape: tuple[int, ...]) -> npt.NDArray[np.generic]:
     generator = np.random.default_rng()
     if datatype.numpy.kind in "iu":
         bounds: Any = np.iinfo(datatype.numpy.type)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.backend_selection import ENSEMBLE
 from tritonnb.model_config.diff import changed_fields, completed
 from tritonnb.model_config.load import finalize_config, with_instance_groups
@@ -17,7 +18,7 @@ from tritonnb.runtime.repository.loader import ModelLoader, ModelSource
 from tritonnb.runtime.repository.table import Model
 
 
-def effective_config(source: ModelSource, written: Any, running: Any) -> Any:
+def effective_config(source: ModelSource, written: pb.ModelConfig, running: pb.ModelConfig) -> Any:
     """The configuration that a model would run under, completed with what its backend added to what runs.
 
     Parameters
@@ -40,7 +41,7 @@ def effective_config(source: ModelSource, written: Any, running: Any) -> Any:
     return config
 
 
-async def reconfigure(versions: Sequence[Served], config: Any, loader: ModelLoader) -> None:
+async def reconfigure(versions: Sequence[Served], config: pb.ModelConfig, loader: ModelLoader) -> None:
     """Let versions of a model go on under another configuration.
 
     Raises

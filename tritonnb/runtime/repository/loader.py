@@ -21,6 +21,7 @@ from tritonnb.backends.contract import Backend, BackendModel, InstanceSpec, Mode
 from tritonnb.backends.registry import BackendRegistry
 from tritonnb.core.errors import InternalError, NotFoundError, TritonError, error_message
 from tritonnb.core.failures import frames_to_notes
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.backend_selection import ENSEMBLE, check_runtime
 from tritonnb.model_config.diagnose import ProblemContext
 from tritonnb.model_config.load import finalize_config, with_instance_groups
@@ -70,7 +71,7 @@ class ModelSource:
 
     name: str
     directory: Path
-    config: Any
+    config: pb.ModelConfig
     versions: tuple[int, ...]
     backend: Backend | None = None
     holder: object = None

@@ -9,6 +9,7 @@ from typing import Any
 from google.protobuf import json_format
 
 from tritonnb.core.errors import InvalidArgumentError
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.diagnose import ProblemContext
 from tritonnb.model_config.diff import effect_of, replaced, with_scheduling_of
 from tritonnb.model_config.load import ConfigError, config_path
@@ -50,7 +51,7 @@ class Reconfiguration:
             return None
         return config_path(directory, self._options.model_config_name or None)
 
-    async def check(self, name: str, config: Any) -> Any:
+    async def check(self, name: str, config: pb.ModelConfig) -> Any:
         """What a model would run under a configuration, without loading anything.
 
         Parameters
@@ -69,7 +70,7 @@ class Reconfiguration:
         with ProblemContext(config):
             return await self._effective_config(name, requested)
 
-    async def apply(self, name: str, config: Any) -> str:
+    async def apply(self, name: str, config: pb.ModelConfig) -> str:
         """Let a model run under a configuration: in place where only its scheduling changes.
 
         Returns
@@ -93,7 +94,7 @@ class Reconfiguration:
             await self._repository.reload(requested)
         return effect
 
-    async def _read_source(self, name: str, config: Any) -> ModelSource:
+    async def _read_source(self, name: str, config: pb.ModelConfig) -> ModelSource:
         """A model with another configuration, from where it comes."""
         source, override = self._current_source(name), json_format.MessageToJson(config)
         if source is not None and source.backend is not None:
@@ -127,7 +128,7 @@ class Reconfiguration:
             )
         return live_update.effective_config(requested, source.config, running)
 
-    async def _apply_in_place(self, name: str, config: Any) -> None:
+    async def _apply_in_place(self, name: str, config: pb.ModelConfig) -> None:
         """Change the scheduling, or the instances, of a model that runs, without loading it again."""
         model = self._table.models[name]
         async with model.lock:
