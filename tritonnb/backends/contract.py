@@ -31,7 +31,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 from tritonnb.core.errors import InternalError, TritonError
 from tritonnb.core.messages import InferRequest, InferResponse, ParameterValue, Tensor
@@ -349,7 +349,7 @@ class Backend(ABC):
         """Number of instances of an instance group without ``count``."""
         return 1
 
-    def auto_complete(self, context: ModelContext) -> Any:
+    def auto_complete(self, context: ModelContext) -> pb.ModelConfig | None:
         """Complete the configuration from the model itself.
 
         Returns

@@ -12,6 +12,9 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from tritonnb.backends.batching import gather, scatter
 from tritonnb.backends.contract import (
     Backend,
@@ -35,7 +38,7 @@ OUTPUT = "OUTPUT"
 Function = Callable[..., Any]
 
 
-def function_config(function: Function, fields: Mapping[str, Any]) -> pb.ModelConfig:
+def function_config(function: Function, fields: Mapping[str, object]) -> pb.ModelConfig:
     """The model configuration of a function.
 
     Parameters
@@ -54,7 +57,7 @@ def function_config(function: Function, fields: Mapping[str, Any]) -> pb.ModelCo
     """
     if not callable(function):
         raise InvalidArgumentError(f"expected a function to serve as a model, got {function!r}")
-    name = fields.get("name", getattr(function, "__name__", "function"))
+    name = str(fields.get("name", getattr(function, "__name__", "function")))
     signature = _signature(function, name)
     config = pb.ModelConfig(name=name, backend=FunctionBackend.name)
     for parameter in signature.parameters.values():
@@ -92,7 +95,7 @@ def _signature(function: Function, name: str) -> inspect.Signature:
         raise InvalidArgumentError(f"model '{name}': the annotations cannot be evaluated: {error}") from None
 
 
-def _tensor_type(annotation: Any, what: str, name: str) -> TensorType:
+def _tensor_type(annotation: object, what: str, name: str) -> TensorType:
     if isinstance(annotation, TensorType):
         return annotation
     if annotation is inspect.Signature.empty:
@@ -155,14 +158,14 @@ class FunctionInstance(BackendModelInstance):
             returned = self._coroutines.run(returned)
         execution.compute_ended()
         rows = sum(request.batch_size for request in execution.requests)
-        arrays = read_outputs(self._spec, returned, rows)
-        outputs = {name: (spec, arrays[name]) for name, spec in self._spec.outputs.items()}
+        results = read_outputs(self._spec, returned, rows)
+        outputs = {name: (spec, results[name]) for name, spec in self._spec.outputs.items()}
         scatter(execution, outputs, self._spec.max_batch_size > 0)
 
     def finalize(self) -> None:
         """Close the event loop of an ``async def`` function."""
         self._coroutines.close()
 
-    def _gather(self, execution: Execution, spec: TensorSpec) -> Any:
+    def _gather(self, execution: Execution, spec: TensorSpec) -> npt.NDArray[np.generic] | None:
         array = gather(execution, spec.name, spec.ragged, writeable=True)
         return None if array is None else spec.datatype.to_values(array)

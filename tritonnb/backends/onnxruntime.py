@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -66,7 +65,7 @@ class OnnxRuntimeBackend(Backend):
         """Two on the CPU, as on Triton; otherwise one."""
         return 2 if kind == "KIND_CPU" else 1
 
-    def auto_complete(self, context: ModelContext) -> Any:
+    def auto_complete(self, context: ModelContext) -> pb.ModelConfig | None:
         """Add the tensors, and batching if the first dimension of every tensor is variable."""
         config = pb.ModelConfig()
         config.CopyFrom(context.config)
@@ -195,19 +194,19 @@ class OnnxInstance(BackendModelInstance):
         del self._session
 
 
-def _model_tensor(tensor: Any) -> ModelTensor:
+def _model_tensor(tensor: ort.NodeArg) -> ModelTensor:
     """A tensor as ONNX Runtime describes it (``NodeArg``)."""
     return ModelTensor(tensor.name, _datatype(tensor), _shape(tensor))
 
 
-def _datatype(tensor: Any) -> DataType:
+def _datatype(tensor: ort.NodeArg) -> DataType:
     datatype = _DATATYPES.get(tensor.type)
     if datatype is None:
         raise UnsupportedError(f"tensor '{tensor.name}': expected a type that Triton has, got {tensor.type}")
     return datatype
 
 
-def _shape(tensor: Any) -> tuple[int, ...]:
+def _shape(tensor: ort.NodeArg) -> tuple[int, ...]:
     """The declared shape; dimensions that are unknown or only have a name are -1."""
     return tuple(dim if isinstance(dim, int) else -1 for dim in tensor.shape)
 
@@ -235,7 +234,7 @@ def _check_config(model: OnnxModel, session: ort.InferenceSession) -> None:
             check_tensor(config, tensor, _model_tensor(outputs[name]), "output")
 
 
-def _check_ragged(config: pb.ModelConfig, tensor: Any) -> None:
+def _check_ragged(config: pb.ModelConfig, tensor: ort.NodeArg) -> None:
     shape = _shape(tensor)
     if shape != (-1,):
         raise InvalidArgumentError(

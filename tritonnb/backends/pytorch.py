@@ -10,7 +10,6 @@ import contextlib
 import logging
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -43,7 +42,7 @@ _DATATYPES = {dtype: name for name, dtype in DTYPES.items()}
 _STRINGS = "TYPE_STRING"
 
 #: A tensor, or a list of strings.
-_Value = torch.Tensor | list[Any]
+_Value = torch.Tensor | list[str]
 
 
 class PyTorchBackend(Backend):
@@ -56,7 +55,7 @@ class PyTorchBackend(Backend):
         self._threads_set = threading.Lock()
         self._threads: dict[str, int] = {}
 
-    def auto_complete(self, context: ModelContext) -> Any:
+    def auto_complete(self, context: ModelContext) -> pb.ModelConfig | None:
         """Return None, as on Triton: a TorchScript file does not describe its tensors."""
         logger.info(
             "skipping model configuration auto-complete for '%s': not supported for pytorch backend", context.name
@@ -114,11 +113,11 @@ class TorchModel(BackendModel):
             if name in context.parameters:
                 setter(boolean_parameter(context, name, True))
         self.datatypes = _check_datatypes(context.config)
-        self._shared: dict[str, Any] = {}
+        self._shared: dict[str, torch.jit.ScriptModule] = {}
         self._sharing = threading.Lock()
         self._reported: set[int] = set()
 
-    def module(self, device: torch.device) -> Any:
+    def module(self, device: torch.device) -> torch.jit.ScriptModule:
         """Load the module on a device; instances on it get the same one if weights are shared."""
         if not self.share_weights:
             return self._load(device)
@@ -128,7 +127,7 @@ class TorchModel(BackendModel):
                 self._shared[key] = self._load(device)
             return self._shared[key]
 
-    def is_first_report(self, module: Any) -> bool:
+    def is_first_report(self, module: torch.jit.ScriptModule) -> bool:
         """Whether this is the first call for a module, whose memory is to be reported once."""
         is_known = id(module) in self._reported
         self._reported.add(id(module))
@@ -138,9 +137,9 @@ class TorchModel(BackendModel):
         """Create an instance."""
         return TorchInstance(self, spec)
 
-    def _load(self, device: torch.device) -> Any:
+    def _load(self, device: torch.device) -> torch.jit.ScriptModule:
         try:
-            module = torch.jit.load(str(self.path), map_location=device)  # type: ignore[no-untyped-call]
+            module: torch.jit.ScriptModule = torch.jit.load(str(self.path), map_location=device)  # type: ignore[no-untyped-call]
         except (RuntimeError, ValueError) as error:
             raise InternalError(f"failed to load model '{self.context.name}': {error}") from error
         module.eval()
@@ -213,7 +212,7 @@ class TorchInstance(BackendModelInstance):
         """Release the module."""
         del self._module
 
-    def _call(self, tensors: dict[str, _Value]) -> Any:
+    def _call(self, tensors: dict[str, _Value]) -> object:
         if self._arguments is None:
             return self._module(tensors)
         for name, argument in self._arguments.items():
@@ -231,7 +230,7 @@ class TorchInstance(BackendModelInstance):
 
     def _to_device(self, name: str, array: npt.NDArray[np.generic]) -> _Value:
         if array.dtype.kind == "O":
-            return list(array)
+            return list(array.tolist())
         if self._stream is None:
             # torch.from_numpy warns of read-only arrays, such as the bodies of HTTP requests.
             return torch.from_numpy(np.require(array, requirements="W"))
@@ -291,7 +290,7 @@ _JIT_SETTINGS = {
 }
 
 
-def _as_sequence(result: Any) -> Sequence[_Value]:
+def _as_sequence(result: object) -> Sequence[_Value]:
     """The results of a module, which returns a tensor, a list of strings, or a tuple of these."""
     if not isinstance(result, (torch.Tensor, list, tuple)):
         raise RuntimeError(
@@ -316,7 +315,7 @@ def _encode_strings(values: list[str]) -> npt.NDArray[np.generic]:
 
 def _check_datatypes(config: pb.ModelConfig) -> dict[str, str]:
     """Check the datatypes of all tensors, and return those of the outputs and state outputs by name."""
-    tensors_by_kind: dict[str, Any] = {
+    tensors_by_kind = {
         "input": config.input,
         "output": config.output,
         "state": config.sequence_batching.state,

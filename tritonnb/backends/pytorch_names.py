@@ -16,6 +16,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from google.protobuf.message import Message
+
 from tritonnb.backends.model_checks import check_input_count
 from tritonnb.core.errors import InternalError, InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
@@ -85,7 +87,7 @@ def result_positions(config: pb.ModelConfig) -> dict[str, int]:
     return _positions(config, outputs, [state.output_name for state in config.sequence_batching.state])
 
 
-def _require_tensors(kind: str, tensors: Sequence[Any]) -> None:
+def _require_tensors(kind: str, tensors: Sequence[Message]) -> None:
     if not tensors:
         raise InternalError(f"model configuration must contain at least one {kind}, none were specified.")
 

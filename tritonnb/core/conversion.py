@@ -15,7 +15,6 @@ Everything else is an error, such as converting 1.5 to an integer, a string to a
 from __future__ import annotations
 
 from numbers import Real
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -82,7 +81,7 @@ def _to_bytes(values: npt.ArrayLike) -> npt.NDArray[np.object_]:
     return as_bytes_array(array)
 
 
-def _cast(array: npt.NDArray[np.generic], dtype: np.dtype[Any], name: str) -> npt.NDArray[np.generic]:
+def _cast(array: npt.NDArray[np.generic], dtype: np.dtype[np.generic], name: str) -> npt.NDArray[np.generic]:
     if array.size == 0:
         return array.astype(dtype)
     kind = _KINDS.get(array.dtype.kind)
@@ -95,7 +94,7 @@ def _cast(array: npt.NDArray[np.generic], dtype: np.dtype[Any], name: str) -> np
             f"expected {name} values, got {array.dtype} such as {array.flat[0]}; convert them with .astype('{dtype}')"
         )
     if dtype.kind in "iu" and not np.can_cast(array.dtype, dtype):
-        limits = np.iinfo(dtype)
+        limits = np.iinfo(dtype.name)
         for value in (int(array.min()), int(array.max())):
             if not limits.min <= value <= limits.max:
                 raise ValueError(f"expected {name} values from {limits.min} to {limits.max}, got {value}")
@@ -103,4 +102,6 @@ def _cast(array: npt.NDArray[np.generic], dtype: np.dtype[Any], name: str) -> np
         with np.errstate(over="raise"):
             return array.astype(dtype)
     except FloatingPointError:
-        raise ValueError(f"expected {name} values up to {np.finfo(dtype).max}, got {np.abs(array).max()}") from None
+        raise ValueError(
+            f"expected {name} values up to {np.finfo(dtype.name).max}, got {np.abs(array).max()}"
+        ) from None

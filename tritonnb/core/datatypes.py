@@ -249,11 +249,11 @@ def datatype_of(dtype: npt.DTypeLike) -> DataType:
     return datatype
 
 
-def encode_bytes(array: npt.NDArray[np.object_]) -> bytes:
+def encode_bytes(array: npt.NDArray[np.generic]) -> bytes:
     """Encode BYTES elements for the wire: for each a 4-byte little-endian length, then its bytes."""
     pack = struct.Struct("<I").pack
     parts: list[bytes] = []
-    for element in array.ravel():
+    for element in array.ravel().tolist():
         parts += (pack(len(element)), element)
     return b"".join(parts)
 

@@ -7,7 +7,7 @@ instance thread; only one of them writes to it at a time.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -144,6 +144,21 @@ class EnsembleStepRequest(Protocol):
         """Block a decoupled model that is about to respond while later steps cannot keep up; called on its thread."""
 
 
+class SequenceStates(Protocol):
+    """The implicit states of a sequence, as one of its requests reads and updates them.
+
+    Attributes
+    ----------
+    inputs : dict of str to Tensor
+        State inputs by name.
+    """
+
+    inputs: dict[str, Tensor]
+
+    def update(self, output_name: str, array: npt.NDArray[np.generic]) -> None:
+        """Make an output of the model the next state."""
+
+
 class RequestHandler(Protocol):
     """What accepts requests: a served model."""
 
@@ -204,7 +219,7 @@ class InferRequest:
         Models get the inputs without a copy, including read-only ones (``copy=False``).
     accepted_by : RequestHandler or None
         The served model that accepted the request.
-    states : object or None
+    states : SequenceStates or None
         Implicit state that the backend reads and updates (sequence models).
     step : EnsembleStepRequest or None
         The ensemble step that sent the request, if one did.
@@ -276,7 +291,7 @@ class InferRequest:
         self.checked = False
         self.read_only_inputs = False
         self.accepted_by: RequestHandler | None = None
-        self.states: Any = None
+        self.states: SequenceStates | None = None
         self.step: EnsembleStepRequest | None = None
         self.trace: RequestTrace | None = None
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Generic, TypeVar
 
 from google.protobuf import text_format
 
@@ -21,6 +21,8 @@ from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.parse import ParsedConfig, Position, parse_text
 from tritonnb.model_config.suggest import fix_for, fix_for_syntax, hint_for_rule
 from tritonnb.model_config.tokens import ConfigSyntaxError, tokens_before
+
+T = TypeVar("T")
 
 #: Errors that the parser raises one token after the one that they concern.
 _ABOUT_PREVIOUS_TOKEN = (
@@ -51,7 +53,7 @@ _FIELD_OF_ERROR: tuple[tuple[str, str], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Diagnosis:
+class Diagnosis(Generic[T]):
     """The result of `diagnose`.
 
     Attributes
@@ -59,16 +61,16 @@ class Diagnosis:
     problems : list of Problem
     parsed : ParsedConfig or None
         None if the text cannot be parsed.
-    checked : Any
+    checked : T or None
         The result of ``check``; None if there are problems.
     """
 
     problems: list[Problem]
     parsed: ParsedConfig | None = None
-    checked: Any = None
+    checked: T | None = None
 
 
-def diagnose(text: str, check: Callable[[Any], Any]) -> Diagnosis:
+def diagnose(text: str, check: Callable[[pb.ModelConfig], T]) -> Diagnosis[T]:
     """Parse and check a configuration.
 
     Parameters

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.backend_selection import ENSEMBLE
 
@@ -31,7 +29,7 @@ def only_scheduling_changed(old: pb.ModelConfig, new: pb.ModelConfig) -> bool:
     return not changed_fields(_without_adjustable(old), _without_adjustable(new))
 
 
-def _without_adjustable(config: pb.ModelConfig) -> Any:
+def _without_adjustable(config: pb.ModelConfig) -> pb.ModelConfig:
     """A copy without the settings that can be changed while it runs; ``sequence_batching`` stays present."""
     result = type(config)()
     result.CopyFrom(config)
@@ -56,7 +54,7 @@ def effect_of(running: pb.ModelConfig, wanted: pb.ModelConfig) -> str:
     return "in place" if only_scheduling_changed(running, wanted) else "reloaded"
 
 
-def completed(wanted: pb.ModelConfig, requested: pb.ModelConfig, running: pb.ModelConfig) -> Any:
+def completed(wanted: pb.ModelConfig, requested: pb.ModelConfig, running: pb.ModelConfig) -> pb.ModelConfig:
     """Predict what a backend would complete a configuration to, without loading the model.
 
     Parameters
@@ -76,12 +74,12 @@ def completed(wanted: pb.ModelConfig, requested: pb.ModelConfig, running: pb.Mod
     return replaced(running, wanted, changed_fields(requested, wanted))
 
 
-def with_scheduling_of(config: pb.ModelConfig, other: pb.ModelConfig) -> Any:
+def with_scheduling_of(config: pb.ModelConfig, other: pb.ModelConfig) -> pb.ModelConfig:
     """A copy of ``config`` with the scheduling fields of ``other``."""
     return replaced(config, other, _SCHEDULING)
 
 
-def replaced(config: pb.ModelConfig, other: pb.ModelConfig, names: set[str]) -> Any:
+def replaced(config: pb.ModelConfig, other: pb.ModelConfig, names: set[str]) -> pb.ModelConfig:
     """A copy of ``config`` with some top-level fields taken from ``other``."""
     result, part = type(config)(), type(config)()
     result.CopyFrom(config)

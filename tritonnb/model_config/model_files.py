@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 from tritonnb.core.datatypes import BY_NUMBER
 from tritonnb.core.errors import InternalError, InvalidArgumentError
@@ -70,7 +69,12 @@ def check_initial_states(config: pb.ModelConfig, directory: Path) -> None:
             seen.add(name)
 
 
-def _check_initial_state(state: Any, initial: Any, seen: set[str], directory: Path) -> None:
+def _check_initial_state(
+    state: pb.ModelSequenceBatching.State,
+    initial: pb.ModelSequenceBatching.InitialState,
+    seen: set[str],
+    directory: Path,
+) -> None:
     name = state.input_name
     if initial.data_type != state.data_type:
         raise InvalidArgumentError(
@@ -102,7 +106,7 @@ def _check_initial_state(state: Any, initial: Any, seen: set[str], directory: Pa
         _check_data_file(initial, directory)
 
 
-def _check_data_file(initial: Any, directory: Path) -> None:
+def _check_data_file(initial: pb.ModelSequenceBatching.InitialState, directory: Path) -> None:
     content = _read(directory, f"initial_state/{initial.data_file}")
     expected = _byte_size(initial)
     if len(content) < expected:
@@ -113,7 +117,7 @@ def _check_data_file(initial: Any, directory: Path) -> None:
         )
 
 
-def check_warmup_sample(sample: Any, directory: Path) -> None:
+def check_warmup_sample(sample: pb.ModelWarmup, directory: Path) -> None:
     """Check the shapes and the data files of an entry of ``model_warmup``.
 
     Raises
@@ -130,7 +134,7 @@ def check_warmup_sample(sample: Any, directory: Path) -> None:
         _check_warmup_input(name, sample.inputs[name], directory)
 
 
-def _check_warmup_input(name: str, data: Any, directory: Path) -> None:
+def _check_warmup_input(name: str, data: pb.ModelWarmup.Input, directory: Path) -> None:
     choice = data.WhichOneof("input_data_type")
     if choice is None:
         raise InvalidArgumentError(
@@ -147,7 +151,7 @@ def _check_warmup_input(name: str, data: Any, directory: Path) -> None:
         )
 
 
-def _byte_size(data: Any) -> int:
+def _byte_size(data: pb.ModelWarmup.Input | pb.ModelSequenceBatching.InitialState) -> int:
     """Bytes of a tensor of fixed shape, as Triton computes them; 0 for strings."""
     datatype = BY_NUMBER.get(data.data_type)
     if not data.dims:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, MutableSequence, Sequence
 
 from tritonnb.core.errors import InternalError, InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
@@ -97,7 +96,7 @@ def normalize_instance_groups(config: pb.ModelConfig, gpus: Sequence[int], defau
         _check_group(config, group, gpus)
 
 
-def _check_group(config: pb.ModelConfig, group: Any, gpus: Sequence[int]) -> None:
+def _check_group(config: pb.ModelConfig, group: pb.ModelInstanceGroup, gpus: Sequence[int]) -> None:
     subject = f"instance group {group.name} of model {config.name}"
     if group.kind in (Kind.KIND_CPU, Kind.KIND_MODEL) and group.gpus:
         raise InvalidArgumentError(f"{subject} has kind {Kind.Name(group.kind)} but specifies one or more GPUs")
@@ -118,6 +117,6 @@ def _check_group(config: pb.ModelConfig, group: Any, gpus: Sequence[int]) -> Non
         )
 
 
-def _default_preferred(sizes: Any, config: pb.ModelConfig) -> None:
+def _default_preferred(sizes: MutableSequence[int], config: pb.ModelConfig) -> None:
     if not sizes and config.max_batch_size > 0:
         sizes.append(config.max_batch_size)

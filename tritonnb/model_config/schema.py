@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from tritonnb.core.datatypes import BY_NUMBER, INVALID, DataType
 from tritonnb.core.protobuf import model_config_pb2 as pb
@@ -68,7 +67,7 @@ class ModelSpec:
         return cls(config.name, config.max_batch_size, inputs, outputs)
 
 
-def _spec(tensor: Any, optional: bool = False, ragged: bool = False) -> TensorSpec:
+def _spec(tensor: pb.ModelInput | pb.ModelOutput, optional: bool = False, ragged: bool = False) -> TensorSpec:
     return TensorSpec(
         tensor.name,
         BY_NUMBER.get(tensor.data_type, INVALID),

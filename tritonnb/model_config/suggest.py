@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from importlib.metadata import entry_points
-from typing import Any
 
 from google.protobuf.descriptor import EnumDescriptor
 
@@ -220,12 +219,12 @@ def _any_dims(config: pb.ModelConfig, match: re.Match[str]) -> str:
     return "set dims, without the batch dimension, such as dims: [ -1 ] for one of any size"
 
 
-def _tensors(config: pb.ModelConfig, match: re.Match[str]) -> list[Any]:
+def _tensors(config: pb.ModelConfig, match: re.Match[str]) -> list[pb.ModelInput | pb.ModelOutput]:
     """The input or output that an error names."""
     return [tensor for tensor in getattr(config, match[1]) if tensor.name == match[2]]
 
 
-_FIXES: tuple[tuple[str, Callable[[Any, re.Match[str]], str]], ...] = (
+_FIXES: tuple[tuple[str, Callable[[pb.ModelConfig, re.Match[str]], str]], ...] = (
     (r"^(dynamic|sequence) batching preferred (?:batch )?size must", _drop_large),
     (r"^default priority level must", _default_level),
     (r"^priority queue policy must have priority level in range \[1, (\d+)\]", _drop_levels),

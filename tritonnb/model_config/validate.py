@@ -6,8 +6,7 @@ backend may still complete them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from tritonnb.core.errors import InvalidArgumentError
 from tritonnb.core.protobuf import model_config_pb2 as pb
@@ -91,7 +90,7 @@ def _check_dynamic_batching(config: pb.ModelConfig) -> None:
             )
 
 
-def _check_preferred(sizes: Any, config: pb.ModelConfig, what: str) -> None:
+def _check_preferred(sizes: Sequence[int], config: pb.ModelConfig, what: str) -> None:
     for size in sizes:
         if size <= 0:
             raise InvalidArgumentError(f"{what} must be positive for {config.name}")
@@ -120,7 +119,7 @@ def _check_sequence_batching(config: pb.ModelConfig) -> None:
             )
 
 
-def _controls(config: pb.ModelConfig, kind: str) -> Iterator[Any]:
+def _controls(config: pb.ModelConfig, kind: str) -> Iterator[pb.ModelSequenceBatching.Control]:
     """The controls of a kind; checks their names, and that there is only one."""
     name = config.name
     seen: set[str] = set()

@@ -11,7 +11,9 @@ from __future__ import annotations
 import ctypes
 import logging
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -95,14 +97,14 @@ class CudaMemory:
         kind = self._runtime.cudaMemcpyKind.cudaMemcpyHostToDevice
         self._copy(self._address + offset, source.ctypes.data, source.nbytes, kind)
 
-    def _copy(self, target: int, source: int, byte_size: int, kind: Any) -> None:
+    def _copy(self, target: int, source: int, byte_size: int, kind: int) -> None:
         try:
             self._call(self._runtime.cudaSetDevice, self._device_id)
             self._call(self._runtime.cudaMemcpy, target, source, byte_size, kind)
         except CudaError as error:
             raise InternalError(f"failed to copy to or from CUDA shared memory: {error}") from error
 
-    def _call(self, function: Any, *arguments: Any) -> tuple[Any, ...]:
+    def _call(self, function: Callable[..., tuple[Any, ...]], *arguments: object) -> tuple[int, ...]:
         error, *results = function(*arguments)
         if int(error):
             raise CudaError(f"{error.name}")
@@ -181,12 +183,12 @@ class CudaRegion:
         """Close it, unless a request still sees it."""
         return self.memory.release()
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, str | int]:
         """As the extension describes it."""
         return {"name": self.name, "device_id": self.device_id, "byte_size": self.byte_size}
 
 
-def _bindings() -> tuple[Any, Any]:
+def _bindings() -> tuple[ModuleType, ModuleType]:
     """CUDA's runtime and driver."""
     try:
         from cuda.bindings import driver, runtime

@@ -10,9 +10,9 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from tritonnb.core.errors import InternalError, InvalidArgumentError, TritonError, UnavailableError, UnsupportedError
+from tritonnb.core.json_types import JsonDict
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.version import TRITON_VERSION
 from tritonnb.runtime.execution.loop import run_in_thread
@@ -175,7 +175,7 @@ class Engine:
         """Every version that is ready, by name and version."""
         return list(self._table.served())
 
-    def configs(self) -> dict[str, Any]:
+    def configs(self) -> dict[str, pb.ModelConfig]:
         """The configuration (``inference.ModelConfig``) of every model that is ready, by name."""
         return {each.name: each.config for each in self._table.served()}
 
@@ -183,7 +183,7 @@ class Engine:
         """Versions of a model that are ready, ascending."""
         return self._table.ready_versions(name)
 
-    def model_metadata(self, name: str, version: int = -1) -> dict[str, Any]:
+    def model_metadata(self, name: str, version: int = -1) -> JsonDict:
         """Model metadata; without a version it lists every version that is ready."""
         served = self._table.get(name, version)
         return served.metadata(self.ready_versions(name) if version == -1 else [served.version])
@@ -206,11 +206,11 @@ class Engine:
             return False
         return True
 
-    def metadata(self) -> dict[str, Any]:
+    def metadata(self) -> JsonDict:
         """Server metadata."""
         return {"name": self.options.server_id, "version": TRITON_VERSION, "extensions": list(EXTENSIONS)}
 
-    def statistics(self, name: str = "", version: int = -1) -> dict[str, Any]:
+    def statistics(self, name: str = "", version: int = -1) -> dict[str, list[JsonDict]]:
         """The statistics extension's answer for one model, or for all with an empty name.
 
         Raises
@@ -316,7 +316,7 @@ class Engine:
         """Why models are not served, by name, where that is because they failed to load."""
         return self._table.failures()
 
-    async def check(self, name: str, config: pb.ModelConfig) -> Any:
+    async def check(self, name: str, config: pb.ModelConfig) -> pb.ModelConfig:
         """What a model would run under a configuration; nothing is changed.
 
         Raises

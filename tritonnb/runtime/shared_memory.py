@@ -12,7 +12,7 @@ import gc
 import mmap
 import os
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
 from tritonnb.core.errors import AlreadyExistsError, InternalError, InvalidArgumentError, NotFoundError
 from tritonnb.runtime.cuda_memory import CudaRegion
@@ -91,7 +91,7 @@ class SystemRegion:
                 return True
         return False
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, str | int]:
         """As the extension describes it."""
         return {"name": self.name, "key": self.key, "offset": self.offset, "byte_size": self.byte_size}
 

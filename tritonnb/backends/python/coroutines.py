@@ -37,7 +37,7 @@ class CoroutineRunner:
             if asyncio.all_tasks(self._loop):
                 self._run_in_background(self._loop)
 
-    def start(self, coroutine: Coroutine[Any, Any, Any], on_error: Callable[[BaseException], None]) -> None:
+    def start(self, coroutine: Coroutine[Any, Any, object], on_error: Callable[[BaseException], None]) -> None:
         """Run a coroutine in the background.
 
         Parameters
@@ -68,7 +68,7 @@ class CoroutineRunner:
             self._thread = None
 
 
-async def _report_error(coroutine: Coroutine[Any, Any, Any], on_error: Callable[[BaseException], None]) -> None:
+async def _report_error(coroutine: Coroutine[Any, Any, object], on_error: Callable[[BaseException], None]) -> None:
     try:
         await coroutine
     except BaseException as error:

@@ -11,7 +11,6 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
 
 from tritonnb.backends.contract import InstanceSpec
 from tritonnb.core.protobuf import model_config_pb2 as pb
@@ -120,16 +119,16 @@ def instance_specs(config: pb.ModelConfig) -> Iterator[InstanceSpec]:
                 index += 1
 
 
-def _resources(rate_limiter: Any, device: int) -> tuple[Resource, ...]:
+def _resources(rate_limiter: pb.ModelRateLimiter, device: int) -> tuple[Resource, ...]:
     # "global" is a word of Python's.
     return tuple(
         Resource(each.name, each.count, None if getattr(each, "global") else device) for each in rate_limiter.resources
     )
 
 
-def _signature(spec: InstanceSpec) -> tuple[Any, ...]:
+def _signature(spec: InstanceSpec) -> tuple[object, ...]:
     return spec.kind, spec.device_id, spec.resources, spec.priority, spec.passive
 
 
-def _named(spec: InstanceSpec) -> tuple[Any, ...]:
+def _named(spec: InstanceSpec) -> tuple[object, ...]:
     return spec.name, *_signature(spec)

@@ -11,7 +11,7 @@ import asyncio
 import concurrent.futures
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from tritonnb.core.errors import UnavailableError
 
@@ -20,6 +20,7 @@ try:
 except ImportError:  # no wheel for this platform, such as Windows
     uvloop = None  # type: ignore[assignment]
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 STOPPED = "the server has been stopped"
@@ -54,9 +55,9 @@ class BackgroundLoop:
         """Whether the loop is running."""
         return self._thread.is_alive()
 
-    def call(self, function: Callable[..., T], *args: Any) -> T:
+    def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a function on the loop and wait for what it returns or raises."""
-        return self.run(_as_coroutine(function, args))
+        return self.run(_as_coroutine(function, *args, **kwargs))
 
     def run(
         self, coroutine: Coroutine[Any, Any, T], interval: float | None = None, report: Callable[[], None] | None = None
@@ -131,8 +132,8 @@ async def _cancel_everything() -> None:
     await asyncio.gather(*others, return_exceptions=True)
 
 
-async def _as_coroutine(function: Callable[..., T], args: tuple[Any, ...]) -> T:
-    return function(*args)
+async def _as_coroutine(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    return function(*args, **kwargs)
 
 
 async def run_in_thread(function: Callable[[], None]) -> None:

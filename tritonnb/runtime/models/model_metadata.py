@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from tritonnb.backends.contract import ModelContext
+from tritonnb.core.json_types import JsonDict, JsonValue
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.schema import ModelSpec, TensorSpec
 
 
-def describe(config: pb.ModelConfig, spec: ModelSpec, versions: Sequence[int]) -> dict[str, Any]:
+def describe(config: pb.ModelConfig, spec: ModelSpec, versions: Sequence[int]) -> JsonDict:
     """Model metadata of the v2 protocol; ``versions`` are those to list, ascending."""
     return {
         "name": config.name,
@@ -30,7 +30,7 @@ def read_labels(context: ModelContext) -> dict[str, list[str]]:
     }
 
 
-def _tensors(spec: ModelSpec, tensors: Mapping[str, TensorSpec]) -> list[dict[str, Any]]:
+def _tensors(spec: ModelSpec, tensors: Mapping[str, TensorSpec]) -> list[JsonValue]:
     batch = [-1] if spec.max_batch_size > 0 else []
     return [
         {"name": each.name, "datatype": each.datatype.name, "shape": [*batch, *each.dims]} for each in tensors.values()

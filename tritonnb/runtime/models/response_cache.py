@@ -16,8 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tritonnb.core.datatypes import encode_bytes
-from tritonnb.core.messages import InferRequest, InferResponse, Tensor
+from tritonnb.core.messages import InferRequest, InferResponse
 
 logger = logging.getLogger(__name__)
 
@@ -110,12 +109,8 @@ def key_of(model: int, request: InferRequest) -> Key:
     for name in sorted(request.inputs):
         tensor = request.inputs[name]
         digest.update(repr((name, tensor.datatype.name, tensor.shape)).encode())
-        digest.update(_bytes(tensor))
+        digest.update(tensor.datatype.encode(tensor.array))
     return digest.digest()
-
-
-def _bytes(tensor: Tensor) -> bytes:
-    return encode_bytes(tensor.array) if tensor.array.dtype.kind == "O" else tensor.array.tobytes()
 
 
 def _packed_size(response: InferResponse) -> int:
@@ -128,5 +123,5 @@ def _packed_size(response: InferResponse) -> int:
 
 def _size(array: npt.NDArray[np.generic]) -> int:
     if array.dtype.kind == "O":
-        return sum(len(each) + 4 for each in array.ravel())
+        return sum(len(element) + 4 for element in array.ravel().tolist())
     return int(array.nbytes)

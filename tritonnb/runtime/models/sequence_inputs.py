@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -144,7 +143,7 @@ class SequenceInputs:
             reference.model_name, inputs, discard_response, model_version=reference.model_version, requested_outputs=()
         )
         null.is_null = True
-        if self._states:
+        if reference.states is not None:
             null.states = States(_zeros_like(reference.states.inputs), self._by_output, scratch=True)
         return null
 
@@ -192,7 +191,7 @@ class _Controls:
         array.flags.writeable = False
         return {name: Tensor(name, datatype, array)}
 
-    def _values(self, name: str, control: Any) -> Iterator[Tensor]:
+    def _values(self, name: str, control: pb.ModelSequenceBatching.Control) -> Iterator[Tensor]:
         for field, type_name in _FALSE_TRUE.items():
             for value in getattr(control, field):
                 datatype = BY_NUMBER[pb.DataType.Value(type_name)]

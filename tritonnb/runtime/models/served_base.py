@@ -9,10 +9,10 @@ import asyncio
 import itertools
 import time
 from collections.abc import Sequence
-from typing import Any
 
 from tritonnb.backends.contract import ModelContext
 from tritonnb.core.events import CacheHit, CacheMiss, Event
+from tritonnb.core.json_types import JsonDict
 from tritonnb.core.messages import InferRequest, InferResponse, RequestTrace, Respond
 from tritonnb.model_config.schema import ModelSpec
 from tritonnb.model_config.to_json import config_to_json
@@ -64,7 +64,7 @@ class Served:
 
     # --- what the endpoints ask ---------------------------------------------------------------
 
-    def metadata(self, versions: Sequence[int] | None = None) -> dict[str, Any]:
+    def metadata(self, versions: Sequence[int] | None = None) -> JsonDict:
         """Model metadata of the v2 protocol; ``versions`` are those to list, ascending."""
         return describe(self.config, self.spec, versions or [self.version])
 

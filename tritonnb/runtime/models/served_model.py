@@ -15,9 +15,8 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
 
-from tritonnb.backends.contract import BackendModel, Execution, InstanceSpec, ModelContext
+from tritonnb.backends.contract import BackendModel, Execution, InstanceSpec, MemoryPlace, ModelContext
 from tritonnb.core.errors import TritonError
 from tritonnb.core.events import RequestCancelled, ResponseSent
 from tritonnb.core.messages import InferRequest, InferResponse
@@ -193,7 +192,7 @@ class ServedModel(Served):
 
     def _update_instances(self) -> None:
         self.instances = list(self._pool)
-        usage: Counter[Any] = Counter()
+        usage: Counter[MemoryPlace] = Counter()
         for instance in self.instances:
             usage.update(instance.backend_instance.memory_usage())
         self.statistics.memory_usage = dict(usage)

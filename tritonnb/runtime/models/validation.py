@@ -8,7 +8,7 @@ needed of the configuration is computed once, so that a good request costs a few
 from __future__ import annotations
 
 import math
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -74,7 +74,7 @@ class RequestValidator:
             dims = shape[1:] if self._batching else shape
             if dims != spec.dims and not _fits(dims, spec.dims):
                 self._refuse_shape(request, spec, shape)
-            if type(tensor) is UndecodedTensor:
+            if isinstance(tensor, UndecodedTensor):
                 if -1 in dims or self._is_impossible(request, tensor):
                     self._refuse(
                         request,
@@ -183,16 +183,17 @@ class RequestValidator:
         shape = batch + resolve_reshape(dims, spec.dims, spec.reshape or ())
         return Tensor(tensor.name, tensor.datatype, tensor.array.reshape(shape))
 
-    def _key(self, request: InferRequest) -> tuple[Any, ...]:
+    def _key(self, request: InferRequest) -> tuple[object, ...]:
         """Requests with equal keys may share a batch."""
-        key: list[Any] = [frozenset(request.inputs)] if self._names_matter else []
+        names: tuple[object, ...] = (frozenset(request.inputs),) if self._names_matter else ()
+        shapes: list[tuple[object, ...]] = []
         for name, tensor in request.inputs.items():
             if name in self._compared:
-                key.append((name, tensor.shape[1:]))
+                shapes.append((name, tensor.shape[1:]))
             if name in self._shape_tensors:
-                key.append((name, tensor.shape, tensor.array.tobytes()))
+                shapes.append((name, tensor.shape, tensor.array.tobytes()))
         # The order in which a client lists its inputs means nothing.
-        return (*key[: self._names_matter], *sorted(key[self._names_matter :]))
+        return (*names, *sorted(shapes))
 
     # --- refusals -----------------------------------------------------------------------------
 
@@ -229,12 +230,12 @@ class RequestValidator:
 
 def _hash_order(request: InferRequest) -> _Inputs:
     """The inputs as Triton walks them: its hash map gives the last one first, short of collisions."""
-    items = list(request.inputs.items())
+    items = list(request.unchecked_inputs.items())
     items.reverse()
     return items
 
 
-_Inputs = list[tuple[str, Any]]
+_Inputs = list[tuple[str, Tensor | UndecodedTensor]]
 
 
 def _fits(dims: tuple[int, ...], expected: tuple[int, ...]) -> bool:

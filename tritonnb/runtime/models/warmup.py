@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +26,7 @@ from tritonnb.core.messages import (
     read_only_tensors,
     zeros,
 )
+from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.model_files import check_warmup_sample
 from tritonnb.model_config.schema import ModelSpec
 from tritonnb.runtime.execution.instance import Instance
@@ -141,20 +141,23 @@ def _failed(sample: Sample, errors: list[str]) -> InvalidArgumentError:
     return InvalidArgumentError(f"failed to run warmup sample '{sample.name}': " + "".join(f"{e}; " for e in errors))
 
 
-def _request(context: ModelContext, spec: ModelSpec, validator: RequestValidator, sample: Any) -> InferRequest:
-    tensors: dict[str, Any] = {
-        name: _tensor(context, spec, name, sample.inputs[name]) for name in sorted(sample.inputs)
-    }
-    known = {name: each for name, each in tensors.items() if name in spec.inputs}
-    request = InferRequest(context.name, known, discard_response, model_version=context.version)
+def _request(
+    context: ModelContext, spec: ModelSpec, validator: RequestValidator, sample: pb.ModelWarmup
+) -> InferRequest:
+    tensors = {name: _tensor(context, spec, name, sample.inputs[name]) for name in sorted(sample.inputs)}
+    request = InferRequest(context.name, {}, discard_response, model_version=context.version)
+    inputs = request.unchecked_inputs
+    inputs.update({name: tensor for name, tensor in tensors.items() if name in spec.inputs})
     validator.check(request)
-    request.inputs.update({name: each for name, each in tensors.items() if name not in known})
+    inputs.update({name: tensor for name, tensor in tensors.items() if name not in spec.inputs})
     # Every run of the sample has these inputs.
     request.inputs = read_only_tensors(request.inputs)
     return request
 
 
-def _tensor(context: ModelContext, spec: ModelSpec, name: str, sample_input: Any) -> Tensor | UndecodedTensor:
+def _tensor(
+    context: ModelContext, spec: ModelSpec, name: str, sample_input: pb.ModelWarmup.Input
+) -> Tensor | UndecodedTensor:
     datatype = BY_NUMBER.get(sample_input.data_type, INVALID)
     shape = (1, *sample_input.dims) if spec.max_batch_size > 0 else tuple(sample_input.dims)
     choice = sample_input.WhichOneof("input_data_type")
@@ -173,7 +176,7 @@ def _tensor(context: ModelContext, spec: ModelSpec, name: str, sample_input: Any
 def _random(datatype: DataType, shape: tuple[int, ...]) -> npt.NDArray[np.generic]:
     generator = np.random.default_rng()
     if datatype.numpy.kind in "iu":
-        bounds: Any = np.iinfo(datatype.numpy.type)
+        bounds = np.iinfo(datatype.numpy.name)
         return generator.integers(bounds.min, bounds.max, shape, datatype.numpy, endpoint=True)
     if datatype.numpy.kind == "b":
         return generator.integers(0, 2, shape).astype(bool)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.model_config.backend_selection import ENSEMBLE
@@ -18,7 +17,7 @@ from tritonnb.runtime.repository.loader import ModelLoader, ModelSource
 from tritonnb.runtime.repository.table import Model
 
 
-def effective_config(source: ModelSource, written: pb.ModelConfig, running: pb.ModelConfig) -> Any:
+def effective_config(source: ModelSource, written: pb.ModelConfig, running: pb.ModelConfig) -> pb.ModelConfig:
     """The configuration that a model would run under, completed with what its backend added to what runs.
 
     Parameters

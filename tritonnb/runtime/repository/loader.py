@@ -11,11 +11,12 @@ import asyncio
 import dataclasses
 import functools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import ParamSpec, TypeVar
 
 from tritonnb.backends.contract import Backend, BackendModel, InstanceSpec, ModelContext
 from tritonnb.backends.registry import BackendRegistry
@@ -40,6 +41,7 @@ from tritonnb.runtime.repository.load_log import log_load_error
 from tritonnb.runtime.shared_services import SharedServices
 
 logger = logging.getLogger(__name__)
+P = ParamSpec("P")
 T = TypeVar("T")
 
 #: Where Triton's container has its backends; error texts name it.
@@ -166,10 +168,10 @@ class ModelLoader:
         await _await_with_triton_errors(instance.start())
         return instance
 
-    async def run_in_pool(self, function: Callable[..., T], *args: Any) -> T:
+    async def run_in_pool(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a slow function in the thread pool."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._pool, functools.partial(function, *args))
+        return await loop.run_in_executor(self._pool, functools.partial(function, *args, **kwargs))
 
     def close(self) -> None:
         """Finalize the backends; no model may be left."""
@@ -190,7 +192,7 @@ class ModelLoader:
         """
         check_runtime(source.config, source.directory, version, self._options.backend_directory or _BACKENDS)
 
-    async def auto_complete(self, source: ModelSource) -> Any:
+    async def auto_complete(self, source: ModelSource) -> pb.ModelConfig:
         """A model's configuration with what its backend adds to it; the model is not loaded.
 
         Raises
@@ -200,7 +202,7 @@ class ModelLoader:
         """
         return await self.run_in_pool(lambda: self._create_context(source, max(source.versions, default=1))[2])
 
-    def _create_context(self, source: ModelSource, version: int) -> tuple[Backend, ModelContext, Any]:
+    def _create_context(self, source: ModelSource, version: int) -> tuple[Backend, ModelContext, pb.ModelConfig]:
         self.check_runtime(source, version)
         backend = source.backend or self._backends.get(source.config.backend)
         config = with_instance_groups(
@@ -247,11 +249,13 @@ class _TritonErrors:
     def __enter__(self) -> None:
         return None
 
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if isinstance(error, Exception) and not isinstance(error, TritonError):
             raise InternalError(f"{type(error).__name__}: {error}", model_error=frames_to_notes(error)) from None
 
 
-async def _await_with_triton_errors(awaitable: Any) -> None:
+async def _await_with_triton_errors(awaitable: Awaitable[None]) -> None:
     with _TritonErrors():
         await awaitable

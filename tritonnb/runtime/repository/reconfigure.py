@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 from google.protobuf import json_format
 
@@ -51,7 +50,7 @@ class Reconfiguration:
             return None
         return config_path(directory, self._options.model_config_name or None)
 
-    async def check(self, name: str, config: pb.ModelConfig) -> Any:
+    async def check(self, name: str, config: pb.ModelConfig) -> pb.ModelConfig:
         """What a model would run under a configuration, without loading anything.
 
         Parameters
@@ -110,7 +109,7 @@ class Reconfiguration:
         except ConfigError as error:
             raise InvalidArgumentError(error.cause, hint=error.hint, problems=error.problems) from error
 
-    async def _effective_config(self, name: str, requested: ModelSource) -> Any:
+    async def _effective_config(self, name: str, requested: ModelSource) -> pb.ModelConfig:
         """The configuration that a model would run under, as far as that is known without loading it."""
         source = self._current_source(name)
         if source is None:
