@@ -106,4 +106,6 @@ def test_an_answer_takes_as_much_as_triton_packs_it_into(outputs: list[Tensor], 
     small = ResponseCache(size - 1)
     assert small.insert(b"a", InferResponse(outputs)), "that it is too large is for the log, not for the client"
     assert (len(small), small.used) == (0, 0)
-    assert caplog.messages == [f"Failed to insert key [61] into response cache: {size} bytes are more than it may hold"]
+    assert caplog.messages == [
+        f"Failed to insert key [61] into response cache: its {size} bytes exceed the size of the cache"
+    ]

@@ -153,7 +153,7 @@ def test_an_initial_state_of_strings_must_be_whole(tmp_path: Path):
     (tmp_path / "initial_state").mkdir()
     (tmp_path / "initial_state" / "s.bin").write_bytes(encode_bytes(np.array([b"one"], object)))
     initial = 'initial_state { name: "s" data_type: TYPE_STRING dims: [ 2 ] data_file: "s.bin" }'
-    with pytest.raises(InvalidArgumentError, match="holds 1 elements, and 2 are needed"):
+    with pytest.raises(InvalidArgumentError, match="expected 2 elements, got 1"):
         inputs_of((STATE % initial).replace("FP32", "STRING"), tmp_path)
 
 

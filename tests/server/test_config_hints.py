@@ -156,7 +156,7 @@ def test_a_torchscript_model_without_a_configuration(server: Server, tmp_path: P
         server.load("net")
     assert str(caught.value).endswith(
         f"model configuration is not provided for model 'net'; write {tmp_path}/net/config.pbtxt with the inputs and "
-        "outputs, which backend 'pytorch' cannot tell from the model's file"
+        "outputs, which backend 'pytorch' cannot determine from the model's file"
     )
     assert repr(server["net"]) == (
         "model 'net' (not ready: version 1 is at UNAVAILABLE state: Not found: model configuration is not provided for "

@@ -139,7 +139,7 @@ def test_a_stop_says_what_it_waits_for_and_what_still_ran(
             await asyncio.to_thread(server.stop)
         assert str(caught.value) == (
             f"the server was stopped after 0.2 s (exit_timeout) while it waited for model 'slow' ({what}): "
-            "what runs goes on until it returns, its result is lost"
+            "the results of running executions are lost"
         )
         printed = capsys.readouterr().out.splitlines()
         assert set(printed) == {f"stop() waits for model 'slow' ({what}), at most 0.2 s (exit_timeout)"}

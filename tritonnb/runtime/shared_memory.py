@@ -1,7 +1,7 @@
-"""Shared memory regions that clients register, to send and receive tensors without copying them.
+"""Shared memory regions that clients register in order to send and receive tensors without copies.
 
-A region is a part of a POSIX shared memory object, mapped while it is registered; while a request sees it, it
-cannot be unregistered. CUDA regions are refused, as a Triton does that sees no GPU.
+A system region is a part of a POSIX shared memory object, which is mapped while the region is registered. A region
+cannot be unregistered while a request uses it. CUDA regions (`tritonnb.runtime.cuda_memory`) require a GPU.
 
 Implements the system shared memory and CUDA shared memory extensions.
 """
@@ -19,15 +19,15 @@ from tritonnb.runtime.cuda_memory import CudaRegion
 
 try:
     import _posixshmem
-except ImportError:  # Windows has no such objects
+except ImportError:  # Windows does not support POSIX shared memory
     _posixshmem = None
 
 
 class Part(Protocol):
-    """A part of a region that a tensor is in."""
+    """The part of a region that contains a tensor."""
 
     def __len__(self) -> int:
-        """Bytes."""
+        """The size in bytes."""
 
     def read(self) -> memoryview:
         """The bytes; those of system shared memory are not copied."""
@@ -46,7 +46,7 @@ class SystemPart:
         return len(self.memory)
 
     def read(self) -> memoryview:
-        """The bytes themselves, read-only: a model that writes to its inputs leaves the client's memory alone."""
+        """A read-only view of the bytes, so that models cannot change the client's memory."""
         return self.memory.toreadonly()
 
     def write(self, contents: bytes | memoryview) -> None:
@@ -61,11 +61,11 @@ class SystemRegion:
     Attributes
     ----------
     name, key : str
-        What clients call it, and the name of the shared memory object.
+        The name that clients use, and the name of the shared memory object.
     offset, byte_size : int
-        Where it begins in the object, and its size.
+        Its offset in the shared memory object, and its size in bytes.
     memory : mmap.mmap
-        Its bytes, writable.
+        The mapped memory, which is writable.
     """
 
     kind: ClassVar[str] = "system"
@@ -77,22 +77,22 @@ class SystemRegion:
     memory: mmap.mmap
 
     def part(self, offset: int, byte_size: int) -> SystemPart:
-        """A part of it, which is within its bounds."""
+        """A part of the region, which must be within its bounds."""
         return SystemPart(memoryview(self.memory)[offset : offset + byte_size])
 
     def release(self) -> bool:
-        """End the mapping, unless a request still sees it."""
+        """Unmap the region, unless a request uses it; returns whether it was unmapped."""
         for _ in range(2):
             try:
                 self.memory.close()
             except BufferError:
-                gc.collect()  # requests that are done may wait for that
+                gc.collect()  # completed requests may not have been collected yet
             else:
                 return True
         return False
 
     def to_dict(self) -> dict[str, str | int]:
-        """As the extension describes it."""
+        """The region in the form of the extension."""
         return {"name": self.name, "key": self.key, "offset": self.offset, "byte_size": self.byte_size}
 
 
@@ -100,7 +100,7 @@ Region = TypeVar("Region", SystemRegion, CudaRegion)
 
 
 class SharedMemory:
-    """The regions of one server; lives on its loop."""
+    """The regions of one server; used on its event loop."""
 
     def __init__(self) -> None:
         self._regions: dict[str, SystemRegion | CudaRegion] = {}
@@ -111,7 +111,7 @@ class SharedMemory:
         Raises
         ------
         AlreadyExistsError, InternalError, InvalidArgumentError
-            If the name is registered already, or the object does not exist or is smaller.
+            If the name is already registered, or the object does not exist or is too small.
         """
         self._check_free(name)
         descriptor = _open(key)
@@ -129,42 +129,42 @@ class SharedMemory:
         Raises
         ------
         AlreadyExistsError, InvalidArgumentError
-            If the name is taken, or the handle cannot be opened here.
+            If the name is already registered, or the handle cannot be opened.
         """
         self._check_free(name)
         self._regions[name] = CudaRegion.open(name, handle, device_id, byte_size)
 
     def unregister(self, kind: type[SystemRegion | CudaRegion], name: str = "") -> None:
-        """Forget a region of this kind, which need not be there, or all of them.
+        """Unregister a region of this kind, or all of them; an unknown name is ignored.
 
         Raises
         ------
         InternalError
-            If requests still use it, or some of them; the others are forgotten.
+            If requests use the region, or some of the regions; the others are unregistered.
         """
-        there = [each for each in sorted(self._regions) if isinstance(self._regions[each], kind)]
-        selected = [each for each in there if name in ("", each)]
-        in_use = [each for each in selected if not self._regions[each].release()]
-        for each in set(selected).difference(in_use):
-            del self._regions[each]
+        registered = [region for region in sorted(self._regions) if isinstance(self._regions[region], kind)]
+        selected = [region for region in registered if name in ("", region)]
+        in_use = [region for region in selected if not self._regions[region].release()]
+        for region in set(selected).difference(in_use):
+            del self._regions[region]
         if in_use and name:
             raise InternalError(f"Cannot unregister shared memory region '{name}', it is currently in use.")
         if in_use:
-            failed = "".join(f"{each} ," for each in in_use)
+            failed = "".join(f"{region} ," for region in in_use)
             raise InternalError(
                 f"Failed to unregister the following {kind.kind.lower()} shared memory regions: {failed}"
             )
 
     def status(self, kind: type[Region], name: str = "") -> list[Region]:
-        """A region of this kind, or all of them by name.
+        """The region with a name, or all regions of this kind in the order of their names.
 
         Raises
         ------
         NotFoundError
-            If there is none of that name.
+            If there is no region of this kind with the name.
         """
         if not name:
-            return [each for _, each in sorted(self._regions.items()) if isinstance(each, kind)]
+            return [region for _, region in sorted(self._regions.items()) if isinstance(region, kind)]
         region = self._regions.get(name)
         if region is None:
             raise NotFoundError(f"Unable to find {kind.kind.lower()} shared memory region: '{name}'")
@@ -175,7 +175,7 @@ class SharedMemory:
         return [region]
 
     def part(self, name: str, offset: int, byte_size: int) -> Part:
-        """The part of a region that a tensor is in.
+        """The part of a region that contains a tensor.
 
         Raises
         ------
@@ -197,12 +197,12 @@ class SharedMemory:
 
 
 def fill(output: str, part: Part, contents: bytes | memoryview) -> None:
-    """Write an output where the client wants it.
+    """Write an output to shared memory.
 
     Raises
     ------
     InternalError
-        If there is not room enough.
+        If the part of the region is too small.
     """
     if len(contents) > len(part):
         raise InternalError(
@@ -224,7 +224,7 @@ def _open(key: str) -> int:
 
 def _map(descriptor: int, offset: int, byte_size: int) -> mmap.mmap:
     size = os.fstat(descriptor).st_size
-    if offset + byte_size > size:  # touching what is not there would end the process
+    if offset + byte_size > size:  # an access beyond the end would terminate the process
         raise ValueError("invalid args")
     if not byte_size or offset % mmap.ALLOCATIONGRANULARITY:
         raise ValueError("unable to process address spaceInvalid argument")
