@@ -61,7 +61,7 @@ def test_a_loop_that_has_ended_by_itself_can_still_be_stopped():
 
 def test_a_loop_cannot_wait_for_itself():
     background = BackgroundLoop()
-    with pytest.raises(RuntimeError, match="own loop"):
+    with pytest.raises(RuntimeError, match="cannot wait for itself"):
         background.call(lambda: background.call(int))
     background.stop()
 

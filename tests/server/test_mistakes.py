@@ -164,8 +164,8 @@ def test_a_server_that_was_replaced(tmp_path: Path):
     model = first["m"]
     with tnb.serve(tmp_path / "model_repository", port=0):
         words = (
-            "the server has been stopped: a later one replaced it (tnb.serve, or Server(replaces=...)), which is to be "
-            "used instead"
+            "the server has been stopped: a later one replaced it (tnb.serve, or Server(replaces=...)); use that one "
+            "instead"
         )
         mistakes = (model.stats, first.stats, lambda: model(X=[1.0]), lambda: first["m"])
         assert [text_of(mistake) for mistake in mistakes] == [words] * 4
@@ -189,7 +189,8 @@ def test_a_port_that_is_taken(option: str):
     [
         ({"prot": 1}, "Server has no option 'prot'; did you mean 'port'?"),
         ({"load_model": ["m"]}, "Server has no option 'load_model'; did you mean 'load_models'?"),
-        ({"model_control_mode": "manual"}, "model_control_mode: expected one of 'none', 'explicit', 'poll', got 'manual'"),
+        ({"model_control_mode": "manual"},
+         "model_control_mode: expected one of 'none', 'explicit', 'poll', got 'manual'"),
         ({"rate_limit": "on"}, "rate_limit: expected one of 'off', 'execution_count', got 'on'"),
         ({"port": 99_999}, "cannot listen on 127.0.0.1:99999: expected a port from 0 to 65535, got 99999"),
         ({"port": -1}, "cannot listen on 127.0.0.1:-1: expected a port from 0 to 65535, got -1"),

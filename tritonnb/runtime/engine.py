@@ -268,10 +268,10 @@ class Engine:
             if parameter == "config":
                 override = str(value)
             else:
-                files[parameter.removeprefix("file:")] = bytes(value)  # type: ignore[arg-type]
+                files[parameter.removeprefix("file:")] = value.encode() if isinstance(value, str) else value
         if files and not (trusted or self.options.allow_file_override):
             raise UnsupportedError(
-                f"model '{name}': expected a load request without files, got {', '.join(map(repr, files))}: files are "
+                f"model '{name}': expected a load request without files, got '{next(iter(files))}': files are "
                 "code, so the server must be started with --allow-file-override=true"
             )
         await self._repository.load(name, override, files, force=force)
