@@ -320,15 +320,15 @@ class InferRequest:
     def wrap_response(self, observer: Respond) -> None:
         """Call ``observer(request, response)`` before each response is passed on.
 
-        This is the only way to see the responses of somebody else's request. The observer that was added last is
-        called first. In the order in which they are added:
+        This is the only way to observe the responses to a request that other code has created. The observer that was
+        added last is called first. In the order in which they are added:
 
         1. the cycle check of BLS calls (`tritonnb.runtime.models.bls.register_wait`): the caller no longer waits,
         2. tracing (`tritonnb.telemetry.tracing.Trace.submit`): output tensors and time stamps,
         3. the response cache (`tritonnb.runtime.models.served_base.Served`): the response is inserted.
 
-        Whoever creates the request sets ``respond`` before submitting it, and may set it to `discard_response` after
-        the final response, to break reference cycles.
+        The code that creates the request sets ``respond`` before it submits the request, and may set it to
+        `discard_response` after the final response, to break reference cycles.
 
         Parameters
         ----------
@@ -344,7 +344,7 @@ class InferRequest:
         self.respond = observe_and_respond
 
     def cancel(self) -> None:
-        """Cancel the request: drop it if it waits, and tell its model if it runs. Called on the server's loop."""
+        """Remove the request from the queue, or notify the running model; called on the server's event loop."""
         self.cancelled = True
         if self.accepted_by is not None:
             self.accepted_by.cancel(self)
