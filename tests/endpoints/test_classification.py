@@ -12,12 +12,12 @@ from tritonnb.endpoints.classification import classify
 SCORES = np.array([[0.1, 0.7, 0.2], [3.0, -1.0, 1e10]], np.float32)
 
 
-def test_the_largest_come_first_with_value_index_and_label():
+def test_the_largest_come_first_with_value_index_and_label() -> None:
     found = classify(SCORES, FP32, 2, ["cat", "dog"], batching=True)
     assert found.tolist() == [[b"0.700000:1:dog", b"0.200000:2"], [b"10000000000.000000:2", b"3.000000:0:cat"]]
 
 
-def test_of_equal_values_the_first_comes_first():
+def test_of_equal_values_the_first_comes_first() -> None:
     assert classify(np.array([1, 3, 2, 3, 3]), INT8, 4, None, batching=False).tolist() == [
         b"3:1",
         b"3:3",
@@ -26,20 +26,20 @@ def test_of_equal_values_the_first_comes_first():
     ]
 
 
-def test_more_classes_than_there_are_gives_all_of_them():
+def test_more_classes_than_there_are_gives_all_of_them() -> None:
     for count in (9, 2**32 + 1):
         assert classify(SCORES, FP32, count, None, batching=True).shape == (2, 3)
 
 
-def test_without_batching_everything_is_one_list():
+def test_without_batching_everything_is_one_list() -> None:
     assert classify(SCORES, FP32, 1, None, batching=False).tolist() == [b"10000000000.000000:5"]
 
 
-def test_other_dimensions_than_the_batch_are_one_list():
+def test_other_dimensions_than_the_batch_are_one_list() -> None:
     assert classify(np.arange(8).reshape(2, 2, 2), INT8, 1, None, batching=True).tolist() == [[b"3:3"], [b"7:3"]]
 
 
-def test_integers_are_written_plain():
+def test_integers_are_written_plain() -> None:
     assert classify(np.array([2**64 - 1, 5], np.uint64), UINT64, 2, None, batching=False).tolist() == [
         b"18446744073709551615:0",
         b"5:1",
@@ -47,11 +47,11 @@ def test_integers_are_written_plain():
 
 
 @pytest.mark.parametrize("datatype", [BYTES, BOOL, FP16])
-def test_other_datatypes_have_no_classes(datatype):
+def test_other_datatypes_have_no_classes(datatype) -> None:
     with pytest.raises(InvalidArgumentError, match=rf"due to unsupported type '{datatype.name}'$"):
         classify(np.zeros((1, 2), datatype.numpy), datatype, 1, None, batching=True)
 
 
-def test_very_many_classes_are_refused():
+def test_very_many_classes_are_refused() -> None:
     with pytest.raises(InvalidArgumentError, match=r"^classification output tensor too large$"):
         classify(np.zeros((2, 600_000), np.float32), FP32, 600_000, None, batching=True)

@@ -34,33 +34,33 @@ DATA = b"a body " * 1000
         ("gzip , deflate;q=0.1", "deflate"),
     ],
 )
-def test_the_highest_weight_wins_and_then_the_first(accepted: str | None, encoding: str):
+def test_the_highest_weight_wins_and_then_the_first(accepted: str | None, encoding: str) -> None:
     assert choose_encoding(accepted) == encoding
 
 
 @pytest.mark.parametrize("name", ["gzip", "deflate"])
 @pytest.mark.parametrize("packed", [gzip.compress(DATA), zlib.compress(DATA)], ids=["gzip", "zlib"])
-def test_the_data_says_which_format_it_has(name: str, packed: bytes):
+def test_the_data_says_which_format_it_has(name: str, packed: bytes) -> None:
     assert decompress(packed, name, 10_000) == DATA
 
 
 @pytest.mark.parametrize("name", [None, "identity"])
-def test_a_body_without_an_encoding_is_left_alone(name: str | None):
+def test_a_body_without_an_encoding_is_left_alone(name: str | None) -> None:
     assert decompress(DATA, name, 1) is DATA
 
 
 @pytest.mark.parametrize("name", ["br", "GZIP", "", "gzip, deflate"])
-def test_other_names_are_refused(name: str):
+def test_other_names_are_refused(name: str) -> None:
     with pytest.raises(UnsupportedError, match=r"^Unsupported compression type$"):
         decompress(DATA, name, 10_000)
 
 
-def test_an_empty_body_is_refused():
+def test_an_empty_body_is_refused() -> None:
     with pytest.raises(InvalidArgumentError, match=r"^nothing to be decompressed$"):
         decompress(b"", "gzip", 10_000)
 
 
-def test_broken_data_gives_what_could_be_read():
+def test_broken_data_gives_what_could_be_read() -> None:
     assert decompress(b"garbage", "gzip", 10_000) == b""
     assert DATA.startswith(decompress(gzip.compress(DATA)[:-10], "gzip", 10_000))
     broken = bytearray(zlib.compress(bytes(range(256)) * 500, 0))  # stored in blocks, with their lengths
@@ -69,12 +69,12 @@ def test_broken_data_gives_what_could_be_read():
     assert decompress(broken, "deflate", 1_000_000) == (bytes(range(256)) * 500)[: second - 7]
 
 
-def test_what_would_grow_beyond_the_limit_is_refused():
+def test_what_would_grow_beyond_the_limit_is_refused() -> None:
     with pytest.raises(InvalidArgumentError, match=r"exceeds the maximum allowed value of 6999 bytes\."):
         decompress(gzip.compress(DATA), "gzip", 6999)
     assert decompress(gzip.compress(DATA), "gzip", 7000) == DATA
 
 
-def test_what_is_compressed_can_be_undone():
+def test_what_is_compressed_can_be_undone() -> None:
     assert gzip.decompress(compress(DATA, "gzip")) == DATA
     assert zlib.decompress(compress(DATA, "deflate")) == DATA

@@ -165,7 +165,7 @@ def peer(loop: Loop) -> Peer:
 
 
 @pytest.mark.parametrize("request_", [REQUEST, CHUNKED, UNKNOWN], ids=["length", "chunked", "unknown method"])
-def test_a_request_may_be_cut_anywhere(loop: Loop, request_: bytes):
+def test_a_request_may_be_cut_anywhere(loop: Loop, request_: bytes) -> None:
     stream = request_ + REQUEST
     for cut in range(len(stream) + 1):
         peer = Peer(loop)
@@ -178,7 +178,7 @@ def test_a_request_may_be_cut_anywhere(loop: Loop, request_: bytes):
     assert peer.wire.sent == ANSWER * 2
 
 
-def test_a_head_that_was_seen_before_is_not_parsed_again(peer: Peer):
+def test_a_head_that_was_seen_before_is_not_parsed_again(peer: Peer) -> None:
     peer.feed(REQUEST)
     peer.feed(REQUEST, REQUEST)
     assert peer.connection._parser.heads == 1
@@ -192,7 +192,7 @@ def test_a_head_that_was_seen_before_is_not_parsed_again(peer: Peer):
     [REQUEST + REQUEST, REQUEST.replace(b"abc", b"xyz") + CHUNKED, REQUEST.replace(b"3", b"2", 1)[:-1], REQUEST[:-1]],
     ids=["two", "and another", "another length", "the end is missing"],
 )
-def test_other_than_one_complete_request_is_parsed_even_after_a_known_head(loop: Loop, other: bytes):
+def test_other_than_one_complete_request_is_parsed_even_after_a_known_head(loop: Loop, other: bytes) -> None:
     fresh, knowing = Peer(loop), Peer(loop)
     knowing.feed(REQUEST)
     fresh.feed(other, b"c")
@@ -204,14 +204,14 @@ def test_other_than_one_complete_request_is_parsed_even_after_a_known_head(loop:
 
 
 @pytest.mark.parametrize("header", [b"Connection: close", b"Expect: 100-continue", b"Upgrade: h2c"])
-def test_heads_with_connection_options_are_not_cached(peer: Peer, header: bytes):
+def test_heads_with_connection_options_are_not_cached(peer: Peer, header: bytes) -> None:
     peer.feed(REQUEST.replace(b"Host: h", b"Host: h\r\n" + header))
     assert not peer.server.heads._heads
 
 
 @given(st.lists(st.sampled_from([REQUEST, CHUNKED]), min_size=1, max_size=6), st.data())
 @settings(max_examples=50)
-def test_however_a_stream_is_cut_its_requests_are_the_same(requests: list[bytes], data: st.DataObject):
+def test_however_a_stream_is_cut_its_requests_are_the_same(requests: list[bytes], data: st.DataObject) -> None:
     stream = b"".join(requests)
     cuts = sorted(data.draw(st.sets(st.integers(0, len(stream)))) | {0, len(stream)})
     loop = Loop()
@@ -228,7 +228,7 @@ def test_however_a_stream_is_cut_its_requests_are_the_same(requests: list[bytes]
 
 @given(st.permutations(range(4)))
 @settings(max_examples=24)
-def test_answers_leave_in_the_order_of_the_requests(order: list[int]):
+def test_answers_leave_in_the_order_of_the_requests(order: list[int]) -> None:
     loop = Loop()
     try:
         peer = Peer(loop)
@@ -241,7 +241,7 @@ def test_answers_leave_in_the_order_of_the_requests(order: list[int]):
     assert [int(line.split()[1]) for line in peer.wire.sent.split(b"\r\n\r\n")[:-1]] == [200, 201, 202, 203]
 
 
-def test_reading_pauses_while_many_requests_wait(peer: Peer):
+def test_reading_pauses_while_many_requests_wait(peer: Peer) -> None:
     peer.server.hold = True
     peer.feed(REQUEST * 31)
     assert peer.wire.reading
@@ -251,7 +251,7 @@ def test_reading_pauses_while_many_requests_wait(peer: Peer):
     assert peer.wire.reading
 
 
-def test_reading_pauses_while_the_client_does_not_read(peer: Peer):
+def test_reading_pauses_while_the_client_does_not_read(peer: Peer) -> None:
     peer.connection.pause_writing()
     assert not peer.wire.reading
     waiting = peer.connection._writable
@@ -260,7 +260,7 @@ def test_reading_pauses_while_the_client_does_not_read(peer: Peer):
     assert waiting.done()
 
 
-def test_a_stream_that_breaks_off_closes_after_the_answers_that_are_due(peer: Peer):
+def test_a_stream_that_breaks_off_closes_after_the_answers_that_are_due(peer: Peer) -> None:
     peer.server.hold = True
     peer.feed(REQUEST + b"nonsense\r\n\r\n")
     assert peer.wire.state == "open"
@@ -269,20 +269,20 @@ def test_a_stream_that_breaks_off_closes_after_the_answers_that_are_due(peer: Pe
     assert peer.wire.state == "closed"
 
 
-def test_a_broken_body_is_not_answered(peer: Peer):
+def test_a_broken_body_is_not_answered(peer: Peer) -> None:
     peer.feed(CHUNKED.replace(b"2\r\nab", b"zz\r\nab"))
     assert peer.wire.state == "closed"
     assert peer.wire.sent == b""
     assert peer.messages[0].gone
 
 
-def test_an_endless_head_closes_the_connection(peer: Peer):
+def test_an_endless_head_closes_the_connection(peer: Peer) -> None:
     peer.feed(b"GET / HTTP/1.1\r\n", *[b"X: " + b"a" * 10_000 + b"\r\n"] * 7)
     assert peer.wire.state == "closed"
 
 
 @pytest.mark.parametrize("announced", [True, False])
-def test_a_body_beyond_the_limit_is_refused_and_its_rest_dropped(loop: Loop, peer: Peer, announced: bool):
+def test_a_body_beyond_the_limit_is_refused_and_its_rest_dropped(loop: Loop, peer: Peer, announced: bool) -> None:
     if announced:
         peer.feed(REQUEST.replace(b"Length: 3", b"Length: 1001"))
     else:
@@ -297,7 +297,7 @@ def test_a_body_beyond_the_limit_is_refused_and_its_rest_dropped(loop: Loop, pee
     assert peer.wire.state == "closed"
 
 
-def test_more_chunks_than_triton_takes_are_refused(peer: Peer):
+def test_more_chunks_than_triton_takes_are_refused(peer: Peer) -> None:
     head, _, _ = CHUNKED.partition(b"2\r\nab")
     peer.server.max_body_size = 1 << 20
     peer.feed(head, b"1\r\na\r\n" * 65_536)
@@ -307,14 +307,14 @@ def test_more_chunks_than_triton_takes_are_refused(peer: Peer):
     assert b"exceeds maximum of 65536 non-empty chunks" in peer.wire.sent
 
 
-def test_a_chunked_body_counts_also_where_a_length_is_announced_and_is_the_last(peer: Peer):
+def test_a_chunked_body_counts_also_where_a_length_is_announced_and_is_the_last(peer: Peer) -> None:
     both = CHUNKED.replace(b"Host: h\r\n", b"Host: h\r\nContent-Length: 99999\r\n")
     peer.feed(both + REQUEST)
     assert [message.body for message in peer.messages] == [b"abc"]
     assert (peer.wire.sent.count(b"200 OK"), peer.wire.state) == (1, "closed")
 
 
-def test_a_client_that_stops_sending_still_gets_its_answers(peer: Peer):
+def test_a_client_that_stops_sending_still_gets_its_answers(peer: Peer) -> None:
     peer.server.hold = True
     peer.feed(REQUEST * 2)
     assert peer.connection.eof_received()
@@ -324,13 +324,13 @@ def test_a_client_that_stops_sending_still_gets_its_answers(peer: Peer):
     assert peer.wire.state == "closed"
 
 
-def test_a_client_that_stops_within_a_request_is_not_waited_for(peer: Peer):
+def test_a_client_that_stops_within_a_request_is_not_waited_for(peer: Peer) -> None:
     peer.feed(REQUEST[:-1])
     assert not peer.connection.eof_received()
     assert peer.messages[0].gone
 
 
-def test_a_client_that_stopped_sending_and_is_gone_is_noticed(loop: Loop, peer: Peer):
+def test_a_client_that_stopped_sending_and_is_gone_is_noticed(loop: Loop, peer: Peer) -> None:
     peer.server.hold = True
     peer.feed(REQUEST)
     peer.connection.eof_received()
@@ -342,7 +342,7 @@ def test_a_client_that_stopped_sending_and_is_gone_is_noticed(loop: Loop, peer: 
     assert peer.wire.state == "aborted"
 
 
-def test_a_disconnect_is_reported_to_every_pending_request(peer: Peer):
+def test_a_disconnect_is_reported_to_every_pending_request(peer: Peer) -> None:
     peer.server.hold = True
     peer.feed(REQUEST * 3)
     peer.messages[0].answer()
@@ -351,7 +351,7 @@ def test_a_disconnect_is_reported_to_every_pending_request(peer: Peer):
     assert not peer.server.connections
 
 
-def test_a_connection_without_a_request_is_closed_when_it_is_idle_for_long(loop: Loop, peer: Peer):
+def test_a_connection_without_a_request_is_closed_when_it_is_idle_for_long(loop: Loop, peer: Peer) -> None:
     peer.feed(REQUEST)
     loop.pass_time(10)
     peer.connection.close_if_idle(loop.time() - 11)
@@ -366,14 +366,14 @@ def test_a_connection_without_a_request_is_closed_when_it_is_idle_for_long(loop:
     assert peer.wire.state == "closed"
 
 
-def test_an_unfinished_request_does_not_keep_an_idle_connection(loop: Loop, peer: Peer):
+def test_an_unfinished_request_does_not_keep_an_idle_connection(loop: Loop, peer: Peer) -> None:
     peer.feed(REQUEST[:-1])
     loop.pass_time(10)
     peer.connection.close_if_idle(loop.time() - 5)
     assert peer.wire.state == "aborted"
 
 
-def test_100_continue_is_sent_when_it_is_the_requests_turn(peer: Peer):
+def test_100_continue_is_sent_when_it_is_the_requests_turn(peer: Peer) -> None:
     peer.server.hold = True
     head, end, body = REQUEST.partition(b"\r\n\r\n")
     peer.feed(REQUEST + head + b"\r\nExpect: 100-continue" + end)
@@ -384,13 +384,13 @@ def test_100_continue_is_sent_when_it_is_the_requests_turn(peer: Peer):
     assert peer.messages[1].body == b"abc"
 
 
-def test_other_protocols_are_not_switched_to(peer: Peer):
+def test_other_protocols_are_not_switched_to(peer: Peer) -> None:
     upgrade = b"GET /h2 HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
     peer.feed(upgrade + REQUEST)
     assert peer.wire.sent == ANSWER * 2
 
 
-def test_a_target_may_name_its_server(peer: Peer):
+def test_a_target_may_name_its_server(peer: Peer) -> None:
     peer.feed(REQUEST.replace(b" /one", b" http://localhost:8000/one?q=/two"))
     assert peer.messages[0].line.path == "/one?q=/two"
 
@@ -398,7 +398,7 @@ def test_a_target_may_name_its_server(peer: Peer):
 STRANGE = "POST /é\x01 HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc".encode()
 
 
-def test_a_target_may_be_of_any_bytes_however_it_is_cut(loop: Loop):
+def test_a_target_may_be_of_any_bytes_however_it_is_cut(loop: Loop) -> None:
     for request in (STRANGE, STRANGE.replace(b"POST", b"BREW")):
         for cut in range(len(request) + 1):
             peer = Peer(loop)
@@ -409,36 +409,36 @@ def test_a_target_may_be_of_any_bytes_however_it_is_cut(loop: Loop):
 
 
 @pytest.mark.parametrize("line", [b"GET http://\xc3\xa9/ HTTP/1.1", b"GET \xc3\xa9 HTTP/1.1"])
-def test_a_target_that_is_no_path_is_not_understood(peer: Peer, line: bytes):
+def test_a_target_that_is_no_path_is_not_understood(peer: Peer, line: bytes) -> None:
     peer.feed(line + b"\r\nHost: h\r\n\r\n")
     assert (peer.messages, peer.wire.state) == ([], "closed")
 
 
 @pytest.mark.parametrize("long", [b"X: " + b"a" * 70_000 + b"\r\n", b"X: aaaaaaaa\r\n" * 8000], ids=["one", "many"])
 @pytest.mark.parametrize("cut", [0, 40_000])
-def test_a_head_is_measured_also_when_it_comes_at_once(peer: Peer, long: bytes, cut: int):
+def test_a_head_is_measured_also_when_it_comes_at_once(peer: Peer, long: bytes, cut: int) -> None:
     request = REQUEST.replace(b"Host: h\r\n", long)
     peer.feed(request[:cut], request[cut:] + REQUEST)
     assert (peer.messages, peer.wire.state) == ([], "closed")
 
 
-def test_many_requests_that_come_at_once_may_be_more_than_one_head_may(peer: Peer):
+def test_many_requests_that_come_at_once_may_be_more_than_one_head_may(peer: Peer) -> None:
     peer.feed(REQUEST * 3000)
     assert peer.wire.sent == ANSWER * 3000
 
 
-def test_what_does_not_begin_like_a_request_is_not_waited_for(peer: Peer):
+def test_what_does_not_begin_like_a_request_is_not_waited_for(peer: Peer) -> None:
     peer.feed(b"\x16\x03\x01\x02")  # a client that wants TLS
     assert peer.wire.state == "closed"
 
 
-def test_a_request_line_that_does_not_end_closes_the_connection(peer: Peer):
+def test_a_request_line_that_does_not_end_closes_the_connection(peer: Peer) -> None:
     peer.feed(*[b"A" * 10_000] * 7)
     assert peer.wire.state == "closed"
 
 
 @pytest.mark.parametrize("endless", [b"0\r\nX: ", b"0\r\nX: a\r\n", b"1;"], ids=["trailer", "trailers", "extension"])
-def test_what_frames_a_body_ends(peer: Peer, endless: bytes):
+def test_what_frames_a_body_ends(peer: Peer, endless: bytes) -> None:
     head, _, _ = CHUNKED.partition(b"2\r\nab")
     more = b"X: a\r\n" if endless.endswith(b"\n") else b"a" * 6
     peer.feed(head + endless, *[more * 2000] * 7)
@@ -446,7 +446,7 @@ def test_what_frames_a_body_ends(peer: Peer, endless: bytes):
     assert peer.messages[0].gone
 
 
-def test_nothing_is_read_after_a_refusal(peer: Peer):
+def test_nothing_is_read_after_a_refusal(peer: Peer) -> None:
     long = REQUEST.replace(b"Length: 3", b"Length: 1001") + b"a" * 998
     peer.feed(long + REQUEST)
     assert len(peer.messages) == 0
@@ -456,7 +456,7 @@ def test_nothing_is_read_after_a_refusal(peer: Peer):
 @given(st.lists(st.sampled_from([REQUEST, CHUNKED, STRANGE, UNKNOWN, b"\r\n", b"\xff", b"0\r\n", b":"]), max_size=8),
        st.binary(max_size=20), st.data())  # fmt: skip
 @settings(max_examples=150)
-def test_no_stream_breaks_a_connection(parts: list[bytes], noise: bytes, data: st.DataObject):
+def test_no_stream_breaks_a_connection(parts: list[bytes], noise: bytes, data: st.DataObject) -> None:
     loop = Loop()
     try:
         peer = Peer(loop)
@@ -480,7 +480,7 @@ def test_no_stream_breaks_a_connection(parts: list[bytes], noise: bytes, data: s
 @pytest.mark.parametrize("first", [b"POST /\xc3\xa9", b"BREW /"])
 def test_a_line_that_is_read_again_may_begin_what_is_not_understood(
     peer: Peer, first: bytes, caplog: pytest.LogCaptureFixture
-):
+) -> None:
     peer.feed(first + b" HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n")
     assert (peer.messages, peer.wire.state, caplog.records) == ([], "closed", [])
 
@@ -489,7 +489,7 @@ UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Setting
 
 
 @pytest.mark.parametrize("request_", [REQUEST, CHUNKED], ids=["length", "chunked"])
-def test_an_offer_of_another_protocol_may_have_a_body(loop: Loop, request_: bytes):
+def test_an_offer_of_another_protocol_may_have_a_body(loop: Loop, request_: bytes) -> None:
     stream = request_.replace(b"Host: h\r\n", UPGRADE) + REQUEST
     for cut in range(len(stream) + 1):
         peer = Peer(loop)
@@ -498,6 +498,6 @@ def test_an_offer_of_another_protocol_may_have_a_body(loop: Loop, request_: byte
         assert [each.line.path for each in peer.messages] == [request_.split()[1].decode(), "/one"]
 
 
-def test_many_offers_of_another_protocol_may_come_at_once(peer: Peer):
+def test_many_offers_of_another_protocol_may_come_at_once(peer: Peer) -> None:
     peer.feed(REQUEST.replace(b"Host: h\r\n", UPGRADE) * 1500)
     assert peer.wire.sent.count(ANSWER) == 1500

@@ -32,7 +32,7 @@ def read(document: Any, config: str = TEXT) -> InferRequest:
     return read_generate_request(spec_of(config), 1, json.dumps(document).encode(), 1 << 20, discard_response)
 
 
-def test_members_are_inputs_parameters_or_the_id():
+def test_members_are_inputs_parameters_or_the_id() -> None:
     request = read({"id": "7", "prompt": "hi", "temperature": 0.5, "parameters": {"weights": [1, 2], "stop": "x"}})
     assert request.id == "7"
     assert request.inputs.keys() == {"prompt", "weights"}
@@ -52,12 +52,14 @@ def test_members_are_inputs_parameters_or_the_id():
         ("max_batch_size: 4", "weights", [1, 2, 3, 4], (1, 2, 2)),
     ],
 )
-def test_elements_are_divided_among_the_dimensions(batching: str, name: str, value: Any, shape: tuple[int, ...]):
+def test_elements_are_divided_among_the_dimensions(
+    batching: str, name: str, value: Any, shape: tuple[int, ...]
+) -> None:
     assert read({name: value}, batching + TEXT).inputs[name].shape == shape
 
 
 @pytest.mark.parametrize(("name", "value"), [("prompt", ["a", "b"]), ("prompt", []), ("weights", [1, 2, 3])])
-def test_elements_that_cannot_be_divided_are_refused(name: str, value: Any):
+def test_elements_that_cannot_be_divided_are_refused(name: str, value: Any) -> None:
     with pytest.raises(InvalidArgumentError) as raised:
         read({name: value})
     assert raised.value.message == f"The schema can not convert input '{name}' to tensor with proper shape"
@@ -90,7 +92,7 @@ def test_elements_that_cannot_be_divided_are_refused(name: str, value: Any):
         ),
     ],
 )
-def test_what_does_not_map_is_refused(document: Any, kind: type[TritonError], complaint: str):
+def test_what_does_not_map_is_refused(document: Any, kind: type[TritonError], complaint: str) -> None:
     with pytest.raises(kind) as raised:
         read(document)
     assert raised.value.message == complaint
@@ -99,12 +101,12 @@ def test_what_does_not_map_is_refused(document: Any, kind: type[TritonError], co
 @pytest.mark.parametrize(
     "document", [b'{"prompt": "a", "n": 1, "prompt": "b"}', b'{"n": Inf, "prompt": "a", "prompt": "b"}']
 )
-def test_an_input_that_is_there_twice_is_refused(document: bytes):
+def test_an_input_that_is_there_twice_is_refused(document: bytes) -> None:
     with pytest.raises(InvalidArgumentError, match="input 'prompt' already exists in request"):
         read_generate_request(spec_of(TEXT), 1, document, 1 << 20, discard_response)
 
 
-def test_an_answer_is_an_object_sorted_by_name():
+def test_an_answer_is_an_object_sorted_by_name() -> None:
     request = InferRequest("text", {}, discard_response, id="7", model_version=3)
     text = Tensor("text", BYTES, np.array([b"hi"], object))
     scores = Tensor("SCORES", FP32, np.array([[1, 0.5]], np.float32))
@@ -126,7 +128,7 @@ async def held(server: Running, route: str) -> tuple[Client, InferRequest]:
 
 @pytest.mark.parametrize("transport", ["fast", "tornado"])
 @pytest.mark.parametrize("route", ["generate", "generate_stream"])
-def test_a_client_that_goes_away_cancels_its_request(transport: str, route: str):
+def test_a_client_that_goes_away_cancels_its_request(transport: str, route: str) -> None:
     async def scenario() -> None:
         async with running(transport=transport) as server:
             async with asyncio.timeout(30):
@@ -139,7 +141,7 @@ def test_a_client_that_goes_away_cancels_its_request(transport: str, route: str)
 
 @pytest.mark.parametrize("transport", ["fast", "tornado"])
 @pytest.mark.parametrize("route", ["generate", "generate_stream"])
-def test_an_error_of_the_model_has_its_own_status(transport: str, route: str):
+def test_an_error_of_the_model_has_its_own_status(transport: str, route: str) -> None:
     async def scenario() -> None:
         async with running(transport=transport) as server:
             async with asyncio.timeout(30):
@@ -151,7 +153,7 @@ def test_an_error_of_the_model_has_its_own_status(transport: str, route: str):
 
 
 @pytest.mark.parametrize("transport", ["fast", "tornado"])
-def test_responses_are_sent_as_they_come(transport: str):
+def test_responses_are_sent_as_they_come(transport: str) -> None:
     async def scenario() -> None:
         async with running(transport=transport) as server:
             server.echo.hold = True

@@ -85,7 +85,7 @@ def final(result: Any) -> bool:
     return result.get_response().parameters["triton_final_response"].bool_param
 
 
-def test_the_sync_client_infers(start: Start):
+def test_the_sync_client_infers(start: Start) -> None:
     with client_of(start()) as client:
         answer = client.infer("addsub", both(1, 2, 3, 4), request_id="r")
         assert answer.as_numpy("OUTPUT0").tolist() == [[2, 4, 6, 8]]
@@ -95,7 +95,7 @@ def test_the_sync_client_infers(start: Start):
         assert client.get_inference_statistics("addsub").model_stats[0].inference_count == 1
 
 
-def test_the_aio_client_infers_many_at_once(start: Start):
+def test_the_aio_client_infers_many_at_once(start: Start) -> None:
     async def main(server: Server) -> list[int]:
         async with aioclient.InferenceServerClient(address(server)) as client:
             answers = await asyncio.gather(*(client.infer("addsub", both(n, n, n, n)) for n in range(50)))
@@ -104,7 +104,7 @@ def test_the_aio_client_infers_many_at_once(start: Start):
     assert asyncio.run(main(start())) == [2 * n for n in range(50)]
 
 
-def test_a_stream_of_the_aio_client_carries_requests_for_several_models(start: Start):
+def test_a_stream_of_the_aio_client_carries_requests_for_several_models(start: Start) -> None:
     async def requests() -> AsyncIterator[dict[str, Any]]:
         yield {"model_name": "addsub", "inputs": both(1, 1, 1, 1), "request_id": "add"}
         yield {"model_name": "countdown", "inputs": [given("COUNT", 2, rows=False)], "request_id": "count"}
@@ -122,7 +122,7 @@ def test_a_stream_of_the_aio_client_carries_requests_for_several_models(start: S
     assert [each.as_numpy("LEFT").tolist() for each in found["count"]] == [[1], [0]]
 
 
-def test_answers_on_a_stream_keep_the_order_of_their_requests_whatever_model_is_faster(start: Start):
+def test_answers_on_a_stream_keep_the_order_of_their_requests_whatever_model_is_faster(start: Start) -> None:
     gate = threading.Event()
     server = start()
     serve_gated(server, gate)
@@ -148,7 +148,7 @@ def serve_gated(server: Server, gate: threading.Event) -> None:
         return X
 
 
-def test_a_decoupled_response_ends_with_an_empty_response_on_request(start: Start):
+def test_a_decoupled_response_ends_with_an_empty_response_on_request(start: Start) -> None:
     with client_of(start("countdown")) as client:
         answers = Answers(client)
         count = [given("COUNT", 2, rows=False)]
@@ -158,7 +158,7 @@ def test_a_decoupled_response_ends_with_an_empty_response_on_request(start: Star
         assert last.as_numpy("LEFT") is None
 
 
-def test_an_error_on_a_stream_concerns_its_request_only(start: Start):
+def test_an_error_on_a_stream_concerns_its_request_only(start: Start) -> None:
     with client_of(start()) as client:
         answers = Answers(client)
         client.async_stream_infer("nosuch", both(1, 1, 1, 1))
@@ -167,14 +167,14 @@ def test_an_error_on_a_stream_concerns_its_request_only(start: Start):
         assert answers.next().as_numpy("OUTPUT0").tolist() == [[2, 2, 2, 2]]
 
 
-def test_sequences_are_carried_by_parameters(start: Start):
+def test_sequences_are_carried_by_parameters(start: Start) -> None:
     steps = ((1, {"sequence_start": True}), (2, {}), (3, {"sequence_end": True}))
     with client_of(start("accumulate")) as client:
         answers = [client.infer("accumulate", [given("INPUT0", n)], sequence_id=7, **flags) for n, flags in steps]
     assert [each.as_numpy("TOTAL").item() for each in answers] == [1, 3, 6]
 
 
-def test_tensors_travel_in_shared_memory(start: Start):
+def test_tensors_travel_in_shared_memory(start: Start) -> None:
     pytest.importorskip("_posixshmem")
     handle = shm.create_shared_memory_region("region", "/tritonnb_test_grpc", 64)
     try:
@@ -197,14 +197,16 @@ def test_tensors_travel_in_shared_memory(start: Start):
 
 @pytest.mark.parametrize("algorithm", ["gzip", "deflate"])
 @pytest.mark.parametrize("level", ["none", "high"])
-def test_compressed_requests_are_read_and_responses_compressed_as_configured(start: Start, algorithm: str, level: str):
+def test_compressed_requests_are_read_and_responses_compressed_as_configured(
+    start: Start, algorithm: str, level: str
+) -> None:
     server = start(grpc=GrpcOptions(infer_response_compression_level=level))
     with client_of(server) as client:
         answer = client.infer("addsub", both(1, 2, 3, 4), compression_algorithm=algorithm)
         assert answer.as_numpy("OUTPUT0").tolist() == [[2, 4, 6, 8]]
 
 
-def test_large_tensors_pass_both_ways(start: Start):
+def test_large_tensors_pass_both_ways(start: Start) -> None:
     server = start()
 
     @server.model(max_batch_size=8)
@@ -218,7 +220,7 @@ def test_large_tensors_pass_both_ways(start: Start):
         assert np.array_equal(client.infer("echo", [tensor]).as_numpy("OUTPUT"), array)
 
 
-def test_a_client_that_goes_away_cancels_its_request(start: Start):
+def test_a_client_that_goes_away_cancels_its_request(start: Start) -> None:
     gate = threading.Event()
     server = start()
     serve_gated(server, gate)
@@ -243,27 +245,27 @@ def _next(events: queue.Queue[Packed], kind: type[Any]) -> Any:
     return event
 
 
-def test_the_health_service_tells_whether_the_server_is_ready(start: Start):
+def test_the_health_service_tells_whether_the_server_is_ready(start: Start) -> None:
     with grpc.insecure_channel(address(start())) as channel:
         check = channel.unary_unary("/grpc.health.v1.Health/Check")
         assert check(b"") == b"\x08\x01"
         assert check(b"\x0a\x03any") == b"\x08\x01"
 
 
-def test_an_unknown_method_is_unimplemented(start: Start):
+def test_an_unknown_method_is_unimplemented(start: Start) -> None:
     with grpc.insecure_channel(address(start())) as channel, pytest.raises(grpc.RpcError) as raised:
         channel.unary_unary("/inference.GRPCInferenceService/NoSuch")(b"")
     assert (raised.value.code(), raised.value.details()) == (grpc.StatusCode.UNIMPLEMENTED, "")
 
 
 @pytest.mark.parametrize("method", ["ModelInfer", "ServerLive"])
-def test_bytes_that_are_no_request_are_refused(start: Start, method: str):
+def test_bytes_that_are_no_request_are_refused(start: Start, method: str) -> None:
     with grpc.insecure_channel(address(start())) as channel, pytest.raises(grpc.RpcError) as raised:
         channel.unary_unary(f"/inference.GRPCInferenceService/{method}")(b"\xff")
     assert (raised.value.code(), raised.value.details()) == (grpc.StatusCode.INTERNAL, "Unable to parse request")
 
 
-def test_bytes_that_are_no_request_end_a_stream_when_the_requests_before_them_are_answered(start: Start):
+def test_bytes_that_are_no_request_end_a_stream_when_the_requests_before_them_are_answered(start: Start) -> None:
     good = pb.ModelInferRequest(model_name="countdown", raw_input_contents=[struct.pack("<i", 2)])
     good.inputs.add(name="COUNT", datatype="INT32", shape=[1])
     with grpc.insecure_channel(address(start("countdown"))) as channel:
@@ -276,7 +278,7 @@ def test_bytes_that_are_no_request_end_a_stream_when_the_requests_before_them_ar
     assert answers == [struct.pack("<i", 1), struct.pack("<i", 0)]
 
 
-def test_a_restricted_protocol_needs_its_header(start: Start):
+def test_a_restricted_protocol_needs_its_header(start: Start) -> None:
     restricted = GrpcOptions(restricted_protocol=(("inference", "key", "secret"), ("health", "key", "secret")))
     with client_of(start(grpc=restricted)) as client:
         for call in (lambda **more: client.infer("addsub", both(1, 1, 1, 1), **more), client.is_server_live):
@@ -290,7 +292,7 @@ def test_a_restricted_protocol_needs_its_header(start: Start):
         assert client.get_server_metadata().name == "triton"
 
 
-def test_headers_that_match_become_parameters(start: Start):
+def test_headers_that_match_become_parameters(start: Start) -> None:
     server = start("parameters", grpc=GrpcOptions(header_forward_pattern="X-"))
     with client_of(server) as client:
         headers = {"x-one": "1", "other": "2"}
@@ -299,13 +301,13 @@ def test_headers_that_match_become_parameters(start: Start):
     assert b"other" not in seen
 
 
-def test_a_taken_port_is_refused(start: Start):
+def test_a_taken_port_is_refused(start: Start) -> None:
     taken = int(address(start()).split(":")[1])
     with pytest.raises(UnavailableError, match=f"GRPC service cannot listen on .*:{taken}: .*in use; .*grpc_port=0"):
         start(grpc_port=taken)
 
 
-def test_stopping_does_not_wait_for_an_idle_stream_and_tells_its_client(start: Start):
+def test_stopping_does_not_wait_for_an_idle_stream_and_tells_its_client(start: Start) -> None:
     server = start(exit_timeout=60)
     with client_of(server) as client:
         answers = Answers(client)
@@ -329,7 +331,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("mutual", [False, True])
-def test_tls(start: Start, certificates: Path, mutual: bool):
+def test_tls(start: Start, certificates: Path, mutual: bool) -> None:
     certificate, key = str(certificates / "cert.pem"), str(certificates / "key.pem")
     server = start(grpc=_tls(certificates, mutual))
     own = {"private_key": key, "certificate_chain": certificate}
@@ -337,7 +339,7 @@ def test_tls(start: Start, certificates: Path, mutual: bool):
         assert client.is_server_live()
 
 
-def test_mutual_tls_refuses_a_client_without_a_certificate(start: Start, certificates: Path):
+def test_mutual_tls_refuses_a_client_without_a_certificate(start: Start, certificates: Path) -> None:
     server = start(grpc=_tls(certificates, mutual=True))
     with client_of(server, ssl=True, root_certificates=str(certificates / "cert.pem")) as client:
         with pytest.raises(InferenceServerException):
@@ -351,19 +353,19 @@ def _tls(certificates: Path, mutual: bool) -> GrpcOptions:
     )
 
 
-def test_files_for_tls_that_are_missing_are_an_error(start: Start):
+def test_files_for_tls_that_are_missing_are_an_error(start: Start) -> None:
     with pytest.raises(InvalidArgumentError, match="cannot read the files for TLS"):
         start(grpc=GrpcOptions(use_ssl=True, server_cert="/nowhere", server_key="/nowhere"))
 
 
-def test_keep_alive_options_are_taken(start: Start):
+def test_keep_alive_options_are_taken(start: Start) -> None:
     options = GrpcOptions(keepalive_time=1000, keepalive_timeout=500, max_connection_age=60_000)
     keepalive = grpcclient.KeepAliveOptions(keepalive_time_ms=1000, keepalive_permit_without_calls=True)
     with client_of(start(grpc=options), keepalive_options=keepalive) as client:
         assert client.is_server_live()
 
 
-def test_a_verbose_log_says_which_requests_were_refused(start: Start, caplog: pytest.LogCaptureFixture):
+def test_a_verbose_log_says_which_requests_were_refused(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     server = start()
     caplog.set_level(logging.DEBUG, "tritonnb")
     with client_of(server) as client, pytest.raises(InferenceServerException):

@@ -38,21 +38,21 @@ def complaint(kind: type[TritonError], given: pb.ModelInferRequest) -> str:
 
 
 @pytest.mark.parametrize("name", ["shared_memory_byte_size", "shared_memory_offset"])
-def test_where_in_a_region_means_nothing_without_the_region(name: str):
+def test_where_in_a_region_means_nothing_without_the_region(name: str) -> None:
     text = f"'{name}' can not be specified without 'shared_memory_region' parameter for tensor 'A'"
     for value in (4, "4"):
         assert complaint(InvalidArgumentError, message({name: value}, {})) == text
 
 
 @pytest.mark.parametrize(("name", "kind"), [("region", "string"), ("offset", "int64"), ("byte_size", "int64")])
-def test_what_says_where_in_a_region_has_its_type(name: str, kind: str):
+def test_what_says_where_in_a_region_has_its_type(name: str, kind: str) -> None:
     name = f"shared_memory_{name}"
     assert complaint(InvalidArgumentError, message({}, {**REGION, name: True})) == (
         f"invalid value type for '{name}' parameter for tensor 'OUT', expected {kind}_param."
     )
 
 
-def test_inputs_are_looked_at_before_outputs():
+def test_inputs_are_looked_at_before_outputs() -> None:
     assert "unable to find data" in complaint(InvalidArgumentError, message({}, REGION, raw=b""))
     both = {**REGION, "classification": 1}
     assert complaint(NotFoundError, message(REGION, both)) == "Unable to find shared memory region: 'nowhere'"

@@ -57,13 +57,13 @@ def x_of(request: InferRequest) -> list[int]:
     return request.inputs["X"].array.ravel().tolist()
 
 
-def test_the_second_message_of_a_head_is_not_parsed_and_has_its_own_contents(asked: Asked):
+def test_the_second_message_of_a_head_is_not_parsed_and_has_its_own_contents(asked: Asked) -> None:
     assert x_of(asked.ask(message(1, 2))) == [1, 2]
     assert x_of(asked.ask(message(3, 4))) == [3, 4]
     assert asked.parsed == 1
 
 
-def test_what_else_the_head_says_is_kept(asked: Asked):
+def test_what_else_the_head_says_is_kept(asked: Asked) -> None:
     fields = {"parameters": {"a": pb.InferParameter(int64_param=5), "priority": pb.InferParameter(uint64_param=2)}}
     fields["outputs"] = [pb.ModelInferRequest.InferRequestedOutputTensor(name="Y")]
     first, second = (asked.ask(message(n, **fields)) for n in (1, 2))
@@ -82,24 +82,24 @@ def test_what_else_the_head_says_is_kept(asked: Asked):
         message(1, 2) + b"\x3a\x00",
     ],
 )
-def test_another_head_or_length_is_parsed(asked: Asked, other: bytes):
+def test_another_head_or_length_is_parsed(asked: Asked, other: bytes) -> None:
     asked.ask(message(1, 2))
     asked.ask(other)
     assert asked.parsed == 2
 
 
-def test_a_message_that_is_cut_off_is_no_message(asked: Asked):
+def test_a_message_that_is_cut_off_is_no_message(asked: Asked) -> None:
     asked.ask(message(1, 2))
     with pytest.raises(InternalError, match="Unable to parse request"):
         asked.ask(message(1, 2)[:-1])
 
 
-def test_a_message_with_an_id_is_always_parsed(asked: Asked):
+def test_a_message_with_an_id_is_always_parsed(asked: Asked) -> None:
     assert [asked.ask(message(1, id="a")).id for _ in range(2)] == ["a", "a"]
     assert asked.parsed == 2
 
 
-def test_typed_contents_are_always_parsed(asked: Asked):
+def test_typed_contents_are_always_parsed(asked: Asked) -> None:
     request = pb.ModelInferRequest(model_name="echo")
     given = request.inputs.add(name="X", datatype="INT32", shape=[1, 2])
     given.contents.int_contents.extend([1, 2])
@@ -108,14 +108,14 @@ def test_typed_contents_are_always_parsed(asked: Asked):
     assert asked.parsed == 2
 
 
-def test_fields_in_an_unusual_order_are_read(asked: Asked):
+def test_fields_in_an_unusual_order_are_read(asked: Asked) -> None:
     whole = message(1, 2)
     split = whole.index(b"\x3a\x08")
     for _ in range(2):
         assert x_of(asked.ask(whole[split:] + whole[:split])) == [1, 2]
 
 
-def test_a_model_that_was_loaded_anew_gets_no_request_of_the_old_one(asked: Asked):
+def test_a_model_that_was_loaded_anew_gets_no_request_of_the_old_one(asked: Asked) -> None:
     asked.ask(message(1, 2))
     asked.engine.echo = type(asked.engine.echo)()
     asked.engine.echo.hold = True
@@ -124,7 +124,7 @@ def test_a_model_that_was_loaded_anew_gets_no_request_of_the_old_one(asked: Aske
     assert asked.engine.echo.held.qsize() == 1
 
 
-def test_tracing_reads_every_message(asked: Asked):
+def test_tracing_reads_every_message(asked: Asked) -> None:
     asked.ask(message(1, 2))
     asked.engine.tracer.active = True
     asked.ask(message(1, 2))
@@ -137,7 +137,7 @@ OUTPUTS = st.lists(
 
 
 @given(OUTPUTS)
-def test_an_answer_in_bytes_is_the_message(outputs: list[tuple[str, list[int], int]]):
+def test_an_answer_in_bytes_is_the_message(outputs: list[tuple[str, list[int], int]]) -> None:
     served: Any = OneModel().echo
     tensors = []
     for name, shape, kind in outputs:
@@ -151,7 +151,7 @@ def test_an_answer_in_bytes_is_the_message(outputs: list[tuple[str, list[int], i
     assert parsed == response_message(served, request, response, ResponseFormat())
 
 
-def test_uncommon_answers_are_left_to_protobuf():
+def test_uncommon_answers_are_left_to_protobuf() -> None:
     served: Any = OneModel().echo
     plain = InferRequest("echo", {}, lambda request, response: None)
     named = InferRequest("echo", {}, lambda request, response: None, id="a")

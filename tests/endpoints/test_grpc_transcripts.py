@@ -57,7 +57,7 @@ def ask(channel: grpc.Channel, case: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda each: each["id"])
-def test_the_answer_is_the_recorded_one(channel: grpc.Channel, case: dict[str, Any]):
+def test_the_answer_is_the_recorded_one(channel: grpc.Channel, case: dict[str, Any]) -> None:
     answer, recorded = ask(channel, case), case["answer"]
     if case.get("volatile_text"):  # a traceback, with paths
         for each in answer.get("responses", ()):

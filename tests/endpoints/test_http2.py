@@ -36,7 +36,7 @@ from tritonnb.endpoints.grpc.transport.http2 import PREFACE
 
 
 @with_server
-async def test_requests_on_one_connection_are_answered(server: Running):
+async def test_requests_on_one_connection_are_answered(server: Running) -> None:
     client = await server.connect()
     for number in range(3):
         client.send(client.request(2 * number + 1, number, number))
@@ -44,7 +44,7 @@ async def test_requests_on_one_connection_are_answered(server: Running):
 
 
 @with_server
-async def test_requests_may_overlap_and_answers_come_as_they_are_ready(server: Running):
+async def test_requests_may_overlap_and_answers_come_as_they_are_ready(server: Running) -> None:
     server.echo.hold = True
     client = await server.connect()
     client.send(client.request(1, 1), client.request(3, 3))
@@ -55,7 +55,7 @@ async def test_requests_may_overlap_and_answers_come_as_they_are_ready(server: R
 
 
 @with_server
-async def test_bytes_may_come_one_by_one(server: Running):
+async def test_bytes_may_come_one_by_one(server: Running) -> None:
     client = await server.connect(b"")
     for byte in HELLO + client.request(1, 5, 6):
         client.send(bytes([byte]))
@@ -65,7 +65,7 @@ async def test_bytes_may_come_one_by_one(server: Running):
 
 @settings(max_examples=40)
 @given(st.lists(st.integers(1, 200), min_size=1, max_size=12))
-def test_requests_may_be_cut_anywhere(cuts: list[int]):
+def test_requests_may_be_cut_anywhere(cuts: list[int]) -> None:
     async def main() -> None:
         async with running() as server:
             client = await server.connect(b"")
@@ -82,7 +82,7 @@ def test_requests_may_be_cut_anywhere(cuts: list[int]):
 
 @settings(max_examples=60)
 @given(st.binary(max_size=200), st.integers(0, 9), st.integers(0, 255), st.integers(0, 7))
-def test_no_frame_breaks_the_server(payload: bytes, kind: int, flags: int, stream: int):
+def test_no_frame_breaks_the_server(payload: bytes, kind: int, flags: int, stream: int) -> None:
     async def main() -> None:
         async with running() as server:
             client = await server.connect()
@@ -99,7 +99,7 @@ def test_no_frame_breaks_the_server(payload: bytes, kind: int, flags: int, strea
 
 
 @with_server
-async def test_headers_may_be_continued_padded_and_have_a_priority(server: Running):
+async def test_headers_may_be_continued_padded_and_have_a_priority(server: Running) -> None:
     client = await server.connect()
     block = client.block()
     payload = bytes([3]) + bytes(5) + block[:10] + bytes(3)
@@ -113,7 +113,7 @@ async def test_headers_may_be_continued_padded_and_have_a_priority(server: Runni
 
 
 @with_server
-async def test_an_answer_waits_for_the_windows_of_the_client(server: Running):
+async def test_an_answer_waits_for_the_windows_of_the_client(server: Running) -> None:
     settings_frame = frame(SETTINGS, 0, 0, struct.pack(">HI", INITIAL_WINDOW, 10))
     client = await server.connect(PREFACE, settings_frame)
     client.send(client.request(1, *range(20)))
@@ -131,7 +131,7 @@ async def test_an_answer_waits_for_the_windows_of_the_client(server: Running):
 
 
 @with_server
-async def test_a_larger_initial_window_reaches_streams_that_wait(server: Running):
+async def test_a_larger_initial_window_reaches_streams_that_wait(server: Running) -> None:
     client = await server.connect(PREFACE, frame(SETTINGS, 0, 0, struct.pack(">HI", INITIAL_WINDOW, 0)))
     client.send(client.request(1, 1, 2))
     await client.until(HEADERS)
@@ -141,7 +141,7 @@ async def test_a_larger_initial_window_reaches_streams_that_wait(server: Running
 
 
 @with_server
-async def test_large_messages_pass_in_frames_both_ways(server: Running):
+async def test_large_messages_pass_in_frames_both_ways(server: Running) -> None:
     client = await server.connect()
     numbers = tuple(range(60_000))
     body = message(*numbers)
@@ -153,7 +153,7 @@ async def test_large_messages_pass_in_frames_both_ways(server: Running):
 
 
 @with_server
-async def test_a_reset_cancels_the_request(server: Running):
+async def test_a_reset_cancels_the_request(server: Running) -> None:
     server.echo.hold = True
     client = await server.connect()
     client.send(client.request(1, 1))
@@ -167,7 +167,7 @@ async def test_a_reset_cancels_the_request(server: Running):
 
 
 @with_server
-async def test_a_lost_connection_cancels_its_requests(server: Running):
+async def test_a_lost_connection_cancels_its_requests(server: Running) -> None:
     server.echo.hold = True
     client = await server.connect()
     client.send(client.request(1, 1))
@@ -177,7 +177,7 @@ async def test_a_lost_connection_cancels_its_requests(server: Running):
 
 
 @with_server
-async def test_a_deadline_that_passes_ends_the_call(server: Running):
+async def test_a_deadline_that_passes_ends_the_call(server: Running) -> None:
     server.echo.hold = True
     client = await server.connect()
     client.send(client.request(1, 1, grpc_timeout="10m"))
@@ -187,7 +187,7 @@ async def test_a_deadline_that_passes_ends_the_call(server: Running):
 
 
 @with_server
-async def test_pings_and_settings_are_acknowledged(server: Running):
+async def test_pings_and_settings_are_acknowledged(server: Running) -> None:
     client = await server.connect()
     client.send(frame(PING, 0, 0, b"12345678"), frame(PING, ACK, 0, b"ignored!"))
     assert (await client.until(SETTINGS, ACK))[1] == b""
@@ -195,14 +195,14 @@ async def test_pings_and_settings_are_acknowledged(server: Running):
 
 
 @with_server
-async def test_frames_of_unknown_types_are_ignored(server: Running):
+async def test_frames_of_unknown_types_are_ignored(server: Running) -> None:
     client = await server.connect()
     client.send(frame(99, 255, 1, b"?"), client.request(1, 1))
     assert await client.answer() == (1, [1])
 
 
 @with_server
-async def test_streams_carry_messages_as_they_come(server: Running):
+async def test_streams_carry_messages_as_they_come(server: Running) -> None:
     client = await server.connect()
     client.send(client.headers(1, path=STREAM))
     for number in range(3):
@@ -215,7 +215,7 @@ async def test_streams_carry_messages_as_they_come(server: Running):
 
 
 @with_server
-async def test_a_stream_that_is_reset_while_its_answers_wait_cancels_what_is_left(server: Running):
+async def test_a_stream_that_is_reset_while_its_answers_wait_cancels_what_is_left(server: Running) -> None:
     client = await server.connect(PREFACE, frame(SETTINGS, 0, 0, struct.pack(">HI", INITIAL_WINDOW, 0)))
     client.send(client.headers(1, path=STREAM), frame(DATA, 0, 1, message(1)))
     await client.until(HEADERS)  # the first answer waits for the window
@@ -227,7 +227,7 @@ async def test_a_stream_that_is_reset_while_its_answers_wait_cancels_what_is_lef
 
 
 @with_server
-async def test_a_unary_call_has_one_message(server: Running):
+async def test_a_unary_call_has_one_message(server: Running) -> None:
     server.echo.hold = True
     client = await server.connect()
     client.send(client.headers(1), frame(DATA, END_STREAM, 1, message(1) + message(2)))
@@ -236,7 +236,7 @@ async def test_a_unary_call_has_one_message(server: Running):
 
 
 @with_server
-async def test_a_call_that_is_no_grpc_is_refused(server: Running):
+async def test_a_call_that_is_no_grpc_is_refused(server: Running) -> None:
     client = await server.connect()
     client.send(client.headers(1, flags=END_HEADERS | END_STREAM, content_type="text/html"))
     assert b"'415'" in (await client.until(HEADERS, END_STREAM))[1]
@@ -250,21 +250,21 @@ async def test_a_call_that_is_no_grpc_is_refused(server: Running):
         (struct.pack(">BI", 0, 0xFFFFFFFF), 8),
     ],
 )  # fmt: skip
-async def test_a_body_that_is_no_message_is_an_error(server: Running, body: bytes, code: int):
+async def test_a_body_that_is_no_message_is_an_error(server: Running, body: bytes, code: int) -> None:
     client = await server.connect()
     client.send(client.headers(1, grpc_encoding="gzip"), frame(DATA, END_STREAM, 1, body))
     assert f"'grpc-status': '{code}'".encode() in (await client.until(HEADERS, END_STREAM))[1]
 
 
 @with_server
-async def test_an_unknown_compression_is_unimplemented(server: Running):
+async def test_an_unknown_compression_is_unimplemented(server: Running) -> None:
     client = await server.connect()
     client.send(client.headers(1, grpc_encoding="br"), frame(DATA, END_STREAM, 1, b"\1\0\0\0\1x"))
     assert b"'grpc-status': '12'" in (await client.until(HEADERS, END_STREAM))[1]
 
 
 @with_server
-async def test_an_early_error_tells_the_client_to_send_no_more(server: Running):
+async def test_an_early_error_tells_the_client_to_send_no_more(server: Running) -> None:
     client = await server.connect()
     client.send(client.headers(1, path="/no/such"))
     assert b"'grpc-status': '12'" in (await client.until(HEADERS, END_STREAM))[1]
@@ -293,20 +293,20 @@ async def test_an_early_error_tells_the_client_to_send_no_more(server: Running):
         (frame(HEADERS, 0, 1, b"") + frame(CONTINUATION, 0, 1, bytes(1 << 16)) * 2, 11),
     ],
 )  # fmt: skip
-async def test_what_no_client_may_do_ends_the_connection(server: Running, data: bytes, code: int):
+async def test_what_no_client_may_do_ends_the_connection(server: Running, data: bytes, code: int) -> None:
     client = await server.connect()
     client.send(data)
     await client.closed(code)
 
 
 @with_server
-async def test_a_client_of_another_protocol_is_sent_away(server: Running):
+async def test_a_client_of_another_protocol_is_sent_away(server: Running) -> None:
     client = await server.connect(b"GET / HTTP/1.1\r\n\r\n")
     await client.closed(1)
 
 
 @with_server
-async def test_a_server_that_stops_finishes_its_calls_and_takes_no_more(server: Running):
+async def test_a_server_that_stops_finishes_its_calls_and_takes_no_more(server: Running) -> None:
     server.echo.hold = True
     client = await server.connect()
     client.send(client.request(1, 1))
@@ -321,7 +321,9 @@ async def test_a_server_that_stops_finishes_its_calls_and_takes_no_more(server: 
 
 
 @with_server
-async def test_a_stream_that_is_reset_cancels_all_its_requests_also_those_that_are_answered_by_it(server: Running):
+async def test_a_stream_that_is_reset_cancels_all_its_requests_also_those_that_are_answered_by_it(
+    server: Running,
+) -> None:
     def cancel(request: Any) -> None:
         server.echo.cancelled.put_nowait(request)
         server.echo.answer(request)
@@ -336,7 +338,7 @@ async def test_a_stream_that_is_reset_cancels_all_its_requests_also_those_that_a
 
 
 @with_server
-async def test_any_number_of_pings_is_answered(server: Running):
+async def test_any_number_of_pings_is_answered(server: Running) -> None:
     client = await server.connect()
     pings = [struct.pack(">Q", number) for number in range(50)]
     client.send(*(frame(PING, 0, 0, each) for each in pings), client.request(1, 1))
@@ -345,7 +347,7 @@ async def test_any_number_of_pings_is_answered(server: Running):
 
 
 @pytest.mark.parametrize("level", ["low", "medium", "high"])
-def test_every_level_of_compression_is_gzip_whatever_else_the_client_has(level: str):
+def test_every_level_of_compression_is_gzip_whatever_else_the_client_has(level: str) -> None:
     async def main() -> None:
         async with running(GrpcOptions(infer_response_compression_level=level)) as server:
             client = await server.connect()

@@ -60,7 +60,7 @@ GOOD = ((":method", "POST"), (":scheme", "http"), (":path", INFER), ("content-ty
         (),
     ],
 )  # fmt: skip
-async def test_headers_that_make_no_request_end_the_call(server: Running, fields: Any):
+async def test_headers_that_make_no_request_end_the_call(server: Running, fields: Any) -> None:
     client = await server.connect()
     for stream in (1, 3):  # the second time the block is known
         client.send(frame(HEADERS, END_HEADERS | END_STREAM, stream, plain(*fields)))
@@ -77,7 +77,7 @@ async def test_headers_that_make_no_request_end_the_call(server: Running, fields
         (frame(WINDOW_UPDATE, 0, 1, struct.pack(">I", 2**31 - 1)), 3),
     ],
 )  # fmt: skip
-async def test_what_no_client_may_do_in_a_call_ends_the_call(server: Running, frames: bytes, code: int):
+async def test_what_no_client_may_do_in_a_call_ends_the_call(server: Running, frames: bytes, code: int) -> None:
     server.echo.hold = True
     client = await server.connect()
     client.send(client.request(1, 1))
@@ -91,7 +91,7 @@ async def test_what_no_client_may_do_in_a_call_ends_the_call(server: Running, fr
 
 
 @with_server
-async def test_trailers_of_a_client_end_its_side(server: Running):
+async def test_trailers_of_a_client_end_its_side(server: Running) -> None:
     client = await server.connect()
     client.send(client.headers(1), frame(DATA, 0, 1, message(4)))
     client.send(frame(HEADERS, END_HEADERS | END_STREAM, 1, plain(("x", "y"))))
@@ -102,7 +102,7 @@ async def test_trailers_of_a_client_end_its_side(server: Running):
 
 
 @with_server
-async def test_trailers_of_a_call_that_is_over_are_ignored(server: Running):
+async def test_trailers_of_a_call_that_is_over_are_ignored(server: Running) -> None:
     client = await server.connect()
     client.send(client.headers(1, path="/no/such"))
     await client.until(RST_STREAM)
@@ -130,7 +130,9 @@ async def test_trailers_of_a_call_that_is_over_are_ignored(server: Running):
         (frame(DATA, PADDED, 3, b""), 1),
     ],
 )  # fmt: skip
-async def test_what_no_client_may_do_after_a_call_ends_the_connection(server: Running, frames: bytes, code: int):
+async def test_what_no_client_may_do_after_a_call_ends_the_connection(
+    server: Running, frames: bytes, code: int
+) -> None:
     client = await server.connect()
     client.send(client.request(1, 1))
     await client.answer()
@@ -139,7 +141,7 @@ async def test_what_no_client_may_do_after_a_call_ends_the_connection(server: Ru
 
 
 @with_server
-async def test_a_window_that_settings_make_too_large_ends_the_connection(server: Running):
+async def test_a_window_that_settings_make_too_large_ends_the_connection(server: Running) -> None:
     client = await server.connect(PREFACE, frame(SETTINGS, 0, 0, struct.pack(">HI", INITIAL_WINDOW, 0)))
     client.send(client.request(1, 1), frame(WINDOW_UPDATE, 0, 1, struct.pack(">I", 2**31 - 100)))
     server.echo.hold = True
@@ -149,13 +151,13 @@ async def test_a_window_that_settings_make_too_large_ends_the_connection(server:
 
 
 @cases("first", of=[frame(PING, 0, 0, bytes(8)), frame(SETTINGS, ACK, 0, b"")])
-async def test_settings_come_first(server: Running, first: bytes):
+async def test_settings_come_first(server: Running, first: bytes) -> None:
     client = await server.connect(PREFACE, first)
     await client.closed(1)
 
 
 @with_server
-async def test_streams_that_are_blocked_by_the_connection_take_turns(server: Running):
+async def test_streams_that_are_blocked_by_the_connection_take_turns(server: Running) -> None:
     client = await server.connect(PREFACE, frame(SETTINGS, 0, 0, struct.pack(">HI", INITIAL_WINDOW, 1 << 20)))
     count, numbers = 4, tuple(range(10_000))
     client.send(*(client.request(2 * each + 1, *numbers) for each in range(count)))
@@ -167,7 +169,7 @@ async def test_streams_that_are_blocked_by_the_connection_take_turns(server: Run
 
 
 @with_server
-async def test_a_thousand_calls_on_one_connection_are_in_progress_at_once(server: Running):
+async def test_a_thousand_calls_on_one_connection_are_in_progress_at_once(server: Running) -> None:
     server.echo.hold = True
     client = await server.connect()
     client.send(*(client.request(2 * each + 1, each) for each in range(1000)))
@@ -178,7 +180,7 @@ async def test_a_thousand_calls_on_one_connection_are_in_progress_at_once(server
 
 
 @with_server
-async def test_more_calls_than_may_be_are_refused(server: Running):
+async def test_more_calls_than_may_be_are_refused(server: Running) -> None:
     server.echo.hold = True
     client = await server.connect()
     client.send(*(client.headers(2 * each + 1) for each in range(4097)))
@@ -186,7 +188,7 @@ async def test_more_calls_than_may_be_are_refused(server: Running):
 
 
 @with_server
-async def test_calls_that_are_begun_and_reset_leave_nothing(server: Running):
+async def test_calls_that_are_begun_and_reset_leave_nothing(server: Running) -> None:
     server.echo.hold = True
     client = await server.connect(PREFACE, frame(SETTINGS, 0, 0, struct.pack(">HI", INITIAL_WINDOW, 0)))
     for each in range(3000):
@@ -202,7 +204,7 @@ async def test_calls_that_are_begun_and_reset_leave_nothing(server: Running):
 
 
 @with_server
-async def test_a_client_that_does_not_read_is_not_listened_to(server: Running):
+async def test_a_client_that_does_not_read_is_not_listened_to(server: Running) -> None:
     client = await server.connect()
     client.send(frame(PING, 0, 0, bytes(8)))
     await client.until(PING, ACK)
@@ -216,7 +218,7 @@ async def test_a_client_that_does_not_read_is_not_listened_to(server: Running):
 
 @settings(max_examples=60)
 @given(st.data())
-def test_no_stream_of_frames_breaks_the_server(data: st.DataObject):
+def test_no_stream_of_frames_breaks_the_server(data: st.DataObject) -> None:
     kinds, flags = st.sampled_from(range(11)), st.sampled_from([0, 1, 4, 5, 8, 32, 37, 44])
     frames = st.tuples(kinds, flags, st.sampled_from([0, 1, 3, 5]), st.binary(max_size=30))
     pieces = data.draw(st.lists(frames, max_size=12))

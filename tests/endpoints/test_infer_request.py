@@ -49,7 +49,7 @@ def read(document: Any, tail: bytes = b"", limit: int = 1 << 20) -> InferRequest
     return request
 
 
-def test_binary_tensors_are_views_into_the_body():
+def test_binary_tensors_are_views_into_the_body() -> None:
     a, b = np.arange(8, dtype="<f4"), np.arange(6, dtype="<i4")
     document = {"inputs": [binary("A", "FP32", [2, 4], 32), binary("B", "INT32", [2, 3], 24)]}
     data, length = body(document, a.tobytes() + b.tobytes())
@@ -61,7 +61,7 @@ def test_binary_tensors_are_views_into_the_body():
         assert np.shares_memory(array, whole)
 
 
-def test_json_and_binary_tensors_may_be_mixed():
+def test_json_and_binary_tensors_may_be_mixed() -> None:
     given = {"name": "B", "datatype": "INT32", "shape": [1, 2], "data": [[7, 8]]}
     request = read({"inputs": [given, binary("A", "FP32", [1, 4], 16)]}, np.ones(4, "<f4").tobytes())
     assert request.inputs["A"].array.tolist() == [[1, 1, 1, 1]]
@@ -71,31 +71,31 @@ def test_json_and_binary_tensors_may_be_mixed():
 @pytest.mark.parametrize(
     ("value", "length"), [(None, 9), ("4", 4), ("0", 0), ("4.5", 4), ("4abc", 4), ("abc", 0), ("", 0), (" 9", 9)]
 )
-def test_of_the_length_header_the_leading_digits_count(value: str | None, length: int):
+def test_of_the_length_header_the_leading_digits_count(value: str | None, length: int) -> None:
     assert header_length(value, b"123456789") == length
 
 
 @pytest.mark.parametrize("value", ["-1", "10", "4294967300", "9" * 5000])
-def test_a_length_beyond_the_body_is_refused(value: str):
+def test_a_length_beyond_the_body_is_refused(value: str) -> None:
     with pytest.raises(InvalidArgumentError, match=rf"^inference header size .* \(0, 9\), got: {value}$"):
         header_length(value, b"123456789")
 
 
-def test_the_json_part_has_a_limit_and_binary_tensors_have_not():
+def test_the_json_part_has_a_limit_and_binary_tensors_have_not() -> None:
     document = {"inputs": [binary("B", "INT32", [1, 1000], 4000)]}
     read(document, bytes(4000), limit=200)
     with pytest.raises(InvalidArgumentError, match=r"^request JSON size of \d+ bytes exceeds .* size of 50 bytes\."):
         read(document, bytes(4000), limit=50)
 
 
-def test_a_json_tensor_has_a_limit_before_its_elements_are_read():
+def test_a_json_tensor_has_a_limit_before_its_elements_are_read() -> None:
     huge = {"name": "B", "datatype": "INT32", "shape": [1, 1 << 40], "data": [1]}
     with pytest.raises(InvalidArgumentError, match=r"^JSON input 'B' has a byte_size \(4398046511104 bytes\)"):
         read({"inputs": [huge]})
 
 
 @pytest.mark.parametrize("shape", [[2, 4611686018427387904], [1 << 62, 1 << 62]])
-def test_shapes_that_nothing_can_hold_are_refused(shape: list[int]):
+def test_shapes_that_nothing_can_hold_are_refused(shape: list[int]) -> None:
     given = {"name": "A", "datatype": "FP32", "shape": shape, "data": [1]}
     with pytest.raises(InvalidArgumentError, match=r"causes total element count to exceed maximum size"):
         read({"inputs": [given]})
@@ -104,7 +104,7 @@ def test_shapes_that_nothing_can_hold_are_refused(shape: list[int]):
         read({"inputs": [given]})
 
 
-def test_a_raw_request_has_a_limit():
+def test_a_raw_request_has_a_limit() -> None:
     assert read_request(RAW, 1, bytes(12), 0, 15, SharedMemory(), discard_response)[0].inputs["A"].shape == (1, 3)
     with pytest.raises(InvalidArgumentError, match=r"^Raw input has a byte_size \(16 bytes\)"):
         read_request(RAW, 1, bytes(16), 0, 15, SharedMemory(), discard_response)
@@ -123,7 +123,7 @@ def make_cache(document: Any, tail: bytes) -> tuple[HttpRequestCache, bytes, int
     return cache, data, length
 
 
-def test_a_head_that_was_read_before_gives_the_same_request():
+def test_a_head_that_was_read_before_gives_the_same_request() -> None:
     document = {
         "parameters": {"priority": 3, "timeout": 5, "sequence_id": 9, "sequence_start": True, "custom": "x"},
         "inputs": [binary("B", "INT32", [2, 3], 24), binary("A", "FP32", [2, 4], 32)],
@@ -160,18 +160,18 @@ def test_a_head_that_was_read_before_gives_the_same_request():
     ],
     ids=["an id", "all JSON", "partly JSON"],
 )
-def test_heads_that_say_more_are_read_each_time(document: Any, tail: bytes):
+def test_heads_that_say_more_are_read_each_time(document: Any, tail: bytes) -> None:
     cache, data, length = make_cache(document, tail)
     assert cache.find(data, length, discard_response) is None
 
 
-def test_a_known_head_with_other_bytes_behind_it_is_read_again():
+def test_a_known_head_with_other_bytes_behind_it_is_read_again() -> None:
     cache, data, length = make_cache({"inputs": [binary("A", "FP32", [1, 4], 16)]}, bytes(16))
     assert cache.find(data + b"x", length, discard_response) is None
     assert cache.find(data[:-1], length, discard_response) is None
 
 
-def test_an_response_format_in_parts_is_the_response_format():
+def test_an_response_format_in_parts_is_the_response_format() -> None:
     array = np.arange(100_000, dtype="<f4").reshape(2, -1)
     request = InferRequest("echo", {}, discard_response, id="é")
     parts, length = write_response(

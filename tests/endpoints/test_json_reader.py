@@ -65,7 +65,7 @@ VALUES = st.recursive(
         ('{"é": x}', "Invalid value.", 7),
     ],
 )
-def test_an_error_has_the_reason_and_the_offset(document: str, reason: str, offset: int):
+def test_an_error_has_the_reason_and_the_offset(document: str, reason: str, offset: int) -> None:
     with pytest.raises(InternalError) as raised:
         parse(document.encode())
     assert raised.value.message == f"failed to parse the request JSON buffer: {reason} at {offset}"
@@ -89,22 +89,22 @@ def test_an_error_has_the_reason_and_the_offset(document: str, reason: str, offs
         ('"e309 0e000"', "e309 0e000"),
     ],
 )
-def test_what_is_accepted(document: str, value: object):
+def test_what_is_accepted(document: str, value: object) -> None:
     assert parse(document.encode()) == value
 
 
-def test_not_a_number_is_a_number():
+def test_not_a_number_is_a_number() -> None:
     assert math.isnan(parse(b"NaN"))
 
 
-def test_bytes_that_are_not_utf_8_become_surrogate_escapes():
+def test_bytes_that_are_not_utf_8_become_surrogate_escapes() -> None:
     assert parse(b'"\xff\xc3"').encode("utf-8", "surrogateescape") == b"\xff\xc3"
     assert parse(b'["\xff", Inf]')[0].encode("utf-8", "surrogateescape") == b"\xff"
     with pytest.raises(InternalError, match=r"Invalid value\. at 5$"):
         parse(b'["\xff",\xc3]')
 
 
-def test_very_deep_documents_are_refused_and_deep_ones_are_not():
+def test_very_deep_documents_are_refused_and_deep_ones_are_not() -> None:
     assert parse(b"[" * 400 + b"]" * 400) is not None
     with pytest.raises(InternalError):
         parse(b"[" * 100_000 + b"]" * 100_000)
@@ -113,7 +113,7 @@ def test_very_deep_documents_are_refused_and_deep_ones_are_not():
 @pytest.mark.slow
 @given(VALUES, st.booleans(), st.sampled_from([None, 1]))
 @settings(max_examples=200)
-def test_both_readers_agree_on_every_document(value: object, ascii_only: bool, indent: int | None):
+def test_both_readers_agree_on_every_document(value: object, ascii_only: bool, indent: int | None) -> None:
     text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
     assert parse(text.encode()) == _parse_as_rapidjson(text.encode()) == json.loads(text)
 
@@ -121,7 +121,7 @@ def test_both_readers_agree_on_every_document(value: object, ascii_only: bool, i
 @pytest.mark.slow
 @given(VALUES, st.data())
 @settings(max_examples=200)
-def test_a_truncated_document_is_refused_at_an_offset_within_it(value: object, data: st.DataObject):
+def test_a_truncated_document_is_refused_at_an_offset_within_it(value: object, data: st.DataObject) -> None:
     text = json.dumps({"member": value}).encode()
     end = data.draw(st.integers(0, len(text) - 1))
     with pytest.raises(InternalError) as raised:

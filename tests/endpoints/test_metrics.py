@@ -62,7 +62,7 @@ def add(server: Server, times: int = 3) -> None:
         server["addsub"](INPUT0=np.ones((2, 4), np.int32), INPUT1=np.ones((2, 4), np.int32))
 
 
-def test_families_have_tritons_names_and_types(start: Callable[..., Server]):
+def test_families_have_tritons_names_and_types(start: Callable[..., Server]) -> None:
     _, _, text = get(start("addsub"))
     kinds = dict(line.split()[2:] for line in text.splitlines() if line.startswith("# TYPE"))
     assert {name: kind for name, kind in kinds.items() if name.startswith("nv_inference")} == {
@@ -80,19 +80,21 @@ def test_families_have_tritons_names_and_types(start: Callable[..., Server]):
     assert {"nv_pinned_memory_pool_total_bytes", "nv_cpu_utilization", "nv_cache_num_hits"} <= kinds.keys()
 
 
-def test_the_cpu_is_read_at_a_scrape_over_the_time_since_the_last_one(start: Callable[..., Server], monkeypatch):
+def test_the_cpu_is_read_at_a_scrape_over_the_time_since_the_last_one(
+    start: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
     seconds = iter([(10, 100), (60, 200), (60, 300)])
     monkeypatch.setattr(system, "_cpu_seconds", lambda: next(seconds))
     server = start("addsub")
     assert [samples(server)["nv_cpu_utilization[]"] for _ in range(2)] == [0.5, 0]
 
 
-def test_no_memory_is_pinned(start: Callable[..., Server]):
+def test_no_memory_is_pinned(start: Callable[..., Server]) -> None:
     found = samples(start("addsub"))
     assert [found[f"nv_pinned_memory_pool_{what}_bytes[]"] for what in ("total", "used")] == [0, 0]
 
 
-def test_a_loaded_model_is_there_before_its_first_request(start: Callable[..., Server]):
+def test_a_loaded_model_is_there_before_its_first_request(start: Callable[..., Server]) -> None:
     found = samples(start("versioned"))
     assert found["nv_inference_count[('model', 'versioned'), ('version', '3')]"] == 0
     for reason in ("OTHER", "CANCELED", "REJECTED", "BACKEND"):
@@ -100,14 +102,14 @@ def test_a_loaded_model_is_there_before_its_first_request(start: Callable[..., S
         assert found[f"nv_inference_request_failure{labels}"] == 0
 
 
-def test_labels_stand_by_name_and_the_quantile_last(start: Callable[..., Server]):
+def test_labels_stand_by_name_and_the_quantile_last(start: Callable[..., Server]) -> None:
     _, _, text = get(start("versioned", metrics=EVERYTHING))
     lines = [line.rpartition(" ")[0] for line in text.splitlines()]
     assert 'nv_inference_request_failure{model="versioned",reason="OTHER",version="1"}' in lines
     assert 'nv_inference_request_summary_us{model="versioned",version="1",quantile="0.5"}' in lines
 
 
-def test_counters_are_those_of_the_statistics(start: Callable[..., Server]):
+def test_counters_are_those_of_the_statistics(start: Callable[..., Server]) -> None:
     server = start("addsub")
     add(server)
     found = samples(server)
@@ -121,13 +123,13 @@ def test_counters_are_those_of_the_statistics(start: Callable[..., Server]):
         assert found[f"nv_inference_{name}_duration_us{labels}"] == nanoseconds // 1000
 
 
-def test_an_unloaded_model_is_gone(start: Callable[..., Server]):
+def test_an_unloaded_model_is_gone(start: Callable[..., Server]) -> None:
     server = start("addsub")
     server.unload("addsub")
     assert not any("addsub" in name for name in samples(server))
 
 
-def test_summaries_and_histograms_are_published_when_asked_for(start: Callable[..., Server]):
+def test_summaries_and_histograms_are_published_when_asked_for(start: Callable[..., Server]) -> None:
     server = start("addsub", "countdown", metrics=EVERYTHING)
     add(server)
     server["countdown"].infer_all(COUNT=np.array([2], np.int32))
@@ -141,7 +143,7 @@ def test_summaries_and_histograms_are_published_when_asked_for(start: Callable[.
     assert not any(name.startswith(first) and "addsub" in name for name in found)
 
 
-def test_summaries_of_the_cache_are_those_of_the_models_that_use_it(tmp_path: Path):
+def test_summaries_of_the_cache_are_those_of_the_models_that_use_it(tmp_path: Path) -> None:
     for name, extra in (("cached", "response_cache { enable: true }"), ("plain", "")):
         shutil.copytree(MODELS / "addsub", tmp_path / name)
         config = (tmp_path / name / "config.pbtxt").read_text().replace('"addsub"', f'"{name}"')
@@ -162,12 +164,12 @@ def test_summaries_of_the_cache_are_those_of_the_models_that_use_it(tmp_path: Pa
         assert found[f"nv_inference_{family}_summary_us_count{plain}"] == 3
 
 
-def test_counters_of_durations_can_be_switched_off(start: Callable[..., Server]):
+def test_counters_of_durations_can_be_switched_off(start: Callable[..., Server]) -> None:
     found = samples(start("addsub", metrics=MetricsOptions(counter_latencies=False, cpu=False)))
     assert not any("duration_us" in name or name.startswith("nv_cpu") for name in found)
 
 
-def test_other_paths_are_empty_and_other_methods_refused(start: Callable[..., Server]):
+def test_other_paths_are_empty_and_other_methods_refused(start: Callable[..., Server]) -> None:
     server = start("addsub")
     assert get(server, "/other") == (200, "text/plain; charset=utf-8", "")
     assert get(server, "/metrics/")[2].startswith("# HELP nv_inference_request_success ")
@@ -197,7 +199,7 @@ class FakeNvml:
     nvmlDeviceGetPowerManagementLimit = nvmlDeviceGetPowerUsage
 
 
-def test_a_gpu_is_described_as_far_as_its_driver_tells(monkeypatch: pytest.MonkeyPatch):
+def test_a_gpu_is_described_as_far_as_its_driver_tells(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(system, "pynvml", FakeNvml)
     gpus = system.Gpus()
     monkeypatch.setattr(FakeNvml, "energy", 7500.0)
@@ -211,7 +213,7 @@ def test_a_gpu_is_described_as_far_as_its_driver_tells(monkeypatch: pytest.Monke
     }
 
 
-def test_a_summary_forgets_what_is_old_but_counts_it():
+def test_a_summary_forgets_what_is_old_but_counts_it() -> None:
     summary = Summary()
     summary.observe(1000, now=0.0)
     for value in (1, 2, 3, 4):
@@ -221,14 +223,14 @@ def test_a_summary_forgets_what_is_old_but_counts_it():
     assert all(each != each for each in summary.quantiles([0.5], now=1000.0))
 
 
-def test_a_histogram_counts_values_on_a_bound_below_it():
+def test_a_histogram_counts_values_on_a_bound_below_it() -> None:
     histogram = Histogram([1.0, 2.0])
     for value in (0.5, 1.0, 1.5, 9.0):
         histogram.observe(value)
     assert (histogram.cumulative(), histogram.sum) == ([2, 3, 4], 12.0)
 
 
-def test_failed_requests_are_in_no_summary():
+def test_failed_requests_are_in_no_summary() -> None:
     latencies = Latencies(lambda model, version: (1.0,))
     requests = ((1, 1, 0, 1_000, ""), (2, 1, 0, 1_000, "BACKEND"))
     latencies.fold(pack(BatchExecuted(0, "m", 1, 1, "m_0", 2, 3_000, 4_000, 6_000, 9_000, requests)))
@@ -237,7 +239,7 @@ def test_failed_requests_are_in_no_summary():
     assert (summary.compute_input.sum, summary.compute_infer.sum, summary.compute_output.sum) == (1, 2, 3)
 
 
-def test_labels_are_in_the_order_of_their_names_and_what_divides_a_distribution_last():
+def test_labels_are_in_the_order_of_their_names_and_what_divides_a_distribution_last() -> None:
     failures, latencies = Metric("f", "Failures", "counter"), Metric("l", "Latencies", "histogram")
     failures.add_sample("f", {"model": "m", "version": "1", "reason": "OTHER"}, 2)
     latencies.add_sample("l_bucket", {"le": "1", "model": "m"}, 3)

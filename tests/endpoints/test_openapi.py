@@ -44,13 +44,13 @@ def references(value: Any) -> Iterator[str]:
             yield from references(entry)
 
 
-def test_every_reference_has_a_target():
+def test_every_reference_has_a_target() -> None:
     document = description()
     defined = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
     assert set(references(document)) <= defined
 
 
-def test_every_schema_is_valid():
+def test_every_schema_is_valid() -> None:
     for schema in description()["components"]["schemas"].values():
         jsonschema.Draft202012Validator.check_schema(schema)
 
@@ -87,13 +87,13 @@ def variants(pattern: str) -> Iterator[str]:
     )
 
 
-def test_every_path_is_a_route():
+def test_every_path_is_a_route() -> None:
     patterns = route_patterns()
     for path in description()["paths"]:
         assert any(pattern.fullmatch(concrete(path)) for pattern in patterns), path
 
 
-def test_every_route_is_described():
+def test_every_route_is_described() -> None:
     described = {concrete(path) for path in description()["paths"]}
     routes = {path for pattern in route_patterns() for path in variants(pattern.pattern)}
     assert all(any(pattern.fullmatch(path) for pattern in route_patterns()) for path in routes)
@@ -102,7 +102,7 @@ def test_every_route_is_described():
     assert routes - error_routes - described == {"/v2/openapi.json"}
 
 
-def test_responses_match_their_schemas(server: Server):
+def test_responses_match_their_schemas(server: Server) -> None:
     document = get(server, "/v2/openapi.json")
     examples = {
         "/v2": "/v2",

@@ -47,20 +47,20 @@ def ask(server: Server, method: str, path: str, body: str = "", **headers: str) 
         ("PUT", "/v2/logging"),
     ],
 )
-def test_a_restricted_api_wants_its_header_before_anything_else(server: Server, method: str, path: str):
+def test_a_restricted_api_wants_its_header_before_anything_else(server: Server, method: str, path: str) -> None:
     refused = (403, "text/plain", b'{"error":"This API is restricted, expecting header \'key\'"}')
     assert ask(server, method, path) == refused
     assert ask(server, method, path, key="wrong") == refused
 
 
-def test_with_the_header_it_is_answered(server: Server):
+def test_with_the_header_it_is_answered(server: Server) -> None:
     assert ask(server, "GET", "/v2/logging", KEY="secret")[0] == 200
     for _ in range(2):  # a head that was seen before is judged as the first time
         assert ask(server, "POST", "/v2/models/parameters/infer", BODY, key="secret")[0] == 200
     assert ask(server, "GET", "/v2/models/parameters")[0] == 200
 
 
-def test_headers_that_match_become_parameters_of_each_request(server: Server):
+def test_headers_that_match_become_parameters_of_each_request(server: Server) -> None:
     for value in ("1", "2", "2"):
         _, _, body = ask(server, "POST", "/v2/models/parameters/infer", BODY, key="secret", X_One=value, other="3")
         seen = json.loads(json.loads(body)["outputs"][0]["data"][0])
@@ -83,7 +83,7 @@ def test_headers_that_match_become_parameters_of_each_request(server: Server):
         ("trace", "/v2/models/m/trace/setting"),
     ],
 )
-def test_every_path_belongs_to_one_api(api: str, path: str):
+def test_every_path_belongs_to_one_api(api: str, path: str) -> None:
     assert Restrictions([(api, "key", "v")]).refusal(path, lambda name: None) is not None
     others = {"health", "metadata", "inference", "model-config", "statistics", "model-repository", "trace"} - {api}
     assert Restrictions([(each, "key", "v") for each in others]).refusal(path, lambda name: None) is None

@@ -39,12 +39,12 @@ from tritonnb.endpoints.http.tensor_data import read_data, read_strings, write_d
         (float("-inf"), "-Infinity"),
     ],
 )
-def test_a_float_is_written_as_rapidjson_writes_it(value: float, text: str):
+def test_a_float_is_written_as_rapidjson_writes_it(value: float, text: str) -> None:
     assert write_float(value) == text
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
-def test_a_written_float_reads_back_and_keeps_to_the_form(value: float):
+def test_a_written_float_reads_back_and_keeps_to_the_form(value: float) -> None:
     text = write_float(value)
     assert float(text) == value
     fixed = value == 0 or 1e-6 <= abs(value) < 1e21
@@ -52,7 +52,7 @@ def test_a_written_float_reads_back_and_keeps_to_the_form(value: float):
 
 
 @given(st.lists(st.floats(width=32)))
-def test_floats_of_an_output_are_written_one_like_another(values: list[float]):
+def test_floats_of_an_output_are_written_one_like_another(values: list[float]) -> None:
     array = np.array(values, np.float32)
     assert write_data(array, FP32) == ",".join(write_float(each) for each in array.astype(float).tolist()).encode()
 
@@ -72,18 +72,18 @@ def test_floats_of_an_output_are_written_one_like_another(values: list[float]):
         ),
     ],
 )
-def test_an_output_is_written_flat(datatype, array: np.ndarray, text: bytes):
+def test_an_output_is_written_flat(datatype, array: np.ndarray, text: bytes) -> None:
     assert write_data(array, datatype) == text
 
 
 @pytest.mark.parametrize("datatype", [FP16, BF16])
-def test_half_precision_is_not_written(datatype):
+def test_half_precision_is_not_written(datatype) -> None:
     with pytest.raises(InvalidArgumentError, match=rf"^sending {datatype.name} data via JSON is not supported\."):
         write_data(np.zeros(1, datatype.numpy), datatype)
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
-def test_a_written_string_reads_back(value: str):
+def test_a_written_string_reads_back(value: str) -> None:
     assert json.loads(write_string(value.encode())) == value
 
 
@@ -99,7 +99,7 @@ def test_a_written_string_reads_back(value: str):
         (BOOL, [True, False, [True], True], [True, False, True, True]),
     ],
 )
-def test_data_may_be_nested_and_integers_wrap_round(datatype, data: list, array: list):
+def test_data_may_be_nested_and_integers_wrap_round(datatype, data: list, array: list) -> None:
     read = read_data(data, datatype, 4)
     assert read.dtype == datatype.numpy
     assert read.tolist() == np.array(array, datatype.numpy).tolist()
@@ -120,19 +120,19 @@ def test_data_may_be_nested_and_integers_wrap_round(datatype, data: list, array:
         ("INT32", [], "Shape does not match true shape of 'data' field"),
     ],
 )
-def test_elements_of_another_type_or_number_are_refused(datatype: str, data: list, complaint: str):
+def test_elements_of_another_type_or_number_are_refused(datatype: str, data: list, complaint: str) -> None:
     with pytest.raises(InternalError) as raised:
         read_data(data, BY_NAME[datatype], 1)
     assert raised.value.message == complaint
 
 
-def test_strings_keep_their_bytes():
+def test_strings_keep_their_bytes() -> None:
     assert read_strings(["é", ["\udcff"]]) == b"\x02\0\0\0\xc3\xa9\x01\0\0\0\xff"
     with pytest.raises(InternalError, match=r"^Unable to parse JSON bytes array: attempt to access JSON non-string"):
         read_strings(["a", 1])
 
 
-def test_nesting_has_a_limit():
+def test_nesting_has_a_limit() -> None:
     deep: list = [1]
     for _ in range(98):
         deep = [deep]

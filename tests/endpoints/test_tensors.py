@@ -17,7 +17,9 @@ from tritonnb.runtime.shared_memory import SystemPart
 
 
 @pytest.mark.parametrize(("platform", "prefix"), [("", ""), ("ensemble", "in ensemble 'm', ")])
-def test_an_output_that_its_region_cannot_hold_is_refused_and_an_ensemble_says_who_it_is(platform: str, prefix: str):
+def test_an_output_that_its_region_cannot_hold_is_refused_and_an_ensemble_says_who_it_is(
+    platform: str, prefix: str
+) -> None:
     served = cast("Any", SimpleNamespace(name="m", config=pb.ModelConfig(platform=platform)))
     tensor = Tensor("Y", INT32, np.arange(2, dtype=np.int32))
     room = bytearray(8)

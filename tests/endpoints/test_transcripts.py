@@ -33,7 +33,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("exchange", EXCHANGES, ids=lambda each: f"{each['area']}:{each['id']}")
-def test_the_answer_is_the_recorded_one(server: Server, exchange: dict):
+def test_the_answer_is_the_recorded_one(server: Server, exchange: dict) -> None:
     if "shared_memory" in exchange and not SHARED.is_dir():
         pytest.skip("shared memory objects are not files on this platform")
     metrics = server.endpoints.metrics
@@ -45,7 +45,7 @@ def test_the_answer_is_the_recorded_one(server: Server, exchange: dict):
 
 
 @pytest.mark.parametrize("area", ["request", "tensors", "generate"])
-def test_variations_of_the_recorded_requests_are_answered_alike(server: Server, area: str):
+def test_variations_of_the_recorded_requests_are_answered_alike(server: Server, area: str) -> None:
     found = {
         each["id"]: different
         for each in VARIATIONS

@@ -106,7 +106,7 @@ def respond(message: Message) -> None:
 
 
 @both
-def test_a_ready_made_response_arrives_as_it_was_made(kind: str):
+def test_a_ready_made_response_arrives_as_it_was_made(kind: str) -> None:
     async def scenario() -> None:
         async with serving(kind, Acting(respond)) as served:
             client = await served.connect()
@@ -117,7 +117,7 @@ def test_a_ready_made_response_arrives_as_it_was_made(kind: str):
 
 
 @both
-def test_a_request_that_comes_byte_by_byte_is_the_same(kind: str):
+def test_a_request_that_comes_byte_by_byte_is_the_same(kind: str) -> None:
     async def scenario() -> None:
         async with serving(kind, Acting(respond)) as served:
             client = await served.connect()
@@ -131,7 +131,7 @@ def test_a_request_that_comes_byte_by_byte_is_the_same(kind: str):
 
 
 @both
-def test_a_request_says_who_asks_what(kind: str):
+def test_a_request_says_who_asks_what(kind: str) -> None:
     async def scenario() -> None:
         messages: asyncio.Queue[Message] = asyncio.Queue()
         async with serving(kind, Acting(messages.put_nowait)) as served:
@@ -150,7 +150,7 @@ def test_a_request_says_who_asks_what(kind: str):
 
 
 @both
-def test_a_handler_learns_that_its_client_went_away(kind: str):
+def test_a_handler_learns_that_its_client_went_away(kind: str) -> None:
     async def scenario() -> None:
         begun, gone = asyncio.Event(), asyncio.Event()
 
@@ -182,7 +182,7 @@ class Echo(web.RequestHandler):
 
 
 @both
-def test_a_tornado_application_runs_on_it(kind: str):
+def test_a_tornado_application_runs_on_it(kind: str) -> None:
     async def scenario() -> None:
         async with serving(kind, FullHeaders(web.Application([("/one", Echo)]))) as served:
             client = await served.connect()
@@ -196,7 +196,7 @@ def test_a_tornado_application_runs_on_it(kind: str):
 
 
 @both
-def test_who_writes_waits_for_a_client_that_does_not_read(kind: str):
+def test_who_writes_waits_for_a_client_that_does_not_read(kind: str) -> None:
     part = b"a" * 1_000_000
 
     async def scenario() -> None:
@@ -229,7 +229,7 @@ def test_who_writes_waits_for_a_client_that_does_not_read(kind: str):
 
 
 @both
-def test_stopping_closes_connections_that_wait_for_nothing(kind: str):
+def test_stopping_closes_connections_that_wait_for_nothing(kind: str) -> None:
     async def scenario() -> None:
         async with serving(kind, Acting(respond)) as served:
             client = await served.connect()
@@ -242,7 +242,7 @@ def test_stopping_closes_connections_that_wait_for_nothing(kind: str):
 
 
 @both
-def test_stopping_gives_up_on_answers_that_do_not_come(kind: str):
+def test_stopping_gives_up_on_answers_that_do_not_come(kind: str) -> None:
     async def scenario() -> None:
         begun = asyncio.Event()
         async with serving(kind, Acting(lambda message: begun.set())) as served:
@@ -257,7 +257,7 @@ def test_stopping_gives_up_on_answers_that_do_not_come(kind: str):
 
 
 @both
-def test_a_silent_connection_is_closed_after_the_idle_timeout(kind: str):
+def test_a_silent_connection_is_closed_after_the_idle_timeout(kind: str) -> None:
     async def scenario() -> None:
         async with serving(kind, Acting(respond), idle_timeout=0.05) as served:
             client = await served.connect()
@@ -267,7 +267,7 @@ def test_a_silent_connection_is_closed_after_the_idle_timeout(kind: str):
 
 
 @both
-def test_a_port_that_is_taken_is_an_error(kind: str):
+def test_a_port_that_is_taken_is_an_error(kind: str) -> None:
     async def scenario() -> None:
         async with serving(kind, Acting(respond)) as served:
             second = make_server(kind, Acting(respond), max_body_size=1)
@@ -277,7 +277,7 @@ def test_a_port_that_is_taken_is_an_error(kind: str):
     asyncio.run(scenario())
 
 
-def test_the_best_server_there_is_is_chosen(monkeypatch: pytest.MonkeyPatch):
+def test_the_best_server_there_is_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         kinds = {"tornado": TornadoServer, "auto": HttptoolsServer if request_parser.AVAILABLE else TornadoServer}
         for kind, chosen in kinds.items():
@@ -299,7 +299,7 @@ def peer() -> Any:
 
 @needs_httptools
 @pytest.mark.parametrize("rest", [UNKNOWN, b"NONSENSE\r\n\r\n", b'{"inputs":[]}'], ids=["method", "nonsense", "body"])
-def test_an_answered_request_is_not_read_again_when_what_follows_is_no_request(peer: Peer, rest: bytes):
+def test_an_answered_request_is_not_read_again_when_what_follows_is_no_request(peer: Peer, rest: bytes) -> None:
     peer.feed(REQUEST + rest)
     assert [each.line.method for each in peer.messages] == ["POST"]
     assert peer.wire.sent == ANSWER
@@ -307,7 +307,7 @@ def test_an_answered_request_is_not_read_again_when_what_follows_is_no_request(p
 
 
 @needs_httptools
-def test_long_bodies_between_two_heads_are_not_counted_as_head(peer: Peer):
+def test_long_bodies_between_two_heads_are_not_counted_as_head(peer: Peer) -> None:
     peer.server.max_body_size = 1 << 20
     long = REQUEST.replace(b"Length: 3", b"Length: 100003") + b"a" * 100_000
     peer.feed(long[:20], long[20:] + long[:20], long[20:])

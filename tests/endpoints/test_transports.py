@@ -25,7 +25,7 @@ def chunked(data: bytes, size: int) -> bytes:
     return head + b"\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
 
 
-def test_a_connection_is_kept_for_the_next_request(transport: str):
+def test_a_connection_is_kept_for_the_next_request(transport: str) -> None:
     async def scenario() -> None:
         async with running(transport=transport) as server:
             client = await server.connect()
@@ -38,7 +38,7 @@ def test_a_connection_is_kept_for_the_next_request(transport: str):
     asyncio.run(scenario())
 
 
-def test_pipelined_requests_are_answered_in_order(transport: str):
+def test_pipelined_requests_are_answered_in_order(transport: str) -> None:
     async def scenario() -> None:
         async with running(transport=transport) as server:
             client = await server.connect()
@@ -48,7 +48,7 @@ def test_pipelined_requests_are_answered_in_order(transport: str):
     asyncio.run(scenario())
 
 
-def test_a_body_may_come_in_chunks(transport: str):
+def test_a_body_may_come_in_chunks(transport: str) -> None:
     async def scenario() -> None:
         async with running(transport=transport) as server:
             for size in (1, 7, 1000):
@@ -57,7 +57,7 @@ def test_a_body_may_come_in_chunks(transport: str):
     asyncio.run(scenario())
 
 
-def test_a_client_that_waits_for_100_continue_gets_it(transport: str):
+def test_a_client_that_waits_for_100_continue_gets_it(transport: str) -> None:
     async def scenario() -> None:
         async with running(transport=transport) as server:
             client = await server.connect()
@@ -70,7 +70,7 @@ def test_a_client_that_waits_for_100_continue_gets_it(transport: str):
     asyncio.run(scenario())
 
 
-def test_http_1_0_closes_unless_it_asks_to_be_kept(transport: str):
+def test_http_1_0_closes_unless_it_asks_to_be_kept(transport: str) -> None:
     async def scenario() -> None:
         async with running(transport=transport) as server:
             client = await server.connect()
@@ -85,7 +85,7 @@ def test_http_1_0_closes_unless_it_asks_to_be_kept(transport: str):
 
 
 @pytest.mark.parametrize("request_", [infer(1, headers="Connection: close\r\n"), LIVE + b"Connection: close\r\n\r\n"])
-def test_connection_close_is_honoured(transport: str, request_: bytes):
+def test_connection_close_is_honoured(transport: str, request_: bytes) -> None:
     async def scenario() -> None:
         async with running(transport=transport) as server:
             client = await server.connect()
@@ -107,7 +107,7 @@ def test_connection_close_is_honoured(transport: str, request_: bytes):
     ],
     ids=["request line", "length", "two lengths", "endless header"],
 )
-def test_what_cannot_be_parsed_closes_the_connection(transport: str, nonsense: bytes):
+def test_what_cannot_be_parsed_closes_the_connection(transport: str, nonsense: bytes) -> None:
     async def scenario() -> None:
         async with running(transport=transport) as server:
             client = await server.connect()
@@ -122,7 +122,7 @@ def test_what_cannot_be_parsed_closes_the_connection(transport: str, nonsense: b
     asyncio.run(scenario())
 
 
-def test_a_body_beyond_the_limit_is_refused(transport: str):
+def test_a_body_beyond_the_limit_is_refused(transport: str) -> None:
     async def scenario() -> None:
         async with running(transport=transport, max_body_size=1000) as server:
             for request in (infer(*range(1000)), chunked(infer(*range(1000)), 100)):
@@ -137,7 +137,7 @@ def test_a_body_beyond_the_limit_is_refused(transport: str):
 
 @pytest.mark.parametrize("method", ["BREW", "CONNECT"])
 @pytest.mark.parametrize(("path", "status"), [("/v2", 405), ("/v2/models/echo/infer", 405), ("/nowhere", 404)])
-def test_an_unknown_method_is_refused_by_the_route(transport: str, method: str, path: str, status: int):
+def test_an_unknown_method_is_refused_by_the_route(transport: str, method: str, path: str, status: int) -> None:
     async def scenario() -> None:
         async with running(transport=transport) as server:
             answer = await server.ask(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
@@ -147,7 +147,7 @@ def test_an_unknown_method_is_refused_by_the_route(transport: str, method: str, 
 
 
 @pytest.mark.parametrize("method", ["OPTIONS", "GET", "POST"])
-def test_the_whole_server_is_a_target_that_has_no_route(transport: str, method: str):
+def test_the_whole_server_is_a_target_that_has_no_route(transport: str, method: str) -> None:
     async def scenario() -> None:
         async with running(transport=transport) as server:
             request = f"{method} * HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
@@ -156,7 +156,7 @@ def test_the_whole_server_is_a_target_that_has_no_route(transport: str, method: 
     asyncio.run(scenario())
 
 
-def test_a_tab_before_a_value_is_space(transport: str):
+def test_a_tab_before_a_value_is_space(transport: str) -> None:
     async def scenario() -> None:
         async with running(transport=transport) as server:
             asked = infer(1).replace(b"Content-Length: ", b"Content-Length:\t").replace(b"Host: ", b"Host: \t")
@@ -167,7 +167,7 @@ def test_a_tab_before_a_value_is_space(transport: str):
     asyncio.run(scenario())
 
 
-def test_a_client_that_goes_away_cancels_its_request(transport: str):
+def test_a_client_that_goes_away_cancels_its_request(transport: str) -> None:
     async def scenario() -> None:
         async with running(transport=transport) as server:
             server.echo.hold = True
@@ -182,7 +182,7 @@ def test_a_client_that_goes_away_cancels_its_request(transport: str):
     asyncio.run(scenario())
 
 
-def test_an_answered_request_is_not_cancelled(transport: str):
+def test_an_answered_request_is_not_cancelled(transport: str) -> None:
     async def scenario() -> None:
         async with running(transport=transport) as server:
             client = await server.connect()
@@ -195,7 +195,7 @@ def test_an_answered_request_is_not_cancelled(transport: str):
     asyncio.run(scenario())
 
 
-def test_stopping_waits_for_answers_in_progress(transport: str):
+def test_stopping_waits_for_answers_in_progress(transport: str) -> None:
     async def scenario() -> None:
         async with running(transport=transport) as server:
             server.echo.hold = True
@@ -215,7 +215,7 @@ def test_stopping_waits_for_answers_in_progress(transport: str):
     asyncio.run(scenario())
 
 
-def test_a_port_that_is_taken_is_said_to_be(transport: str):
+def test_a_port_that_is_taken_is_said_to_be(transport: str) -> None:
     async def scenario() -> None:
         async with running(transport=transport) as server:
             options = HttpOptions(transport=transport)
@@ -241,7 +241,7 @@ def test_a_port_that_is_taken_is_said_to_be(transport: str):
         ("Host: localhost\r\nOrigin: null\r\n", 403),
     ],
 )
-def test_only_this_machine_and_its_own_pages_are_answered(transport: str, headers: str, status: int):
+def test_only_this_machine_and_its_own_pages_are_answered(transport: str, headers: str, status: int) -> None:
     async def scenario() -> None:
         async with running(transport=transport) as server:
             for path in ("GET /v2/health/live", "POST /v2/models/echo/infer"):
@@ -252,7 +252,7 @@ def test_only_this_machine_and_its_own_pages_are_answered(transport: str, header
     asyncio.run(scenario())
 
 
-def test_foreign_names_are_answered_when_that_is_wanted(transport: str):
+def test_foreign_names_are_answered_when_that_is_wanted(transport: str) -> None:
     async def scenario() -> None:
         request = b"GET /v2/health/live HTTP/1.1\r\nHost: %s\r\n\r\n"
         async with running(transport=transport, allow_foreign=True) as server:
@@ -264,7 +264,7 @@ def test_foreign_names_are_answered_when_that_is_wanted(transport: str):
     asyncio.run(scenario())
 
 
-def test_large_answers_arrive_whole(transport: str):
+def test_large_answers_arrive_whole(transport: str) -> None:
     async def scenario() -> None:
         values = range(300_000)
         async with running(transport=transport) as server:
@@ -283,7 +283,9 @@ def test_large_answers_arrive_whole(transport: str):
         (b"/v2/models/echo/versions/\xd9\xa3/infer", 404, "Not Found"),
     ],
 )
-def test_targets_are_utf_8_and_what_is_none_has_no_route(transport: str, target: bytes, status: int, error: str):
+def test_targets_are_utf_8_and_what_is_none_has_no_route(
+    transport: str, target: bytes, status: int, error: str
+) -> None:
     async def scenario() -> None:
         method = b"POST" if target.endswith(b"/infer") else b"GET"
         async with running(transport=transport) as server:
@@ -297,7 +299,7 @@ def test_targets_are_utf_8_and_what_is_none_has_no_route(transport: str, target:
     asyncio.run(scenario())
 
 
-def test_a_query_may_be_of_any_bytes(transport: str):
+def test_a_query_may_be_of_any_bytes(transport: str) -> None:
     async def scenario() -> None:
         async with running(transport=transport) as server:
             assert (await server.ask(infer(1, path="/v2/models/echo/infer?é")))[2] == echoed(1)
@@ -316,7 +318,7 @@ def test_a_query_may_be_of_any_bytes(transport: str):
         b"X: a\x00b",
     ],
 )
-def test_heads_that_two_servers_may_read_differently_are_not_answered(transport: str, headers: bytes):
+def test_heads_that_two_servers_may_read_differently_are_not_answered(transport: str, headers: bytes) -> None:
     async def scenario() -> None:
         async with running(transport=transport) as server:
             client = await server.connect()
@@ -331,7 +333,7 @@ def test_heads_that_two_servers_may_read_differently_are_not_answered(transport:
 
 def test_a_head_that_the_application_does_not_take_closes_the_connection(
     transport: str, caplog: pytest.LogCaptureFixture
-):
+) -> None:
     async def scenario() -> None:
         async with running(transport=transport, allow_foreign=True) as server:
             client = await server.connect()

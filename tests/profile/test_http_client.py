@@ -56,7 +56,7 @@ async def post(client: HttpClient) -> tuple[int, bytes]:
     return await client.post(client.head("/infer", 3, {"X": "1"}), b"abc")
 
 
-def test_connections_are_used_again():
+def test_connections_are_used_again() -> None:
     server = Server(GOOD, CHUNKED, GOOD)
 
     async def three_times(client: HttpClient) -> list[tuple[int, bytes]]:
@@ -68,7 +68,7 @@ def test_connections_are_used_again():
     assert server.requests[0].endswith(b"Content-Length: 3\r\nX: 1\r\n\r\nabc")
 
 
-def test_requests_at_once_have_connections_of_their_own():
+def test_requests_at_once_have_connections_of_their_own() -> None:
     server = Server(GOOD, GOOD, GOOD)
 
     async def at_once(client: HttpClient) -> list[tuple[int, bytes]]:
@@ -78,7 +78,7 @@ def test_requests_at_once_have_connections_of_their_own():
     assert server.connections == 3
 
 
-def test_a_connection_that_the_server_ends_is_not_used_again():
+def test_a_connection_that_the_server_ends_is_not_used_again() -> None:
     server = Server(LAST, GOOD)
 
     async def twice(client: HttpClient) -> list[tuple[int, bytes]]:
@@ -91,12 +91,12 @@ def test_a_connection_that_the_server_ends_is_not_used_again():
 @pytest.mark.parametrize(
     ("answer", "complaint"), [(None, "closed the connection"), (b"SSH-2.0-OpenSSH\r\n", "expected an HTTP response")]
 )
-def test_what_is_no_answer_is_an_error(answer: bytes | None, complaint: str):
+def test_what_is_no_answer_is_an_error(answer: bytes | None, complaint: str) -> None:
     with pytest.raises(ConnectionError, match=complaint):
         asked(Server(answer), post)
 
 
-def test_who_gives_up_closes_the_connection():
+def test_who_gives_up_closes_the_connection() -> None:
     server = Server(GOOD)
 
     async def give_up(client: HttpClient) -> None:

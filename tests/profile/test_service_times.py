@@ -24,7 +24,7 @@ def sleeping(server: Server, name: str = "sleeps", **fields: object) -> None:
     server.model(**{"max_batch_size": 8, "dynamic_batching": {}} | fields)(sleeps)
 
 
-def test_every_size_up_to_the_limit_is_measured(server: Server):
+def test_every_size_up_to_the_limit_is_measured(server: Server) -> None:
     sleeping(server)
     times = tnb.service_times(server["sleeps"])
     assert list(times) == list(range(1, 9))
@@ -32,7 +32,7 @@ def test_every_size_up_to_the_limit_is_measured(server: Server):
     assert all(ms >= 2 + 0.5 * rows for rows, ms in times.items())
 
 
-def test_the_sizes_can_be_chosen(server: Server):
+def test_the_sizes_can_be_chosen(server: Server) -> None:
     assert list(tnb.service_times(server["held"], sizes=[8, 1])) == [1, 8]
     assert list(tnb.service_times(server["held"], rows=4)) == [4, 8]
     assert list(tnb.service_times(server, "held", sizes=[6], rows=3)) == [6]
@@ -50,13 +50,13 @@ def test_the_sizes_can_be_chosen(server: Server):
         ({"sizes": [3], "rows": 0}, "rows must be positive, got 0"),
     ],
 )
-def test_sizes_that_cannot_be_are_named(server: Server, options: dict, complaint: str):
+def test_sizes_that_cannot_be_are_named(server: Server, options: dict, complaint: str) -> None:
     with pytest.raises(tnb.TritonError, match=complaint):
         tnb.service_times(server["held"], **options)
 
 
 @pytest.mark.parametrize("scheme", ["http", "grpc", ""])
-def test_a_model_behind_a_url_is_measured_by_its_statistics(server: Server, scheme: str):
+def test_a_model_behind_a_url_is_measured_by_its_statistics(server: Server, scheme: str) -> None:
     sleeping(server)
     port = server.grpc_port if scheme == "grpc" else server.port
     url = f"{scheme}://127.0.0.1:{port}" if scheme else f"127.0.0.1:{port}"
@@ -65,16 +65,16 @@ def test_a_model_behind_a_url_is_measured_by_its_statistics(server: Server, sche
     assert times[8] >= 6
 
 
-def test_a_model_without_batches_has_one_time(server: Server):
+def test_a_model_without_batches_has_one_time(server: Server) -> None:
     sleeping(server, max_batch_size=0, dynamic_batching=None)
     assert list(tnb.service_times(server["sleeps"])) == [1]
 
 
-def test_a_stateful_model_is_measured_with_its_sequences(server: Server):
+def test_a_stateful_model_is_measured_with_its_sequences(server: Server) -> None:
     assert set(tnb.service_times(server["accumulate"])) <= {1, 2, 3, 4}
 
 
-def test_what_cannot_be_measured_says_why(server: Server):
+def test_what_cannot_be_measured_says_why(server: Server) -> None:
     @server.model
     def fails(X: tnb.FP32[1]) -> tnb.FP32[1]:
         raise ValueError("no luck")
@@ -85,7 +85,7 @@ def test_what_cannot_be_measured_says_why(server: Server):
         tnb.service_times(server["fails"])
 
 
-def test_sizes_that_the_model_refuses_have_no_time(server: Server):
+def test_sizes_that_the_model_refuses_have_no_time(server: Server) -> None:
     @server.model(max_batch_size=8, dynamic_batching={})
     def small(X: tnb.FP32[1]) -> tnb.FP32[1]:
         if len(X) > 5:
@@ -99,7 +99,7 @@ def test_sizes_that_the_model_refuses_have_no_time(server: Server):
     assert "batches of more than 5 rows were not measured" in found.verdict()
 
 
-def test_what_the_server_itself_does_is_part_of_the_service_times(server: Server):
+def test_what_the_server_itself_does_is_part_of_the_service_times(server: Server) -> None:
     options = {"limit": 8, "request_rows": 1, "traffic": {}, "stopping": Event()}
     here, outside = (
         measure(tnb.profile.find_model.find_model(each, "held"), **options) for each in (server, server.url)
@@ -109,7 +109,7 @@ def test_what_the_server_itself_does_is_part_of_the_service_times(server: Server
     assert swept.trials[0].rate <= swept.max_rate
 
 
-def test_a_sweep_measures_what_its_configurations_can_form(server: Server):
+def test_a_sweep_measures_what_its_configurations_can_form(server: Server) -> None:
     sleeping(server)
     before = server["sleeps"].config.text
     found = tnb.sweep(server["sleeps"], max_batch_size=[2, 32], clients=64, requests=400).wait()
@@ -121,7 +121,7 @@ def test_a_sweep_measures_what_its_configurations_can_form(server: Server):
     assert server["sleeps"].config.text == before
 
 
-def test_a_sweep_of_a_url_recommends_nothing_that_it_could_not_measure(server: Server, tmp_path: Path):
+def test_a_sweep_of_a_url_recommends_nothing_that_it_could_not_measure(server: Server, tmp_path: Path) -> None:
     sleeping(server)
     for url in (server.url, f"grpc://127.0.0.1:{server.grpc_port}"):
         found = tnb.sweep(url, "sleeps", max_batch_size=[2, 64], clients=64, requests=400).wait()
@@ -137,19 +137,19 @@ def test_a_sweep_of_a_url_recommends_nothing_that_it_could_not_measure(server: S
         tnb.sweep(server.url, "sleeps", max_batch_size=[2], clients=1, live=True)
 
 
-def test_a_sweep_of_measured_times_knows_their_spread(server: Server):
+def test_a_sweep_of_measured_times_knows_their_spread(server: Server) -> None:
     sleeping(server)
     found = tnb.sweep(server["sleeps"], count=[1], clients=16, requests=200).wait()
     assert found.best is found.running  # it is the same configuration
     assert 0.01 <= found.noise < 2
 
 
-def test_times_that_do_not_decrease_are_kept_and_others_are_levelled():
+def test_times_that_do_not_decrease_are_kept_and_others_are_levelled() -> None:
     assert never_decreasing({1: 1.0, 2: 1.5, 4: 2.0}) == {1: 1.0, 2: 1.5, 4: 2.0}
     assert never_decreasing({1: 3.0, 2: 2.0, 4: 1.0}) == {1: 2.0, 2: 2.0, 4: 2.0}
 
 
-def test_measuring_takes_no_longer_than_it_must(server: Server):
+def test_measuring_takes_no_longer_than_it_must(server: Server) -> None:
     @server.model(max_batch_size=64, dynamic_batching={})
     def slow(X: tnb.FP32[2]) -> tnb.FP32[2]:
         Event().wait(0.02)

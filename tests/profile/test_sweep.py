@@ -23,7 +23,7 @@ FLAT = {"service": tnb.fixed(10), "requests": 400}
 EXAMPLES = Path(__file__).parents[2] / "model_repository"
 
 
-def test_a_constraint_alone_finds_the_highest_rate(server: Server):
+def test_a_constraint_alone_finds_the_highest_rate(server: Server) -> None:
     found = tnb.sweep(server["held"], max_batch_size=[1, 4, 8], constraint="p99 < 100 ms", **FLAT).wait()
     assert [each.edits["max_batch_size"] for each in found.trials] == [8, 4, 1]
     assert all(each.meets and each.percentile(99) <= 100 for each in found.trials)
@@ -32,7 +32,7 @@ def test_a_constraint_alone_finds_the_highest_rate(server: Server):
     assert found.running.rate == rates[0]  # which has max_batch_size 8, too
 
 
-def test_what_is_better_than_now_is_the_best(server: Server):
+def test_what_is_better_than_now_is_the_best(server: Server) -> None:
     found = tnb.sweep(server["held"], max_batch_size=[16, 32], constraint="p99 < 100 ms", **FLAT).wait()
     assert found.best is found.trials[0]
     assert found.verdict().startswith("Best of 2 configurations: max_batch_size 32: ")
@@ -48,7 +48,7 @@ def test_what_is_better_than_now_is_the_best(server: Server):
         ({"max_queue_delay_microseconds": [10]}, {"rate": 20}),  # not better by more than chance
     ],
 )
-def test_nothing_is_recommended_that_is_not_better_than_now(server: Server, fields: dict, traffic: dict):
+def test_nothing_is_recommended_that_is_not_better_than_now(server: Server, fields: dict, traffic: dict) -> None:
     found = tnb.sweep(server["held"], **fields, **traffic, **FLAT).wait()
     assert found.best is found.running
     assert found.verdict().startswith("Keep the running configuration: ")
@@ -56,7 +56,7 @@ def test_nothing_is_recommended_that_is_not_better_than_now(server: Server, fiel
     assert found.apply() == "unchanged"
 
 
-def test_a_difference_within_the_noise_of_the_measurement_is_none(server: Server):
+def test_a_difference_within_the_noise_of_the_measurement_is_none(server: Server) -> None:
     found = tnb.sweep(server["held"], max_batch_size=[9], clients=64, **FLAT).wait()
     assert found.best is found.trials[0]
     gain = found.best.rate / found.running.rate - 1
@@ -64,14 +64,14 @@ def test_a_difference_within_the_noise_of_the_measurement_is_none(server: Server
     assert unsure.best is unsure.running
 
 
-def test_only_the_running_configuration_may_obey_the_constraint(server: Server):
+def test_only_the_running_configuration_may_obey_the_constraint(server: Server) -> None:
     found = tnb.sweep(server["held"], max_batch_size=[1], constraint="p99 < 50 ms", rate=300, **FLAT).wait()
     assert found.best is found.running
     assert found.verdict().startswith("None of 1 configurations satisfies p99 < 50 ms; the best: max_batch_size 1")
     assert "Keep the running configuration: " in found.verdict()
 
 
-def test_a_delay_that_breaks_the_constraint_is_not_the_best(server: Server):
+def test_a_delay_that_breaks_the_constraint_is_not_the_best(server: Server) -> None:
     delays = [0, 5_000, 200_000]
     found = tnb.sweep(
         server["held"], max_queue_delay_microseconds=delays, constraint="p99 < 50 ms", rate=20, **FLAT
@@ -80,12 +80,12 @@ def test_a_delay_that_breaks_the_constraint_is_not_the_best(server: Server):
     assert [each.meets for each in found.trials] == [True, True, False]
 
 
-def test_of_equals_the_one_with_fewer_instances_is_best(server: Server):
+def test_of_equals_the_one_with_fewer_instances_is_best(server: Server) -> None:
     found = tnb.sweep(server["held"], count=[3, 2], arrivals=[(0, 1), (1_000, 1)], **FLAT).wait()
     assert [each.edits["count"] for each in found.trials] == [2, 3]
 
 
-def test_every_combination_is_tried_under_the_same_traffic(server: Server):
+def test_every_combination_is_tried_under_the_same_traffic(server: Server) -> None:
     found = tnb.sweep(server["held"], max_batch_size=[1, 8], count=[1, 2], clients=64, **FLAT).wait()
     assert len(found.trials) == 4
     assert {len(each.latencies_ms) for each in found.trials} == {400}
@@ -93,20 +93,20 @@ def test_every_combination_is_tried_under_the_same_traffic(server: Server):
     assert found.best.rate == pytest.approx(1600, rel=0.1)
 
 
-def test_the_same_seed_finds_the_same(server: Server):
+def test_the_same_seed_finds_the_same(server: Server) -> None:
     first, again = (tnb.sweep(server["held"], count=[1, 2], rate=150, seed=5, **FLAT).wait() for _ in range(2))
     assert repr(first) == repr(again)
     np.testing.assert_array_equal(first.best.latencies_ms, again.best.latencies_ms)
 
 
-def test_nothing_may_be_found(server: Server):
+def test_nothing_may_be_found(server: Server) -> None:
     found = tnb.sweep(server["held"], count=[1, 2], constraint="p99 < 5 ms", rate=10, **FLAT).wait()
     assert found.verdict().startswith("None of 2 configurations satisfies p99 < 5 ms; the best: count 2")
     with pytest.raises(tnb.TritonError, match="None of 2 configurations"):
         found.apply()
 
 
-def test_a_model_that_only_fails_can_be_swept_and_drawn(server: Server):
+def test_a_model_that_only_fails_can_be_swept_and_drawn(server: Server) -> None:
     @server.model(max_batch_size=8, dynamic_batching={})
     def fails(X: tnb.FP32[1]) -> tnb.FP32[1]:
         raise ValueError("no luck")
@@ -117,14 +117,14 @@ def test_a_model_that_only_fails_can_be_swept_and_drawn(server: Server):
     found.plot()
 
 
-def test_stateful_models_are_swept_with_sequences(server: Server):
+def test_stateful_models_are_swept_with_sequences(server: Server) -> None:
     found = tnb.sweep(
         server["accumulate"], max_batch_size=[1, 4], constraint="p99 < 100 ms", sequence_length=5, **FLAT
     ).wait()
     assert found.trials[0].edits == {"max_batch_size": 4}
 
 
-def test_live_every_configuration_serves_and_the_model_ends_as_it_was(server: Server):
+def test_live_every_configuration_serves_and_the_model_ends_as_it_was(server: Server) -> None:
     before = server["held"].config.text
     found = tnb.sweep(server["held"], max_batch_size=[1, 4], clients=4, requests=40, live=True).wait()
     assert server["held"].config.text == before
@@ -133,7 +133,7 @@ def test_live_every_configuration_serves_and_the_model_ends_as_it_was(server: Se
     assert sizes[4] <= 4
 
 
-def test_live_the_scheduler_decides_as_it_did_in_virtual_time():
+def test_live_the_scheduler_decides_as_it_did_in_virtual_time() -> None:
     """A crowd that comes at once: which requests share a batch, on how many instances, and by which rule."""
     crowd, arrived, everybody = [(0, 1)] * 24, [], threading.Event()
 
@@ -166,7 +166,7 @@ def test_live_the_scheduler_decides_as_it_did_in_virtual_time():
     assert decisions(live) == decisions(virtual)
 
 
-def test_it_runs_in_the_background_and_says_how_far_it_is(server: Server, gate: Gate):
+def test_it_runs_in_the_background_and_says_how_far_it_is(server: Server, gate: Gate) -> None:
     gate.close()
     sweep = tnb.sweep(server["held"], max_batch_size=[1, 4], clients=4, requests=40, live=True)
     assert gate.begun.wait(60)
@@ -182,7 +182,9 @@ def test_it_runs_in_the_background_and_says_how_far_it_is(server: Server, gate: 
     assert repr(sweep) == repr(sweep.result)
 
 
-def test_stopped_it_keeps_what_was_tried_and_the_model_is_as_it_was(server: Server, monkeypatch: pytest.MonkeyPatch):
+def test_stopped_it_keeps_what_was_tried_and_the_model_is_as_it_was(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = server["held"].config.text
     tried, sweeps, begun = tnb.profile.trial.run_live_trial, [], threading.Event()
 
@@ -203,7 +205,7 @@ def test_stopped_it_keeps_what_was_tried_and_the_model_is_as_it_was(server: Serv
 
 
 @pytest.mark.slow
-def test_an_interrupt_stops_it_and_keeps_what_was_tried(server: Server, monkeypatch: pytest.MonkeyPatch):
+def test_an_interrupt_stops_it_and_keeps_what_was_tried(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     arrivals = {"rate": 100, "service": tnb.fixed(10), "requests": 20_000}
     sweep = tnb.sweep(server["held"], count=[1, 2, 3, 4], **arrivals)
     interrupts = []
@@ -222,14 +224,14 @@ def test_an_interrupt_stops_it_and_keeps_what_was_tried(server: Server, monkeypa
     assert sweep.result.trials
 
 
-def test_an_event_loop_can_wait_for_it(server: Server):
+def test_an_event_loop_can_wait_for_it(server: Server) -> None:
     async def waiting() -> int:
         return len((await tnb.sweep(server["held"], count=[1, 2], rate=10, **FLAT)).trials)
 
     assert asyncio.run(waiting()) == 2
 
 
-def test_the_best_can_be_applied(server: Server):
+def test_the_best_can_be_applied(server: Server) -> None:
     best = tnb.sweep(server["held"], max_queue_delay_microseconds=[0], max_batch_size=[16], clients=32, **FLAT)
     assert best.apply() == "reloaded"
     assert best.best.edits == {"max_queue_delay_microseconds": 0, "max_batch_size": 16}
@@ -237,7 +239,7 @@ def test_the_best_can_be_applied(server: Server):
     assert server["held"].config.max_batch_size == 16
 
 
-def test_the_best_can_be_exported_and_served_again(tmp_path: Path):
+def test_the_best_can_be_exported_and_served_again(tmp_path: Path) -> None:
     with Server(EXAMPLES, port=0, model_control_mode="explicit", load_models=["add_sub"]) as server:
         found = tnb.sweep(server["add_sub"], count=[2], max_queue_delay_microseconds=[300], clients=8, **FLAT).wait()
         for _ in range(2):  # again, as a cell is run again
@@ -268,29 +270,29 @@ def test_the_best_can_be_exported_and_served_again(tmp_path: Path):
         ({"rate": 20, "shapes": {"X": [2]}}, "localhost:8000", "--shape=X:2"),
     ],
 )
-def test_the_traffic_can_be_sent_by_perf_analyzer(server: Server, traffic: dict, url: str, options: str):
+def test_the_traffic_can_be_sent_by_perf_analyzer(server: Server, traffic: dict, url: str, options: str) -> None:
     command = tnb.sweep(server["held"], count=[1], **traffic, **FLAT).wait().perf_analyzer(url)
     assert command.startswith(f"perf_analyzer -m held -u {url.removeprefix('grpc://')} ")
     assert options in command
 
 
-def test_the_rate_that_was_found_is_the_rate_of_perf_analyzer(server: Server):
+def test_the_rate_that_was_found_is_the_rate_of_perf_analyzer(server: Server) -> None:
     found = tnb.sweep(server["held"], max_batch_size=[4], constraint="p99 < 100 ms", **FLAT).wait()
     assert f"--request-rate-range={found.best.rate:g} --request-distribution=poisson" in found.perf_analyzer()
 
 
-def test_traffic_without_an_option_of_perf_analyzer_is_named(server: Server):
+def test_traffic_without_an_option_of_perf_analyzer_is_named(server: Server) -> None:
     found = tnb.sweep(server["held"], count=[1], arrivals=[(0, 1), (9, 2)], **FLAT).wait()
     with pytest.raises(tnb.TritonError, match="perf_analyzer expected clients=, or constant or poisson arrivals"):
         found.perf_analyzer()
 
 
-def test_a_function_has_no_files_to_export(server: Server, tmp_path: Path):
+def test_a_function_has_no_files_to_export(server: Server, tmp_path: Path) -> None:
     with pytest.raises(tnb.TritonError, match="'held': export expected a model with files"):
         tnb.sweep(server["held"], count=[1], clients=1, **FLAT).wait().export(tmp_path)
 
 
-def test_a_sweep_shows_itself(server: Server):
+def test_a_sweep_shows_itself(server: Server) -> None:
     found = tnb.sweep(server["held"], max_batch_size=[1, 8], constraint="p99 < 30 ms", rate=200, **FLAT).wait()
     assert "✓" in repr(found)
     assert "✗" in found._repr_html_()
@@ -320,13 +322,13 @@ def test_a_sweep_shows_itself(server: Server):
         ({"rate": 5, "count": [1], "constraint": "fast"}, "constraint expected bounds such as .*, got 'fast'"),
     ],
 )
-def test_wrong_arguments_are_named_before_anything_is_measured(server: Server, given, complaint):
+def test_wrong_arguments_are_named_before_anything_is_measured(server: Server, given, complaint) -> None:
     with pytest.raises(tnb.TritonError, match=complaint):
         tnb.sweep(server["held"], **given)
     assert server["held"].stats()["inference_count"] == 0
 
 
-def test_an_ensemble_is_loaded_with_its_steps_and_cannot_be_swept(tmp_path: Path):
+def test_an_ensemble_is_loaded_with_its_steps_and_cannot_be_swept(tmp_path: Path) -> None:
     (tmp_path / "twice" / "1").mkdir(parents=True)
     (tmp_path / "twice" / "config.pbtxt").write_text(
         """
@@ -350,7 +352,7 @@ def test_an_ensemble_is_loaded_with_its_steps_and_cannot_be_swept(tmp_path: Path
             tnb.sweep(server["twice"], max_batch_size=[4], clients=1)
 
 
-def test_a_stateful_model_needs_sequences(server: Server):
+def test_a_stateful_model_needs_sequences(server: Server) -> None:
     with pytest.raises(tnb.TritonError, match="'accumulate': a stateful model expected sequence_length="):
         tnb.sweep(server["accumulate"], count=[1], rate=5)
     with pytest.raises(tnb.TritonError, match="a simulation expected clients without sequences"):
@@ -365,19 +367,19 @@ def test_a_stateful_model_needs_sequences(server: Server):
         ("mean < 500 us and max < 1 s", {"mean": 0.5, "max": 1000}),
     ],
 )
-def test_constraints_are_read(text, bounds):
+def test_constraints_are_read(text, bounds) -> None:
     assert Constraint.parse(text).bounds == bounds
 
 
 @pytest.mark.parametrize(
     "text", ["", "p99 > 5 ms", "p101 < 5 ms", "p99 < 5", "rate < 5 ms", "p99 < 5 ms or p50 < 1 ms"]
 )
-def test_other_constraints_are_refused(text):
+def test_other_constraints_are_refused(text) -> None:
     with pytest.raises(tnb.TritonError, match="constraint expected bounds such as"):
         Constraint.parse(text)
 
 
-def test_a_constraint_holds_of_latencies():
+def test_a_constraint_holds_of_latencies() -> None:
     constraint = Constraint.parse("p50 <= 2 ms and max < 4 ms")
     assert constraint.holds(np.array([1.0, 2.0, 3.0]))
     assert not constraint.holds(np.array([1.0, 2.0, 5.0]))

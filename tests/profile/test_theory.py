@@ -18,7 +18,7 @@ def simulated(rate: float, alpha_ms: float, tau0_ms: float, config: str = UNLIMI
 
 @pytest.mark.parametrize(("alpha", "tau0"), [(0.2, 5), (1, 1)])
 @pytest.mark.parametrize("load", [0.2, 0.5, 0.8])
-def test_the_latency_obeys_littles_law_and_inoues_bound(alpha: float, tau0: float, load: float):
+def test_the_latency_obeys_littles_law_and_inoues_bound(alpha: float, tau0: float, load: float) -> None:
     found = tnb.theory(simulated(1000 * load / alpha, alpha, tau0))
     assert (found.alpha_ms, found.tau0_ms) == (pytest.approx(alpha, rel=0.01), pytest.approx(tau0, rel=0.01))
     assert found.expected_in_system == pytest.approx(found.in_system, rel=1e-6)
@@ -26,7 +26,7 @@ def test_the_latency_obeys_littles_law_and_inoues_bound(alpha: float, tau0: floa
     assert 0.9 * found.latency_bound_ms < found.latency_ms < 1.01 * found.latency_bound_ms
 
 
-def test_requests_alone_are_an_m_d_1_queue():
+def test_requests_alone_are_an_m_d_1_queue() -> None:
     found = tnb.theory(simulated(rate=70, alpha_ms=0, tau0_ms=10, config='name: "m" max_batch_size: 1'))
     assert found.latency_ms == pytest.approx(found.unbatched_latency_ms, rel=0.05)
     assert found.load == pytest.approx(0.7, rel=0.02)
@@ -34,7 +34,7 @@ def test_requests_alone_are_an_m_d_1_queue():
     assert "without batching the latency would be" in found.verdict()
 
 
-def test_batches_carry_what_single_requests_cannot():
+def test_batches_carry_what_single_requests_cannot() -> None:
     config = (
         'name: "m" max_batch_size: 8 dynamic_batching { max_queue_delay_microseconds: 100 } instance_group { count: 2 }'
     )
@@ -48,12 +48,12 @@ def test_batches_carry_what_single_requests_cannot():
     assert found.to_dict()["saturation"] == found.saturation
 
 
-def test_a_recording_of_one_model_is_needed():
+def test_a_recording_of_one_model_is_needed() -> None:
     with pytest.raises(tnb.TritonError, match="of one model, got one of no model"):
         tnb.theory(tnb.Recording())
 
 
-def test_overload_is_the_rate_that_is_offered_not_the_rate_that_is_served():
+def test_overload_is_the_rate_that_is_offered_not_the_rate_that_is_served() -> None:
     found = tnb.theory(tnb.simulate("max_batch_size: 1", tnb.poisson(300, 5, seed=1), tnb.fixed(10)))
     assert found.rate == pytest.approx(300, rel=0.05)
     assert found.throughput == pytest.approx(100, rel=0.01)
@@ -64,7 +64,7 @@ def test_overload_is_the_rate_that_is_offered_not_the_rate_that_is_served():
     assert "100 requests/s are served" in found.verdict()
 
 
-def test_requests_that_a_full_queue_refuses_are_offered_too():
+def test_requests_that_a_full_queue_refuses_are_offered_too() -> None:
     config = "max_batch_size: 1 dynamic_batching { default_queue_policy { max_queue_size: 2 } }"
     rec = tnb.simulate(config, tnb.poisson(300, 5, seed=1), tnb.fixed(10))
     assert rec.refused
@@ -72,13 +72,13 @@ def test_requests_that_a_full_queue_refuses_are_offered_too():
 
 
 @pytest.mark.parametrize("requests", [24, 400])
-def test_a_closed_loop_is_never_overloaded(requests: int):
+def test_a_closed_loop_is_never_overloaded(requests: int) -> None:
     found = tnb.theory(tnb.simulate(UNLIMITED, tnb.ClosedLoop(clients=8, requests=requests), tnb.fixed(10)))
     assert found.rate == pytest.approx(found.throughput, rel=0.1)
     assert not found.overloaded
 
 
-def test_requests_that_all_come_at_once_have_no_rate_of_their_own():
+def test_requests_that_all_come_at_once_have_no_rate_of_their_own() -> None:
     found = tnb.theory(tnb.simulate("max_batch_size: 1", [(0, 1)] * 8, tnb.fixed(10)))
     assert found.rate == found.throughput == pytest.approx(100)
     assert not found.overloaded

@@ -36,7 +36,7 @@ def state(environment: dict[str, str]) -> str:
 
 
 @pytest.mark.skipif(compiled.STATE != "compiled", reason="nothing was compiled (make build/.compiled)")
-def test_a_module_that_was_edited_runs_as_it_was_edited(tmp_path: Path):
+def test_a_module_that_was_edited_runs_as_it_was_edited(tmp_path: Path) -> None:
     environment = copied(tmp_path / "checkout")
     assert state(environment) == "compiled .so"
     (tmp_path / "checkout" / "tritonnb" / "scheduling" / "queue.py").touch()
@@ -45,14 +45,14 @@ def test_a_module_that_was_edited_runs_as_it_was_edited(tmp_path: Path):
 
 @pytest.mark.skipif(compiled.STATE != "compiled", reason="nothing was compiled (make build/.compiled)")
 @pytest.mark.parametrize("item", [messages.Tensor, messages.Tensor.copy, datatypes.datatype_of])
-def test_what_is_compiled_keeps_its_docstring(item: Any):
+def test_what_is_compiled_keeps_its_docstring(item: Any) -> None:
     """mypyc writes signatures only; help() in a notebook has to say more."""
     source = "".join((ROOT / "tritonnb" / "core" / name).read_text() for name in ("messages.py", "datatypes.py"))
     first_line, _, _ = (inspect.getdoc(item) or "nothing").partition("\n")
     assert f'    """{first_line}' in source
 
 
-def test_what_is_compiled_derives_from_no_abc():
+def test_what_is_compiled_derives_from_no_abc() -> None:
     """Compiled, all such classes would be one another's instances, and weak references to them would outlive them."""
     wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
     for path in wheel["hooks"]["custom"]["modules"]:
@@ -62,7 +62,7 @@ def test_what_is_compiled_derives_from_no_abc():
 
 
 @pytest.mark.timeout(600)
-def test_what_was_not_compiled_passes_the_same_tests(tmp_path: Path):
+def test_what_was_not_compiled_passes_the_same_tests(tmp_path: Path) -> None:
     environment = copied(tmp_path / "checkout", "*.so")
     assert state(environment) == "interpreted .py"
     # `append` leaves this checkout behind the copy on the path.

@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
-def test_every_deviation_names_its_reason_and_a_test():
+def test_every_deviation_names_its_reason_and_a_test() -> None:
     rows = [line for line in (ROOT / "docs/deviations.md").read_text("utf-8").splitlines() if line.startswith("| ")]
     rows = [row for row in rows if not row.startswith(("| Triton", "| ---"))]
     assert len(rows) > 80

@@ -20,7 +20,7 @@ MODULES = [
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_the_examples_of_a_module_run(name: str):
+def test_the_examples_of_a_module_run(name: str) -> None:
     module = importlib.import_module(name.removesuffix(".__init__"))
     assert doctest.testmod(module).failed == 0
 
@@ -35,5 +35,5 @@ def raised(path: Path) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "tritonnb").rglob("*.py")), ids=lambda path: path.stem)
-def test_what_is_raised_says_when(path: Path):
+def test_what_is_raised_says_when(path: Path) -> None:
     assert [error for error, when in raised(path) if not when.startswith(" ")] == []

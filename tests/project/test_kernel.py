@@ -75,14 +75,14 @@ def interrupted(kernel: Kernel, code: str) -> tuple[str, list[str]]:
     return reply["content"].get("ename", ""), shown
 
 
-def test_interrupting_a_cell_leaves_the_server_serving(kernel: Kernel):
+def test_interrupting_a_cell_leaves_the_server_serving(kernel: Kernel) -> None:
     kernel.run(SERVE.format(port=0))
     error, _ = interrupted(kernel, "print('busy', flush=True)\nwhile True:\n    pass")
     assert error == "KeyboardInterrupt"
     assert kernel.run(ASK) == ANSWER
 
 
-def test_a_wait_for_traffic_tells_how_far_it_is_and_an_interrupt_keeps_what_was_measured(kernel: Kernel):
+def test_a_wait_for_traffic_tells_how_far_it_is_and_an_interrupt_keeps_what_was_measured(kernel: Kernel) -> None:
     kernel.run(SERVE.format(port=0))
     error, shown = interrupted(kernel, 'load = tnb.load(server["add_sub"], clients=1)\nload.wait()')
     assert error == "KeyboardInterrupt"
@@ -94,7 +94,7 @@ def test_a_wait_for_traffic_tells_how_far_it_is_and_an_interrupt_keeps_what_was_
     assert kernel.run(ASK) == ANSWER
 
 
-def test_a_wait_that_is_over_at_once_shows_nothing(kernel: Kernel):
+def test_a_wait_that_is_over_at_once_shows_nothing(kernel: Kernel) -> None:
     kernel.run(SERVE.format(port=0))
     shown: list[str] = []
     cell = 'print(tnb.load(server["add_sub"], clients=1, requests=1).wait().sent)'
@@ -103,7 +103,7 @@ def test_a_wait_that_is_over_at_once_shows_nothing(kernel: Kernel):
     assert "display_data" not in shown
 
 
-def test_a_sweep_shows_one_line_that_reads_without_html_too(kernel: Kernel):
+def test_a_sweep_shows_one_line_that_reads_without_html_too(kernel: Kernel) -> None:
     kernel.run(SERVE.format(port=0))
     shown: list[dict] = []
     cell = (
@@ -118,7 +118,7 @@ def test_a_sweep_shows_one_line_that_reads_without_html_too(kernel: Kernel):
     assert not any("object" in text for text in texts)
 
 
-def test_running_the_cell_again_takes_the_same_port(kernel: Kernel):
+def test_running_the_cell_again_takes_the_same_port(kernel: Kernel) -> None:
     kernel.run(SERVE.format(port=0))
     port = int(kernel.run(PORT))
     for _ in range(3):
@@ -127,7 +127,7 @@ def test_running_the_cell_again_takes_the_same_port(kernel: Kernel):
         assert int(kernel.run(PORT)) == port
 
 
-def test_restarting_the_kernel_frees_the_port(kernel: Kernel):
+def test_restarting_the_kernel_frees_the_port(kernel: Kernel) -> None:
     kernel.run(SERVE.format(port=0))
     port = int(kernel.run(PORT))
     kernel.manager.restart_kernel(now=True)
@@ -136,13 +136,13 @@ def test_restarting_the_kernel_frees_the_port(kernel: Kernel):
     assert kernel.run(ASK) == ANSWER
 
 
-def test_top_level_await_works(kernel: Kernel):
+def test_top_level_await_works(kernel: Kernel) -> None:
     kernel.run(SERVE.format(port=0))
     ask = 'outputs = await server["add_sub"].infer_async(INPUT0=[[1, 2, 3, 4]], INPUT1=[[1, 1, 1, 1]])\n'
     assert kernel.run(ask + 'print(outputs["OUTPUT0"].tolist())') == ANSWER
 
 
-def test_nested_loops_lose_no_cell(kernel: Kernel):
+def test_nested_loops_lose_no_cell(kernel: Kernel) -> None:
     kernel.run(SERVE.format(port=0) + "tnb.allow_nested()\nimport asyncio")
     nested = 'print(asyncio.run(server["add_sub"].infer_async(INPUT0=[[1] * 4], INPUT1=[[1] * 4]))["OUTPUT0"].tolist())'
     messages = [kernel.client.execute(nested) for _ in range(5)]
@@ -154,7 +154,7 @@ def test_nested_loops_lose_no_cell(kernel: Kernel):
             replies.add(reply["parent_header"]["msg_id"])
 
 
-def test_a_busy_cell_lets_the_server_in_more_often(kernel: Kernel):
+def test_a_busy_cell_lets_the_server_in_more_often(kernel: Kernel) -> None:
     interval = "print(round(sys.getswitchinterval() * 1e6))"
     kernel.run(SERVE.format(port=0) + "import sys")
     assert kernel.run(interval) == "500\n"

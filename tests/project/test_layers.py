@@ -61,5 +61,5 @@ def upwards() -> Iterator[tuple[str, str]]:
                 yield module.as_posix(), other
 
 
-def test_a_layer_imports_the_layers_below_it_only():
+def test_a_layer_imports_the_layers_below_it_only() -> None:
     assert set(upwards()) == EXCEPT

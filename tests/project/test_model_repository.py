@@ -31,19 +31,19 @@ def server() -> Iterator[Server]:
         yield server
 
 
-def test_materializing_again_leaves_everything_as_it_is():
+def test_materializing_again_leaves_everything_as_it_is() -> None:
     skipped = [line for line in materialize(EXAMPLES).lines if "skipped" in line]
     assert [line for line in materialize(EXAMPLES).lines if not line.endswith(": already there")] == skipped
 
 
-def test_a_damaged_file_is_created_again(tmp_path: Path):
+def test_a_damaged_file_is_created_again(tmp_path: Path) -> None:
     shutil.copytree(EXAMPLES / "magika", tmp_path / "magika")
     (tmp_path / "magika" / "1" / "model.onnx").write_bytes(b"damaged")
     report = materialize(tmp_path)
     assert "magika/1/model.onnx: created, 3.2 MB" in report.lines
 
 
-def test_digits_is_right_on_images_it_has_not_seen(server: Server):
+def test_digits_is_right_on_images_it_has_not_seen(server: Server) -> None:
     images, classes = held_out()
     found = np.concatenate([server["digits"](image=images[k : k + 60])["scores"] for k in range(0, len(images), 60)])
     assert (found.argmax(axis=1) == classes).mean() >= 0.95
@@ -52,7 +52,7 @@ def test_digits_is_right_on_images_it_has_not_seen(server: Server):
     np.testing.assert_allclose(found, plain, rtol=1e-4, atol=1e-6)
 
 
-def test_dense_is_the_network_of_its_seed(server: Server):
+def test_dense_is_the_network_of_its_seed(server: Server) -> None:
     x = np.random.default_rng(0).random((3, dense.WIDTH), dtype=np.float32)
     session = ort.InferenceSession(EXAMPLES / "dense/1/model.onnx")
     np.testing.assert_allclose(
@@ -60,7 +60,7 @@ def test_dense_is_the_network_of_its_seed(server: Server):
     )
 
 
-def test_magika_says_what_the_package_says(server: Server):
+def test_magika_says_what_the_package_says(server: Server) -> None:
     from magika import Magika
 
     labels = server.labels("magika", "target_label")
@@ -74,14 +74,14 @@ def test_magika_says_what_the_package_says(server: Server):
         assert scores.max() == pytest.approx(official.score, abs=1e-3)
 
 
-def test_strings_are_made_capital(server: Server):
+def test_strings_are_made_capital(server: Server) -> None:
     assert server["string_upper"](TEXT=[["straße"]])["UPPER"].tolist() == [[b"STRASSE"]]
 
 
 # --- accumulator ---------------------------------------------------------------------------------
 
 
-def test_the_accumulators_are_what_the_documented_command_makes(tmp_path: Path):
+def test_the_accumulators_are_what_the_documented_command_makes(tmp_path: Path) -> None:
     accumulator.write_onnx(tmp_path / "model.onnx")
     assert onnx.load(tmp_path / "model.onnx").graph == onnx.load(EXAMPLES / "accumulator_onnx/1/model.onnx").graph
     accumulator.write_torchscript(tmp_path / "model.pt")
@@ -121,7 +121,7 @@ class Accumulator:
 
 
 @pytest.mark.parametrize(("model", "name", "result"), ACCUMULATORS)
-def test_interleaved_sequences_have_totals_of_their_own(server: Server, model: str, name: str, result: str):
+def test_interleaved_sequences_have_totals_of_their_own(server: Server, model: str, name: str, result: str) -> None:
     accumulator = Accumulator(server, model, name, result)
     found = [
         [accumulator.add(sequence * step, sequence, sequence_start=step == 1) for sequence in (3, 1, 2)]
@@ -133,7 +133,7 @@ def test_interleaved_sequences_have_totals_of_their_own(server: Server, model: s
 
 
 @pytest.mark.parametrize(("model", "name", "result"), ACCUMULATORS)
-def test_twelve_sequences_at_once_on_eight_slots_add_up(server: Server, model: str, name: str, result: str):
+def test_twelve_sequences_at_once_on_eight_slots_add_up(server: Server, model: str, name: str, result: str) -> None:
     def run(sequence: int) -> list[int]:
         return Accumulator(server, model, name, result).totals(sequence, range(sequence, sequence + 6))
 

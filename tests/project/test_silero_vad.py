@@ -60,7 +60,7 @@ def hear(server: Server, recordings: list[np.ndarray]) -> list[list[float]]:
     return asyncio.run(together())
 
 
-def test_five_streams_in_batches_are_exactly_five_streams_alone(server: Server):
+def test_five_streams_in_batches_are_exactly_five_streams_alone(server: Server) -> None:
     random = np.random.default_rng(0)
     streams = [random.normal(0, 0.1, (20 + number, silero_vad.FRAME)).astype(np.float32) for number in range(5)]
     with server.record() as rec:
@@ -70,7 +70,7 @@ def test_five_streams_in_batches_are_exactly_five_streams_alone(server: Server):
 
 
 @needs_recordings
-def test_nine_recordings_on_eight_slots_words_are_heard_and_noise_is_not(server: Server):
+def test_nine_recordings_on_eight_slots_words_are_heard_and_noise_is_not(server: Server) -> None:
     recordings = {path.stem: silero_vad.frames(path) for path in RECORDINGS}
     heard = dict(zip(recordings, hear(server, list(recordings.values())), strict=True))
     assert heard == {name: official(frames) for name, frames in recordings.items()}
@@ -79,7 +79,7 @@ def test_nine_recordings_on_eight_slots_words_are_heard_and_noise_is_not(server:
     assert min(speaking.values()) > 20
 
 
-def test_a_ninth_stream_waits_until_one_of_eight_ends(server: Server):
+def test_a_ninth_stream_waits_until_one_of_eight_ends(server: Server) -> None:
     silence = np.zeros((1, silero_vad.FRAME), np.float32)
 
     async def nine() -> None:
@@ -97,7 +97,7 @@ def test_a_ninth_stream_waits_until_one_of_eight_ends(server: Server):
     asyncio.run(nine())
 
 
-def test_a_recording_of_another_kind_is_refused(tmp_path: Path):
+def test_a_recording_of_another_kind_is_refused(tmp_path: Path) -> None:
     import wave
 
     with wave.open(str(tmp_path / "a.wav"), "wb") as file:

@@ -77,7 +77,7 @@ class Play:
         return [each.step.model_name for each in decisions if isinstance(each, RunStep)]
 
 
-def test_steps_run_when_their_inputs_are_there_whatever_their_order():
+def test_steps_run_when_their_inputs_are_there_whatever_their_order() -> None:
     play = Play("join: left right -> out", "r: mid -> right", "l: mid -> left", "first: in -> mid")
     assert play.begin(**{"in": 1}) == ["first"]
     assert play.respond("first", mid=2) == ["r", "l"]
@@ -89,7 +89,7 @@ def test_steps_run_when_their_inputs_are_there_whatever_their_order():
     assert (play.answers, play.ends) == ([({"out": 5}, True)], [])
 
 
-def test_steps_that_no_requested_output_needs_do_not_run():
+def test_steps_that_no_requested_output_needs_do_not_run() -> None:
     play = Play("a: in -> one", "b: in -> mid", "c: mid -> two", outputs="one two")
     assert play.begin(requested=["two"], **{"in": 1}) == ["b"]
     play.respond("b", mid=2)
@@ -97,7 +97,7 @@ def test_steps_that_no_requested_output_needs_do_not_run():
     assert play.answers == [({"two": 3}, True)]
 
 
-def test_a_tensor_that_is_missing_satisfies_its_readers():
+def test_a_tensor_that_is_missing_satisfies_its_readers() -> None:
     play = Play("a: in extra -> mid", "b: mid -> out", inputs="in extra")
     assert play.begin(**{"in": 1}) == ["a"]
     assert play.running[0].inputs == {"in": 1, "extra": None}
@@ -107,13 +107,13 @@ def test_a_tensor_that_is_missing_satisfies_its_readers():
     assert play.answers == [({"out": None}, True)]
 
 
-def test_without_an_input_that_is_not_optional_no_step_can_run():
+def test_without_an_input_that_is_not_optional_no_step_can_run() -> None:
     play = Play("a: in other -> out", inputs="in other")
     assert play.begin(**{"in": 1}) == []
     assert "unexpected deadlock" in play.ends[0].message
 
 
-def test_the_first_error_is_the_answer_once_nothing_runs_any_more():
+def test_the_first_error_is_the_answer_once_nothing_runs_any_more() -> None:
     play = Play("a: in -> one", "b: in -> two", "c: one two -> out")
     play.begin(**{"in": 1})
     play.fail("a", "first")
@@ -123,7 +123,7 @@ def test_the_first_error_is_the_answer_once_nothing_runs_any_more():
     assert play.answers == []
 
 
-def test_after_an_error_no_step_begins():
+def test_after_an_error_no_step_begins() -> None:
     play = Play("a: in -> one", "b: in -> two", "c: two -> three", "d: one three -> out")
     play.begin(**{"in": 1})
     play.fail("a")
@@ -131,7 +131,7 @@ def test_after_an_error_no_step_begins():
     assert len(play.ends) == 1
 
 
-def test_every_response_of_a_decoupled_step_is_an_iteration_of_what_follows():
+def test_every_response_of_a_decoupled_step_is_an_iteration_of_what_follows() -> None:
     play = Play("d: in -> mid", "a: mid -> out", decoupled="d")
     play.begin(**{"in": 1})
     assert play.respond("d", final=False, mid=10) == ["a"]
@@ -144,7 +144,7 @@ def test_every_response_of_a_decoupled_step_is_an_iteration_of_what_follows():
     assert play.ends == []
 
 
-def test_a_later_iteration_may_overtake_an_earlier_one_and_keeps_its_own_tensors():
+def test_a_later_iteration_may_overtake_an_earlier_one_and_keeps_its_own_tensors() -> None:
     play = Play("a: in -> mid side", "b: mid -> left", "c: left side -> out", decoupled="a")
     play.begin(**{"in": 1})
     assert play.respond("a", final=False, mid=10, side="first") == ["b"]
@@ -156,7 +156,7 @@ def test_a_later_iteration_may_overtake_an_earlier_one_and_keeps_its_own_tensors
     assert play.running[-1].inputs == {"left": 11, "side": "first"}
 
 
-def test_a_tensor_may_be_read_by_a_step_and_be_an_output_too():
+def test_a_tensor_may_be_read_by_a_step_and_be_an_output_too() -> None:
     play = Play("a: in -> mid", "b: mid -> out", outputs="mid out")
     play.begin(**{"in": 1})
     assert play.respond("a", mid=2) == ["b"]
@@ -165,7 +165,7 @@ def test_a_tensor_may_be_read_by_a_step_and_be_an_output_too():
     assert play.answers == [({"mid": 2, "out": 3}, True)]
 
 
-def test_a_decoupled_ensemble_that_has_answered_all_ends_with_the_flag_alone():
+def test_a_decoupled_ensemble_that_has_answered_all_ends_with_the_flag_alone() -> None:
     play = Play("d: in -> out", decoupled="d")
     play.begin(**{"in": 1})
     play.respond("d", final=False, out=1)
@@ -173,14 +173,14 @@ def test_a_decoupled_ensemble_that_has_answered_all_ends_with_the_flag_alone():
     assert (play.answers, play.ends) == ([({"out": 1}, False)], [None])
 
 
-def test_no_response_at_all_is_legal_for_a_decoupled_ensemble():
+def test_no_response_at_all_is_legal_for_a_decoupled_ensemble() -> None:
     play = Play("d: in -> mid", "a: mid -> out", decoupled="d")
     play.begin(**{"in": 1})
     play.end("d")
     assert (play.answers, play.ends) == ([], [None])
 
 
-def test_no_more_requests_of_a_step_are_in_flight_than_allowed_over_all_requests():
+def test_no_more_requests_of_a_step_are_in_flight_than_allowed_over_all_requests() -> None:
     play = Play("a: in -> out", limit=2)
     assert [play.begin(**{"in": each}) for each in range(4)] == [["a"], ["a"], [], []]
     assert play.respond("a", out=0) == ["a"]
@@ -188,7 +188,7 @@ def test_no_more_requests_of_a_step_are_in_flight_than_allowed_over_all_requests
     assert play.running[-1].inputs == {"in": 2}
 
 
-def test_a_request_that_waits_for_its_turn_and_has_failed_is_passed_over():
+def test_a_request_that_waits_for_its_turn_and_has_failed_is_passed_over() -> None:
     play = Play("a: in -> one", "b: in -> two", "c: one two -> out", limit=1)
     play.begin(**{"in": 1})
     assert play.begin(**{"in": 2}) == []
@@ -200,7 +200,7 @@ def test_a_request_that_waits_for_its_turn_and_has_failed_is_passed_over():
     assert {each.step.model_name for each in play.running} == {"a", "b"}
 
 
-def test_a_cancelled_request_ends_when_its_running_steps_do():
+def test_a_cancelled_request_ends_when_its_running_steps_do() -> None:
     play = Play("a: in -> mid", "b: mid -> out")
     play.begin(**{"in": 1})
     play._take(play.scheduler.cancel(play.running[0].run))
@@ -208,7 +208,7 @@ def test_a_cancelled_request_ends_when_its_running_steps_do():
     assert play.ends[0].status is Status.CANCELLED
 
 
-def test_an_output_that_can_no_longer_come_is_an_error():
+def test_an_output_that_can_no_longer_come_is_an_error() -> None:
     play = Play("a: in -> out")
     play.begin(**{"in": 1})
     play.end("a")
@@ -217,7 +217,7 @@ def test_an_output_that_can_no_longer_come_is_an_error():
 
 
 @given(st.data())
-def test_every_step_runs_once_and_tensors_are_forgotten_in_the_end(data):
+def test_every_step_runs_once_and_tensors_are_forgotten_in_the_end(data) -> None:
     count = data.draw(st.integers(1, 6))
     names = ["in", *(f"t{index}" for index in range(count))]
     steps = [

@@ -126,7 +126,9 @@ def x_input() -> httpclient.InferInput:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_after_the_accepted_requests_are_answered(write_model: Callable[..., Path], number: int):
+def test_a_signal_ends_it_after_the_accepted_requests_are_answered(
+    write_model: Callable[..., Path], number: int
+) -> None:
     repository = write_held(write_model)
     with serving("--model-repository", str(repository)) as process:
         client = process.client()
@@ -142,7 +144,7 @@ def test_a_signal_ends_it_after_the_accepted_requests_are_answered(write_model: 
     assert answers[0].tolist() == [[1.0]]
 
 
-def test_explicit_mode_loads_what_it_is_told_and_lets_clients_load():
+def test_explicit_mode_loads_what_it_is_told_and_lets_clients_load() -> None:
     with serving(f"--model-repository={EXAMPLES}", "--model-control-mode=explicit", "--load-model=add_sub") as process:
         client = process.client()
         assert client.is_model_ready("add_sub")
@@ -153,7 +155,7 @@ def test_explicit_mode_loads_what_it_is_told_and_lets_clients_load():
         assert not client.is_model_ready("string_upper")
 
 
-def test_a_failing_model_ends_it_unless_told_otherwise(write_model: Callable[..., Path]):
+def test_a_failing_model_ends_it_unless_told_otherwise(write_model: Callable[..., Path]) -> None:
     write_model("good", python_model("x"))
     repository = write_model("broken", "raise RuntimeError('not today')")
     with serving("--model-repository", str(repository)) as process:
@@ -166,19 +168,19 @@ def test_a_failing_model_ends_it_unless_told_otherwise(write_model: Callable[...
         assert process.client().infer("good", [x_input()]).as_numpy("Y").tolist() == [[1.0]]
 
 
-def test_a_missing_repository_is_an_error():
+def test_a_missing_repository_is_an_error() -> None:
     with serving("--model-repository=/nowhere") as process:
         assert process.exit_status() == 1
     assert "'/nowhere' is not a directory" in process.log
 
 
-def test_backend_settings_reach_the_backend(write_model: Callable[..., Path]):
+def test_backend_settings_reach_the_backend(write_model: Callable[..., Path]) -> None:
     with serving("--model-repository", str(write_model("m", python_model("x"))), "--backend-config=oops") as process:
         assert process.exit_status() == 1
     assert "--backend-config option format is" in process.log
 
 
-def test_strict_configuration_requires_a_file(write_model: Callable[..., Path]):
+def test_strict_configuration_requires_a_file(write_model: Callable[..., Path]) -> None:
     repository = write_model("m", python_model("x"))
     (repository / "m" / "config.pbtxt").unlink()
     with serving("--model-repository", str(repository), "--disable-auto-complete-config") as process:
@@ -186,7 +188,7 @@ def test_strict_configuration_requires_a_file(write_model: Callable[..., Path]):
     assert "Poll failed for model directory 'm': failed to open text file for read" in process.log
 
 
-def test_every_endpoint_and_its_flags(write_model: Callable[..., Path], tmp_path: Path):
+def test_every_endpoint_and_its_flags(write_model: Callable[..., Path], tmp_path: Path) -> None:
     trace = tmp_path / "trace.json"
     arguments = [
         f"--model-repository={write_model('m', python_model('x'))}",
@@ -239,7 +241,7 @@ def test_every_endpoint_and_its_flags(write_model: Callable[..., Path], tmp_path
         ("--grpc-use-ssl=true", "cannot read the files for TLS"),
     ],
 )
-def test_a_flag_that_cannot_be_is_an_error(write_model: Callable[..., Path], flag: str, complaint: str):
+def test_a_flag_that_cannot_be_is_an_error(write_model: Callable[..., Path], flag: str, complaint: str) -> None:
     with serving(f"--model-repository={write_model('m', python_model('x'))}", flag) as process:
         assert process.exit_status() in (1, 2)
     assert complaint in process.log
@@ -262,7 +264,9 @@ def test_a_flag_that_cannot_be_is_an_error(write_model: Callable[..., Path], fla
         (["--allow-vertex-ai=true"], "there is no Vertex AI endpoint here"),
     ],
 )
-def test_a_flag_is_complained_of_as_triton_does(tmp_path: Path, capsys, flags: list[str], complaint: str):
+def test_a_flag_is_complained_of_as_triton_does(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], complaint: str
+) -> None:
     parser = FlagParser()
     add_flags(parser)
 
@@ -274,7 +278,7 @@ def test_a_flag_is_complained_of_as_triton_does(tmp_path: Path, capsys, flags: l
     assert complaint in (capsys.readouterr().err or str(caught.value))
 
 
-def test_older_flags_and_those_without_effect_are_taken_with_a_warning(tmp_path: Path):
+def test_older_flags_and_those_without_effect_are_taken_with_a_warning(tmp_path: Path) -> None:
     parser = FlagParser()
     add_flags(parser)
     flags = ["--strict-model-config=true", "--response-cache-byte-size", "99", "--pinned-memory-pool-byte-size=0"]
@@ -292,7 +296,7 @@ def test_older_flags_and_those_without_effect_are_taken_with_a_warning(tmp_path:
     assert (chosen["trace"].file, chosen["trace"].levels) == ("t.json", {"TIMESTAMPS"})
 
 
-def test_without_its_repository_a_server_may_go_on_but_is_not_live(tmp_path: Path):
+def test_without_its_repository_a_server_may_go_on_but_is_not_live(tmp_path: Path) -> None:
     with serving(f"--model-repository={tmp_path / 'nowhere'}", "--exit-on-error=false") as process:
         client = process.client()
         assert not client.is_server_live()
@@ -300,7 +304,7 @@ def test_without_its_repository_a_server_may_go_on_but_is_not_live(tmp_path: Pat
         assert client.get_server_metadata()["name"] == "triton"
 
 
-def test_a_taken_port_is_named_with_its_service(tmp_path: Path):
+def test_a_taken_port_is_named_with_its_service(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with serving(f"--model-repository={tmp_path}", f"--grpc-port={port}") as process:
@@ -321,7 +325,7 @@ class TritonPythonModel:
 """
 
 
-def test_a_load_is_tried_again_as_often_as_told(write_model: Callable[..., Path]):
+def test_a_load_is_tried_again_as_often_as_told(write_model: Callable[..., Path]) -> None:
     repository = write_model("m", FLAKY)
     with Server(repository, port=0) as server:
         assert "not yet" in str(server.load_errors["m"])
@@ -330,7 +334,7 @@ def test_a_load_is_tried_again_as_often_as_told(write_model: Callable[..., Path]
         assert list(server) == ["m"]
 
 
-def test_a_signal_that_comes_to_any_of_its_threads_ends_it(write_model: Callable[..., Path]):
+def test_a_signal_that_comes_to_any_of_its_threads_ends_it(write_model: Callable[..., Path]) -> None:
     with serving("--model-repository", str(write_model("m", STOPS))) as process:
         client = process.client()
         process.wait_for("Started Metrics Service")  # which is the last that it does before it waits
@@ -338,7 +342,7 @@ def test_a_signal_that_comes_to_any_of_its_threads_ends_it(write_model: Callable
         assert process.exit_status() == 0
 
 
-def test_a_stopping_server_says_so_until_all_is_answered(write_model: Callable[..., Path]):
+def test_a_stopping_server_says_so_until_all_is_answered(write_model: Callable[..., Path]) -> None:
     repository = write_held(write_model)
     with serving("--model-repository", str(repository)) as process:
         process.wait_for("Started GRPC")
@@ -358,7 +362,7 @@ def test_a_stopping_server_says_so_until_all_is_answered(write_model: Callable[.
         assert process.exit_status() == 0
 
 
-def test_a_stopping_server_lets_sequences_go_on_to_their_end():
+def test_a_stopping_server_lets_sequences_go_on_to_their_end() -> None:
     models = Path(__file__).parents[1] / "models"
     options = ["--model-control-mode", "explicit", "--load-model", "accumulate"]
     with serving("--model-repository", str(models), *options) as process:
@@ -379,7 +383,7 @@ def test_a_stopping_server_lets_sequences_go_on_to_their_end():
         assert "successfully unloaded 'accumulate' version 1" in process.log
 
 
-def test_help_says_of_every_flag_what_it_is_for():
+def test_help_says_of_every_flag_what_it_is_for() -> None:
     parser = FlagParser()
     add_flags(parser)
     flags = {action.option_strings[0].removeprefix("--") for action in parser._actions if action.dest != "help"}
@@ -391,7 +395,7 @@ def test_help_says_of_every_flag_what_it_is_for():
 @pytest.mark.parametrize("arguments", [["doctor"], ["--version"], ["serve", "--help"], ["models", "{}"]])
 def test_output_that_nobody_reads_any_more_ends_it_quietly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
-):
+) -> None:
     """As in ``tritonnb doctor | head -1``; what is in a buffer is noticed at the end only."""
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     reading, writing = os.pipe()

@@ -48,7 +48,7 @@ PLAYED = [each for each in CASES if each["id"] not in NEWER_FIELDS and reaches_t
 
 
 @pytest.mark.parametrize("case", PLAYED, ids=lambda case: case["id"])
-def test_a_load_is_answered_as_triton_answers_it(server: Server, case: Case):
+def test_a_load_is_answered_as_triton_answers_it(server: Server, case: Case) -> None:
     repository = Path(server.engine.options.model_repositories[0])
     lay_out(repository, case)
     write_models(repository, case)

@@ -19,7 +19,7 @@ def server() -> Iterator[Server]:
         yield server
 
 
-def test_a_decorated_function_is_served_and_stays_a_function(server: Server):
+def test_a_decorated_function_is_served_and_stays_a_function(server: Server) -> None:
     @server.model(max_batch_size=8, dynamic_batching={"max_queue_delay_microseconds": 100})
     def double(X: tnb.FP32[1]) -> tnb.FP32[1]:
         return X * 2
@@ -29,7 +29,7 @@ def test_a_decorated_function_is_served_and_stays_a_function(server: Server):
     assert server["double"].config.dynamic_batching.preferred_batch_size == [8]
 
 
-def test_it_answers_over_http_too(server: Server):
+def test_it_answers_over_http_too(server: Server) -> None:
     @server.model
     def shout(TEXT: tnb.BYTES[1]) -> tnb.BYTES[1]:
         return [each.upper() for each in TEXT]
@@ -40,7 +40,7 @@ def test_it_answers_over_http_too(server: Server):
     assert client.infer("shout", [given]).as_numpy("OUTPUT").tolist() == [b"HELLO"]
 
 
-def test_it_may_have_several_inputs_and_outputs(server: Server):
+def test_it_may_have_several_inputs_and_outputs(server: Server) -> None:
     @server.model(max_batch_size=4)
     def both(A: tnb.INT32[2], B: tnb.INT32[2]) -> {"SUM": tnb.INT32[2], "PRODUCT": tnb.INT32[2]}:  # noqa: F821, UP037
         return {"SUM": A + B, "PRODUCT": A * B}
@@ -50,7 +50,7 @@ def test_it_may_have_several_inputs_and_outputs(server: Server):
     assert outputs["PRODUCT"].tolist() == [[3, 8]]
 
 
-def test_defining_it_again_replaces_it(server: Server):
+def test_defining_it_again_replaces_it(server: Server) -> None:
     for factor in (2, 3):
 
         @server.model(name="scale")
@@ -60,7 +60,7 @@ def test_defining_it_again_replaces_it(server: Server):
     assert server["scale"](X=[1.0])["OUTPUT"].tolist() == [3.0]
 
 
-def test_its_configuration_can_be_changed(server: Server):
+def test_its_configuration_can_be_changed(server: Server) -> None:
     @server.model(max_batch_size=2)
     def same(X: tnb.FP32[1]) -> tnb.FP32[1]:
         return X
@@ -71,7 +71,7 @@ def test_its_configuration_can_be_changed(server: Server):
     assert server["same"](X=[[1.0]] * 3)["OUTPUT"].shape == (3, 1)
 
 
-def test_what_it_raises_is_the_answer(server: Server):
+def test_what_it_raises_is_the_answer(server: Server) -> None:
     @server.model
     def refuse(X: tnb.FP32[1]) -> tnb.FP32[1]:
         raise ValueError("no")
@@ -80,7 +80,7 @@ def test_what_it_raises_is_the_answer(server: Server):
         server["refuse"](X=[1.0])
 
 
-def test_an_output_of_the_wrong_shape_is_told(server: Server):
+def test_an_output_of_the_wrong_shape_is_told(server: Server) -> None:
     @server.model
     def flat(X: tnb.FP32[2]) -> tnb.FP32[2]:
         return X.sum()
@@ -89,7 +89,7 @@ def test_an_output_of_the_wrong_shape_is_told(server: Server):
         server["flat"](X=[1.0, 2.0])
 
 
-def test_a_parameter_needs_a_tensor_type(server: Server):
+def test_a_parameter_needs_a_tensor_type(server: Server) -> None:
     with pytest.raises(InvalidArgumentError, match="the parameter 'x' has no annotation: expected a tensor type"):
 
         @server.model
@@ -97,7 +97,7 @@ def test_a_parameter_needs_a_tensor_type(server: Server):
             return x
 
 
-def test_an_unknown_field_is_refused(server: Server):
+def test_an_unknown_field_is_refused(server: Server) -> None:
     with pytest.raises(InvalidArgumentError, match="max_batch_sise"):
 
         @server.model(max_batch_sise=3)
@@ -105,7 +105,7 @@ def test_an_unknown_field_is_refused(server: Server):
             return X
 
 
-def test_what_http_has_learnt_of_a_model_goes_with_the_model(server: Server):
+def test_what_http_has_learnt_of_a_model_goes_with_the_model(server: Server) -> None:
     given = httpclient.InferInput("X", [1], "FP32")
     given.set_data_from_numpy(np.ones(1, np.float32))
 

@@ -41,7 +41,7 @@ TRIES = 5
                      [[0, 2, 1], [3, 4]], id="A-E"),
     ],
 )  # fmt: skip
-def test_the_batches_that_form(dynamic_batching: dict | None, arrivals: list[tuple], batches: list[list[int]]):
+def test_the_batches_that_form(dynamic_batching: dict | None, arrivals: list[tuple], batches: list[list[int]]) -> None:
     fields = {} if dynamic_batching is None else {"dynamic_batching": dynamic_batching}
 
     async def ask(index: int, at_ms: float, rows: int, run_ms: float = 1) -> None:

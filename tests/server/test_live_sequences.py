@@ -148,7 +148,7 @@ by_name = pytest.mark.parametrize("example", EXAMPLES, ids=lambda each: each.nam
 
 
 @by_name
-def test_simulated(example: Example):
+def test_simulated(example: Example) -> None:
     arrivals = [
         tnb.Arrival(
             each.at_ms * 1000,
@@ -165,7 +165,7 @@ def test_simulated(example: Example):
 
 
 @by_name
-def test_live(example: Example):
+def test_live(example: Example) -> None:
     seen = None
     for _ in range(TRIES):
         with Server(port=0) as server, server.record() as rec:
@@ -271,7 +271,7 @@ class TritonPythonModel:
 """
 
 
-def test_10_7f_live_an_iterative_request_joins_later_batches_until_it_is_done(write_model: Callable[..., Path]):
+def test_10_7f_live_an_iterative_request_joins_later_batches_until_it_is_done(write_model: Callable[..., Path]) -> None:
     batching = "sequence_batching { iterative_sequence: true oldest { max_candidate_sequences: 4 } }"
     repository = write_model("m", ITERATIVE, batching)
     config = repository / "m" / "config.pbtxt"

@@ -161,14 +161,16 @@ FAILING = [
 
 
 @pytest.mark.parametrize("ask", WAYS)
-def test_an_answered_request_is_in_no_circle(server: Server, circles: Callable[[], int], ask: Callable[..., None]):
+def test_an_answered_request_is_in_no_circle(
+    server: Server, circles: Callable[[], int], ask: Callable[..., None]
+) -> None:
     for model in ["one", "asks"] * 3:
         ask(server, model, 1)
     assert circles() == 0
 
 
 @pytest.mark.parametrize("ask", WAYS)
-def test_nor_is_one_that_failed(server: Server, circles: Callable[[], int], ask: Callable[..., None]):
+def test_nor_is_one_that_failed(server: Server, circles: Callable[[], int], ask: Callable[..., None]) -> None:
     """What is raised holds the frames that it came through, and these hold the request."""
     for model in FAILING * 2:
         ask(server, model, 1)
@@ -176,14 +178,16 @@ def test_nor_is_one_that_failed(server: Server, circles: Callable[[], int], ask:
 
 
 @pytest.mark.parametrize("ask", WAYS)
-def test_nor_is_one_that_was_refused(server: Server, circles: Callable[[], int], ask: Callable[..., None]):
+def test_nor_is_one_that_was_refused(server: Server, circles: Callable[[], int], ask: Callable[..., None]) -> None:
     for _ in range(3):
         ask(server, "one", 9)
     assert circles() == 0
 
 
 @pytest.mark.parametrize("fault", ['raise ValueError("no")', "return later()"])
-def test_a_model_that_fails_to_initialize_is_free_at_once(tmp_path: Path, write_model: Callable[..., Path], fault: str):
+def test_a_model_that_fails_to_initialize_is_free_at_once(
+    tmp_path: Path, write_model: Callable[..., Path], fault: str
+) -> None:
     model = f"""
 class Weights:
     pass
@@ -205,7 +209,7 @@ class TritonPythonModel:
         gc.enable()
 
 
-def test_a_body_that_is_cut_off_goes_with_its_connection(server: Server, circles: Callable[[], int]):
+def test_a_body_that_is_cut_off_goes_with_its_connection(server: Server, circles: Callable[[], int]) -> None:
     head = b"POST /v2/models/one/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900000\r\n\r\n"
     with socket.create_connection(("127.0.0.1", server.port)) as connection:
         connection.sendall(head + bytes(500_000))

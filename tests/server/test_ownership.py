@@ -121,7 +121,7 @@ def cases(draw: st.DrawFn) -> tuple[str, str, list[Any]]:
 
 @settings(max_examples=60, deadline=None)
 @given(case=cases())
-def test_a_request_has_the_contents_that_its_array_had_when_it_was_made(server: Server, case):
+def test_a_request_has_the_contents_that_its_array_had_when_it_was_made(server: Server, case) -> None:
     datatype, scheduling, contents = case
     gate = Gate()
     model = serve(server, "gated", datatype, scheduling, gate.through(lambda x: x))
@@ -143,7 +143,7 @@ def test_a_request_has_the_contents_that_its_array_had_when_it_was_made(server: 
 
 @settings(max_examples=60, deadline=None)
 @given(case=cases())
-def test_what_a_model_writes_to_its_input_reaches_no_caller_and_no_other_answer(server: Server, case):
+def test_what_a_model_writes_to_its_input_reaches_no_caller_and_no_other_answer(server: Server, case) -> None:
     datatype, scheduling, contents = case
     model = serve(server, "reversing", datatype, scheduling, reverse)
     arrays = [content.copy() for content in contents]
@@ -159,7 +159,7 @@ def test_what_a_model_writes_to_its_input_reaches_no_caller_and_no_other_answer(
 
 @settings(max_examples=60, deadline=None)
 @given(case=cases(), computed=st.sampled_from(["the input", "a view of the input", "one buffer", "one row for all"]))
-def test_answers_share_memory_with_nothing(server: Server, case, computed: str):
+def test_answers_share_memory_with_nothing(server: Server, case, computed: str) -> None:
     datatype, scheduling, contents = case
     kept = np.zeros((64, 64), BY_NAME[datatype].numpy)
 
@@ -224,7 +224,7 @@ WAYS = [in_process, in_process_list, over_http, over_http_json, over_grpc]
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ["reverse_py", "reverse_function"])
-def test_a_model_may_write_to_its_inputs(server: Server, way, name: str):
+def test_a_model_may_write_to_its_inputs(server: Server, way, name: str) -> None:
     serve(server, "reverse_function", "FP32", "no batches", reverse)
     x = np.array([1, 2, 3], np.float32)
     for _ in range(2):
@@ -234,7 +234,7 @@ def test_a_model_may_write_to_its_inputs(server: Server, way, name: str):
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ["reverse_py_strings", "reverse_strings"])
-def test_a_model_may_write_to_its_strings(server: Server, way, name: str):
+def test_a_model_may_write_to_its_strings(server: Server, way, name: str) -> None:
     serve(server, "reverse_strings", "BYTES", "no batches", reverse)
     x = np.array([b"a", b"b"], object)
     assert way(server, name, x).tolist() == [b"b", b"a"]
@@ -242,7 +242,7 @@ def test_a_model_may_write_to_its_strings(server: Server, way, name: str):
 
 
 @pytest.mark.parametrize("name", ["reverse_py", "reverse_shared"])
-def test_a_model_that_writes_to_its_inputs_leaves_shared_memory_alone(server: Server, name: str):
+def test_a_model_that_writes_to_its_inputs_leaves_shared_memory_alone(server: Server, name: str) -> None:
     serve(server, "reverse_shared", "FP32", "no batches", reverse)
     x = np.array([1, 2, 3], np.float32)
     region = shared_memory.create_shared_memory_region("given", "/tritonnb_ownership", x.nbytes)
@@ -282,7 +282,7 @@ def reversed_twice(x: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", [Lent, memoryview, as_subclass, reversed_twice, np.asfortranarray])
-def test_whatever_an_input_is_it_becomes_an_array_of_its_own(server: Server, kind):
+def test_whatever_an_input_is_it_becomes_an_array_of_its_own(server: Server, kind) -> None:
     received = []
 
     def compute(x: Any) -> Any:
@@ -301,7 +301,7 @@ def test_whatever_an_input_is_it_becomes_an_array_of_its_own(server: Server, kin
 # --- answers --------------------------------------------------------------------------------------
 
 
-def test_two_outputs_that_are_one_array_are_two_in_the_answer(server: Server):
+def test_two_outputs_that_are_one_array_are_two_in_the_answer(server: Server) -> None:
     @server.model(name="both")
     def both(X: tnb.FP32[2]) -> {"A": tnb.FP32[2], "B": tnb.FP32[2]}:  # noqa: F821, UP037
         return {"A": X, "B": X}
@@ -312,7 +312,7 @@ def test_two_outputs_that_are_one_array_are_two_in_the_answer(server: Server):
 
 
 @pytest.mark.parametrize("way", [in_process, over_http, over_grpc])
-def test_a_cached_answer_does_not_change_with_those_that_were_given_out(server: Server, way):
+def test_a_cached_answer_does_not_change_with_those_that_were_given_out(server: Server, way) -> None:
     model = serve(server, "cached", "FP32", "no batches", lambda x: x, response_cache={"enable": True})
     x = np.array([1, 2], np.float32)
     for _ in range(3):
@@ -323,7 +323,7 @@ def test_a_cached_answer_does_not_change_with_those_that_were_given_out(server: 
 
 
 @pytest.mark.parametrize("way", [in_process, over_http, over_grpc])
-def test_an_answer_stays_as_it_was_while_the_model_writes_its_buffer_again(server: Server, way):
+def test_an_answer_stays_as_it_was_while_the_model_writes_its_buffer_again(server: Server, way) -> None:
     """The next execution begins before the answers of the one before are written."""
     buffer = np.zeros(2, np.float32)
 
@@ -345,7 +345,7 @@ def test_an_answer_stays_as_it_was_while_the_model_writes_its_buffer_again(serve
     assert answers == {number: [number, number] for number in range(16)}
 
 
-def test_responses_of_a_decoupled_model_are_arrays_of_their_own(tmp_path: Path):
+def test_responses_of_a_decoupled_model_are_arrays_of_their_own(tmp_path: Path) -> None:
     body = """
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -414,13 +414,13 @@ def composed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("way", [in_process, over_http])
-def test_a_model_that_is_asked_by_another_writes_to_arrays_of_its_own(composed: Server, way):
+def test_a_model_that_is_asked_by_another_writes_to_arrays_of_its_own(composed: Server, way) -> None:
     x = np.array([1, 2], np.float32)
     assert way(composed, "caller", x).tolist() == [1, 2, 0, 0, 2, 1]
     assert x.tolist() == [1, 2]
 
 
-def test_steps_of_an_ensemble_write_to_arrays_of_their_own(composed: Server):
+def test_steps_of_an_ensemble_write_to_arrays_of_their_own(composed: Server) -> None:
     x = np.array([1, 2], np.float32)
     answer = composed["diamond"](X=x)
     assert answer["M"].tolist() == [2, 1]
@@ -448,7 +448,7 @@ class TritonPythonModel:
 """
 
 
-def test_a_request_that_runs_again_has_the_inputs_that_it_came_with(tmp_path: Path):
+def test_a_request_that_runs_again_has_the_inputs_that_it_came_with(tmp_path: Path) -> None:
     write_python_model(tmp_path, "iterative", ITERATIVE, "sequence_batching { iterative_sequence: true }")
     with Server(tmp_path, port=0) as server:
         assert server["iterative"](X=[1.0])["Y"].tolist() == [2.0]
@@ -473,7 +473,7 @@ class TritonPythonModel:
 """
 
 
-def test_a_warm_up_sample_is_the_same_every_time(tmp_path: Path):
+def test_a_warm_up_sample_is_the_same_every_time(tmp_path: Path) -> None:
     sample = 'inputs { key: "X" value { data_type: TYPE_FP32 dims: 1 zero_data: true } }'
     warm_up = f'model_warmup {{ name: "w" batch_size: 1 count: 3 {sample} }}'
     write_python_model(tmp_path, "warmed", WARMED, warm_up)
@@ -484,7 +484,7 @@ def test_a_warm_up_sample_is_the_same_every_time(tmp_path: Path):
 # --- copy=False -----------------------------------------------------------------------------------
 
 
-def test_an_array_that_is_lent_is_not_copied_and_models_cannot_write_to_it(server: Server):
+def test_an_array_that_is_lent_is_not_copied_and_models_cannot_write_to_it(server: Server) -> None:
     received = []
 
     def compute(x: Any) -> Any:
@@ -501,7 +501,7 @@ def test_an_array_that_is_lent_is_not_copied_and_models_cannot_write_to_it(serve
 
 
 @pytest.mark.parametrize("name", ["reverse_py", "reverse_lent"])
-def test_a_model_that_writes_to_a_lent_array_fails(server: Server, name: str):
+def test_a_model_that_writes_to_a_lent_array_fails(server: Server, name: str) -> None:
     serve(server, "reverse_lent", "FP32", "no batches", reverse)
     x = np.array([1, 2], np.float32)
     with pytest.raises(InternalError, match="read-only"):
@@ -509,7 +509,7 @@ def test_a_model_that_writes_to_a_lent_array_fails(server: Server, name: str):
     assert x.tolist() == [1, 2]
 
 
-def test_copy_is_true_or_false(server: Server):
+def test_copy_is_true_or_false(server: Server) -> None:
     with pytest.raises(tnb.TritonError, match="copy: expected True or False, got 'no'"):
         server["reverse_py"](X=[1.0], copy="no")
 
@@ -517,7 +517,7 @@ def test_copy_is_true_or_false(server: Server):
 # --- requests in an event loop --------------------------------------------------------------------
 
 
-def test_what_is_wrong_with_a_request_is_raised_when_it_is_awaited(server: Server):
+def test_what_is_wrong_with_a_request_is_raised_when_it_is_awaited(server: Server) -> None:
     requests = server["reverse_py"].infer_async(Z=[1.0]), server["reverse_py"].infer_async(X=[1.0])
 
     async def ask() -> list[Any]:

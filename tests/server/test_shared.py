@@ -53,7 +53,7 @@ def stats(server: Server, model: str = "m") -> tuple[dict, dict]:
     return found, {name: each["count"] for name, each in found["inference_stats"].items()}
 
 
-def test_what_was_asked_before_is_answered_from_the_cache(write_model: Write):
+def test_what_was_asked_before_is_answered_from_the_cache(write_model: Write) -> None:
     with Server(write_model("m", COUNTING, CACHED), port=0, cache_config=CACHE) as server:
         assert [ask(server, 3), ask(server, 3), ask(server, 4), ask(server, 3)] == [[1], [1], [2], [1]]
         found, counts = stats(server)
@@ -62,7 +62,7 @@ def test_what_was_asked_before_is_answered_from_the_cache(write_model: Write):
         assert (counts["cache_hit"], counts["cache_miss"]) == (2, 2)
 
 
-def test_a_cached_answer_arrives_over_http(write_model: Write):
+def test_a_cached_answer_arrives_over_http(write_model: Write) -> None:
     with Server(write_model("m", COUNTING, CACHED), port=0, cache_config=CACHE) as server:
         client = httpclient.InferenceServerClient(f"127.0.0.1:{server.port}")
         x = httpclient.InferInput("X", [1, 1], "FP32")
@@ -73,19 +73,19 @@ def test_a_cached_answer_arrives_over_http(write_model: Write):
         assert stats(server)[1]["cache_hit"] == 1
 
 
-def test_equal_bytes_of_another_shape_are_another_question(write_model: Write):
+def test_equal_bytes_of_another_shape_are_another_question(write_model: Write) -> None:
     with Server(write_model("m", COUNTING, CACHED), port=0, cache_config=CACHE) as server:
         assert ask(server, 3, 3) == [1, 1]
         assert ask(server, 3) == [2]
 
 
-def test_parameters_belong_to_the_question(write_model: Write):
+def test_parameters_belong_to_the_question(write_model: Write) -> None:
     with Server(write_model("m", COUNTING, CACHED), port=0, cache_config=CACHE) as server:
         assert ask(server, 3) == [1]
         assert ask(server, 3, parameters={"p": 1}) == [2]
 
 
-def test_an_ordered_model_answers_from_the_cache_only_while_nothing_runs(write_model: Write):
+def test_an_ordered_model_answers_from_the_cache_only_while_nothing_runs(write_model: Write) -> None:
     calls, release = [], threading.Event()
     with Server(write_model("m", COUNTING), port=0, cache_config=CACHE) as server:
         ordered = {"dynamic_batching": {"preserve_ordering": True}, "response_cache": {"enable": True}}
@@ -110,7 +110,7 @@ def test_an_ordered_model_answers_from_the_cache_only_while_nothing_runs(write_m
     assert calls == [1, 2, 1]
 
 
-def test_errors_are_not_kept(write_model: Write):
+def test_errors_are_not_kept(write_model: Write) -> None:
     with Server(write_model("m", COUNTING, CACHED), port=0, cache_config=CACHE) as server:
         for _ in range(2):
             with pytest.raises(TritonError, match="negative"):
@@ -118,7 +118,7 @@ def test_errors_are_not_kept(write_model: Write):
         assert stats(server)[0]["execution_count"] == 2
 
 
-def test_a_model_that_is_loaded_anew_gives_its_own_answers(write_model: Write):
+def test_a_model_that_is_loaded_anew_gives_its_own_answers(write_model: Write) -> None:
     with Server(write_model("m", COUNTING, CACHED), port=0, cache_config=CACHE) as server:
         ask(server, 3)
         write_model("m", python_model("x * 0 + 77"), CACHED)
@@ -126,7 +126,7 @@ def test_a_model_that_is_loaded_anew_gives_its_own_answers(write_model: Write):
         assert ask(server, 3) == [77]
 
 
-def test_what_is_done_to_an_answer_does_not_change_the_cache(write_model: Write):
+def test_what_is_done_to_an_answer_does_not_change_the_cache(write_model: Write) -> None:
     with Server(write_model("m", COUNTING, CACHED), port=0, cache_config=CACHE) as server:
         for _ in range(3):
             answer = server["m"](X=np.ones((1, 1), np.float32))["Y"]
@@ -135,7 +135,7 @@ def test_what_is_done_to_an_answer_does_not_change_the_cache(write_model: Write)
                 answer[:] = 9
 
 
-def test_the_least_recently_used_answer_goes_first(write_model: Write):
+def test_the_least_recently_used_answer_goes_first(write_model: Write) -> None:
     with Server(write_model("m", COUNTING, CACHED), port=0, cache_config={"local": {"size": "120"}}) as server:
         assert [ask(server, each) for each in (1, 2, 1, 3)] == [[1], [2], [1], [3]]
         assert [ask(server, each) for each in (1, 2)] == [[1], [4]]
@@ -143,7 +143,9 @@ def test_the_least_recently_used_answer_goes_first(write_model: Write):
         assert server.engine.cache.used == 2 * 57
 
 
-def test_an_answer_that_is_too_large_is_a_miss_each_time_and_the_log_says_so(write_model: Write, caplog):
+def test_an_answer_that_is_too_large_is_a_miss_each_time_and_the_log_says_so(
+    write_model: Write, caplog: pytest.LogCaptureFixture
+) -> None:
     with Server(write_model("m", COUNTING, CACHED), port=0, cache_config={"local": {"size": "56"}}) as server:
         assert [ask(server, 1), ask(server, 1)] == [[1], [2]]
         counts = stats(server)[1]
@@ -151,7 +153,7 @@ def test_an_answer_that_is_too_large_is_a_miss_each_time_and_the_log_says_so(wri
     assert [each.startswith("Failed to insert key [") for each in caplog.messages] == [True, True]
 
 
-def test_the_cache_holds_answers_and_nothing_else_and_too_large_a_one_pushes_none_out(write_model: Write):
+def test_the_cache_holds_answers_and_nothing_else_and_too_large_a_one_pushes_none_out(write_model: Write) -> None:
     with Server(write_model("m", COUNTING, CACHED), port=0, cache_config={"local": {"size": "80"}}) as server:
         cache = server.engine.cache
         assert cache is not None
@@ -162,7 +164,7 @@ def test_the_cache_holds_answers_and_nothing_else_and_too_large_a_one_pushes_non
         assert ask(server, 3) == [1]
 
 
-def test_an_ensemble_and_its_steps_are_cached(write_model: Write):
+def test_an_ensemble_and_its_steps_are_cached(write_model: Write) -> None:
     repository = write_model("m", COUNTING, CACHED)
     (repository / "e" / "1").mkdir(parents=True)
     tensors = 'input { name: "X" data_type: TYPE_FP32 dims: 1 } output { name: "Y" data_type: TYPE_FP32 dims: 1 }'
@@ -175,7 +177,7 @@ def test_an_ensemble_and_its_steps_are_cached(write_model: Write):
         assert stats(server, "e")[0]["inference_count"] == 2
 
 
-def test_without_a_cache_the_switch_does_nothing(write_model: Write):
+def test_without_a_cache_the_switch_does_nothing(write_model: Write) -> None:
     with Server(write_model("m", COUNTING, CACHED), port=0) as server:
         assert [ask(server, 3), ask(server, 3)] == [[1], [2]]
 
@@ -183,7 +185,7 @@ def test_without_a_cache_the_switch_does_nothing(write_model: Write):
 @pytest.mark.parametrize(
     "config", [{"redis": {}}, {"local": {}}, {"local": {"size": "many"}}, CACHE | {"redis": {"host": "h"}}]
 )
-def test_a_cache_that_does_not_exist_is_refused(config: dict):
+def test_a_cache_that_does_not_exist_is_refused(config: dict) -> None:
     with pytest.raises(InvalidArgumentError, match="cache"):
         Server(port=0, cache_config=config)
 
@@ -217,7 +219,9 @@ class Crowd:
 
 
 @pytest.mark.parametrize(("limit", "most"), [("execution_count", 1), ("off", 2)])
-def test_instances_that_share_a_resource_take_turns(write_model: Write, monkeypatch, limit: str, most: int):
+def test_instances_that_share_a_resource_take_turns(
+    write_model: Write, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
+) -> None:
     crowd = Crowd()
     monkeypatch.setitem(__import__("sys").modules, "tests_crowd", crowd)
     group = "instance_group { kind: KIND_CPU rate_limiter { resources { name: 'R' global: true count: 1 } } }"
@@ -236,7 +240,7 @@ def test_instances_that_share_a_resource_take_turns(write_model: Write, monkeypa
 
 
 @pytest.mark.parametrize("batcher_goes", [False, True])
-def test_a_batch_that_waits_for_resources_grows_also_when_the_batcher_goes_meanwhile(batcher_goes: bool):
+def test_a_batch_that_waits_for_resources_grows_also_when_the_batcher_goes_meanwhile(batcher_goes: bool) -> None:
     running, gate, sizes = threading.Event(), threading.Event(), []
     group = {"kind": "KIND_CPU", "rate_limiter": {"resources": [{"name": "R", "count": 1, "global": True}]}}
     with Server(port=0, rate_limit="execution_count") as server:
@@ -275,7 +279,9 @@ def test_a_batch_that_waits_for_resources_grows_also_when_the_batcher_goes_meanw
 
 
 @pytest.mark.parametrize("batcher", ["", "dynamic_batching { }"])
-def test_an_instance_of_a_higher_priority_number_is_taken_less_often_as_recorded(write_model: Write, batcher: str):
+def test_an_instance_of_a_higher_priority_number_is_taken_less_often_as_recorded(
+    write_model: Write, batcher: str
+) -> None:
     named = python_model("x + self.number").replace(
         "    def execute",
         """    def initialize(self, args):
@@ -290,7 +296,7 @@ def test_an_instance_of_a_higher_priority_number_is_taken_less_often_as_recorded
     assert taken == "000000001000001000001000001000"
 
 
-def test_a_model_that_needs_more_than_there_is_does_not_load(write_model: Write):
+def test_a_model_that_needs_more_than_there_is_does_not_load(write_model: Write) -> None:
     group = 'instance_group { rate_limiter { resources { name: "R" count: 2 } } }'
     repository = write_model("m", COUNTING, group)
     options = {"rate_limit": "execution_count", "rate_limit_resources": [Resource("R", 1)]}
@@ -300,7 +306,9 @@ def test_a_model_that_needs_more_than_there_is_does_not_load(write_model: Write)
         assert ask(server, 1) == [1]
 
 
-def test_instances_that_could_not_all_be_made_leave_nothing_with_the_rate_limiter(write_model: Write, monkeypatch):
+def test_instances_that_could_not_all_be_made_leave_nothing_with_the_rate_limiter(
+    write_model: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fails = python_model("x").replace(
         "    def execute",
         """    def initialize(self, args):

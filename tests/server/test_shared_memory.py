@@ -20,7 +20,7 @@ def client(server: Server) -> Iterator[httpclient.InferenceServerClient]:
         yield client
 
 
-def test_strings_travel_in_shared_memory(client: httpclient.InferenceServerClient):
+def test_strings_travel_in_shared_memory(client: httpclient.InferenceServerClient) -> None:
     wire = np.frombuffer(b"\x06\0\0\0shared\x06\0\0\0memory", np.uint8)
     handle = shm.create_shared_memory_region("strings", "/tritonnb_test_strings", 1024)
     try:

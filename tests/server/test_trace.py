@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 import tritonclient.http as httpclient
 
 from tests.server.conftest import EXAMPLES
@@ -29,7 +30,9 @@ HTTP = [
 ]
 
 
-def test_a_request_over_http_is_traced_from_socket_to_socket(tmp_path: Path, capsys):
+def test_a_request_over_http_is_traced_from_socket_to_socket(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "trace.json"
     trace = TraceOptions(str(path))
     with (
@@ -51,7 +54,7 @@ def test_a_request_over_http_is_traced_from_socket_to_socket(tmp_path: Path, cap
     assert {"r", "queue", "compute infer"} <= {each["name"] for each in events}
 
 
-def test_a_trace_begins_before_the_body_is_read(tmp_path: Path):
+def test_a_trace_begins_before_the_body_is_read(tmp_path: Path) -> None:
     trace = TraceOptions(str(tmp_path / "trace.json"), frozenset(["TIMESTAMPS"]), rate=1, count=9)
     with (
         Server(EXAMPLES, port=0, model_control_mode="explicit", load_models=["identity_fp32"], trace=trace) as server,
@@ -90,7 +93,7 @@ class TritonPythonModel:
 """
 
 
-def test_a_request_that_a_model_makes_is_in_the_trace_that_it_is_handed(tmp_path: Path, write_model):
+def test_a_request_that_a_model_makes_is_in_the_trace_that_it_is_handed(tmp_path: Path, write_model) -> None:
     write_model("asks", ASKS)
     repository = write_model("answers", ANSWERS)
     path = tmp_path / "trace.json"

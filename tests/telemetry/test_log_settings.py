@@ -35,7 +35,7 @@ def lines(settings: LogSettings) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-def test_a_line_is_written_as_triton_writes_it(log: logging.Logger, settings: LogSettings):
+def test_a_line_is_written_as_triton_writes_it(log: logging.Logger, settings: LogSettings) -> None:
     log.error('a "quoted" word\nand a line')
     (line,) = lines(settings)
     head, message = line.split("] ", 1)
@@ -45,7 +45,7 @@ def test_a_line_is_written_as_triton_writes_it(log: logging.Logger, settings: Lo
 
 def test_messages_are_written_as_they_are_if_the_environment_says_so(
     settings: LogSettings, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     monkeypatch.setenv("TRITON_SERVER_ESCAPE_LOG_MESSAGES", "0")
     handler = LogHandler(settings)
     handler.handle(logging.LogRecord("x", logging.INFO, "x.py", 1, 'a "quoted" word\nand a line', None, None))
@@ -55,7 +55,7 @@ def test_messages_are_written_as_they_are_if_the_environment_says_so(
     assert second == "and a line"
 
 
-def test_a_table_stands_below_its_head_as_it_is(log: logging.Logger, settings: LogSettings):
+def test_a_table_stands_below_its_head_as_it_is(log: logging.Logger, settings: LogSettings) -> None:
     log.info(LogTable(("Model", "Status"), [("a", "READY"), ("long name", 'a "quoted" word\nand a line')]))
     assert lines(settings)[1:] == [
         "+-----------+-----------------+",
@@ -69,13 +69,13 @@ def test_a_table_stands_below_its_head_as_it_is(log: logging.Logger, settings: L
     ]
 
 
-def test_the_other_format_has_the_whole_date(log: logging.Logger, settings: LogSettings):
+def test_the_other_format_has_the_whole_date(log: logging.Logger, settings: LogSettings) -> None:
     settings.log_format = "ISO8601"
     log.info("x")
     assert re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ I \d+ test_log_settings\.py:\d+\] \"x\"$", lines(settings)[0])
 
 
-def test_only_what_is_wanted_is_written(log: logging.Logger, settings: LogSettings):
+def test_only_what_is_wanted_is_written(log: logging.Logger, settings: LogSettings) -> None:
     def written() -> str:
         for write in (log.debug, log.info, log.warning, log.error):
             write("x")
@@ -92,7 +92,7 @@ def test_only_what_is_wanted_is_written(log: logging.Logger, settings: LogSettin
 
 
 @pytest.mark.parametrize(("given", "level"), [(2, 2), (2**32 - 1, 0), (2**31, 0), (2**32 + 1, 1)])
-def test_a_level_is_a_signed_number_of_32_bits_and_never_negative(given: int, level: int):
+def test_a_level_is_a_signed_number_of_32_bits_and_never_negative(given: int, level: int) -> None:
     settings = LogSettings()
     settings.set_verbose_level(given)
     assert settings.log_verbose_level == level

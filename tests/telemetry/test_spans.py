@@ -55,7 +55,7 @@ ENSEMBLE = [
 ]
 
 
-def test_a_trace_is_a_tree_of_spans(collector: Any):
+def test_a_trace_is_a_tree_of_spans(collector: Any) -> None:
     settings = [("url", f"127.0.0.1:{collector.server_port}/v1/traces"), ("resource", "a=b"), ("resource", "c=d=e")]
     exporter = SpanExporter(settings)
     exporter.export(ENSEMBLE, None)
@@ -83,7 +83,7 @@ def test_a_trace_is_a_tree_of_spans(collector: Any):
     }  # fmt: skip
 
 
-def test_a_request_belongs_to_the_trace_of_its_client(collector: Any):
+def test_a_request_belongs_to_the_trace_of_its_client(collector: Any) -> None:
     exporter = SpanExporter([("url", f"http://127.0.0.1:{collector.server_port}/v1/traces")])
     headers = {"traceparent": "00-0af7651916cd43dd8448eb211c12666c-b7ad6b7169242424-01"}
     exporter.export(ENSEMBLE, exporter.context(headers))
@@ -94,13 +94,13 @@ def test_a_request_belongs_to_the_trace_of_its_client(collector: Any):
 
 
 @pytest.mark.parametrize("headers", [{}, {"traceparent": "nonsense"}])
-def test_what_is_no_context_does_not_count(headers: dict[str, str]):
+def test_what_is_no_context_does_not_count(headers: dict[str, str]) -> None:
     exporter = SpanExporter([])
     assert exporter.context(headers) is None
     exporter.close()
 
 
-def test_settings_that_would_lose_every_span_are_bent(collector: Any):
+def test_settings_that_would_lose_every_span_are_bent(collector: Any) -> None:
     url = f"http://127.0.0.1:{collector.server_port}/v1/traces"
     exporter = SpanExporter([("url", url), ("bsp_max_queue_size", "4"), ("bsp_schedule_delay", "0")])
     exporter.export(ENSEMBLE, None)

@@ -70,7 +70,7 @@ def ids(path: Path) -> list[int]:
     return sorted({each["id"] for each in read(path)})
 
 
-def test_a_trace_has_the_stamps_of_the_request_and_its_batch(path: Path):
+def test_a_trace_has_the_stamps_of_the_request_and_its_batch(path: Path) -> None:
     server = Server(file=str(path), levels=STAMPS, rate=1)
     server.infer(id="abc")
     server.tracer.close()
@@ -89,21 +89,21 @@ def test_a_trace_has_the_stamps_of_the_request_and_its_batch(path: Path):
 
 
 @pytest.mark.parametrize(("rate", "count"), [(0, -1), (1000, -1), (1, 0)])
-def test_what_a_client_wants_traced_is_traced_at_any_rate(rate: int, count: int):
+def test_what_a_client_wants_traced_is_traced_at_any_rate(rate: int, count: int) -> None:
     setting = TraceSetting(TraceOptions(levels=STAMPS, rate=rate, count=count))
     assert not setting.sample()
     assert setting.sample(requested=True)
     assert not TraceSetting(TraceOptions(rate=1)).sample(requested=True)  # the level is OFF
 
 
-def test_an_id_that_is_no_utf8_leaves_the_file_legible(path: Path):
+def test_an_id_that_is_no_utf8_leaves_the_file_legible(path: Path) -> None:
     server = Server(file=str(path), levels=STAMPS, rate=1)
     server.infer(id="a\udcff")
     server.tracer.close()
     assert [each["request_id"] for each in read(path) if "request_id" in each] == ["a\ufffd"]
 
 
-def test_tensors_are_traced_when_asked_for(path: Path):
+def test_tensors_are_traced_when_asked_for(path: Path) -> None:
     server = Server(file=str(path), levels=EVERYTHING, rate=1)
     words = np.array([b'say "a"', b"b"], dtype=object)
     server.infer(
@@ -147,7 +147,7 @@ class Ensemble:
         self.above.respond(self.above, response)
 
 
-def test_what_an_ensemble_sends_to_its_steps_is_traced_below_it_with_its_tensors(path: Path):
+def test_what_an_ensemble_sends_to_its_steps_is_traced_below_it_with_its_tensors(path: Path) -> None:
     server = Server(file=str(path), levels=EVERYTHING, rate=1)
     ensemble = Ensemble("e", "m", server.model)
     trace = server.tracer.sample("e", {})
@@ -174,7 +174,7 @@ def test_what_an_ensemble_sends_to_its_steps_is_traced_below_it_with_its_tensors
     assert not any("COMPUTE_START" in str(each) for each in read(path) if each["id"] == 1)
 
 
-def test_an_ensemble_that_is_a_step_has_a_trace_that_ends_and_its_steps_are_below_it(path: Path):
+def test_an_ensemble_that_is_a_step_has_a_trace_that_ends_and_its_steps_are_below_it(path: Path) -> None:
     server = Server(file=str(path), levels=STAMPS, rate=1)
     inner = Ensemble("inner", "m", server.model)
     trace = server.tracer.sample("e", {})
@@ -190,7 +190,7 @@ def test_an_ensemble_that_is_a_step_has_a_trace_that_ends_and_its_steps_are_belo
     assert ended == [1, 2, 3]
 
 
-def test_every_rate_th_request_is_traced(path: Path):
+def test_every_rate_th_request_is_traced(path: Path) -> None:
     server = Server(file=str(path), levels=STAMPS, rate=3)
     for number in range(7):
         server.infer(id=str(number))
@@ -198,7 +198,7 @@ def test_every_rate_th_request_is_traced(path: Path):
     assert [each["request_id"] for each in read(path) if "request_id" in each] == ["2", "5"]
 
 
-def test_a_count_ends_tracing_and_writes_a_numbered_file(path: Path):
+def test_a_count_ends_tracing_and_writes_a_numbered_file(path: Path) -> None:
     server = Server(file=str(path), levels=STAMPS, rate=1, count=2)
     for _ in range(4):
         server.infer()
@@ -208,7 +208,7 @@ def test_a_count_ends_tracing_and_writes_a_numbered_file(path: Path):
     assert not path.exists()
 
 
-def test_a_log_frequency_writes_a_file_for_that_many_traces(path: Path):
+def test_a_log_frequency_writes_a_file_for_that_many_traces(path: Path) -> None:
     server = Server(file=str(path), levels=STAMPS, rate=1, log_frequency=2)
     for _ in range(5):
         server.infer()
@@ -217,7 +217,7 @@ def test_a_log_frequency_writes_a_file_for_that_many_traces(path: Path):
     assert ids(path.with_name("trace.json.2")) == [5]
 
 
-def test_new_settings_write_what_the_old_ones_collected_and_the_file_stays_json(path: Path):
+def test_new_settings_write_what_the_old_ones_collected_and_the_file_stays_json(path: Path) -> None:
     server = Server(file=str(path), levels=STAMPS, rate=1)
     server.infer()
     server.tracer.update("", {"rate": 2})
@@ -228,7 +228,7 @@ def test_new_settings_write_what_the_old_ones_collected_and_the_file_stays_json(
     assert ids(path) == [1, 2]
 
 
-def test_a_trace_in_progress_is_written_though_its_settings_are_gone(path: Path):
+def test_a_trace_in_progress_is_written_though_its_settings_are_gone(path: Path) -> None:
     server = Server(file=str(path), levels=STAMPS, rate=1)
     trace = server.tracer.sample("m", {})
     assert trace is not None
@@ -239,7 +239,7 @@ def test_a_trace_in_progress_is_written_though_its_settings_are_gone(path: Path)
     assert ids(path) == [1]
 
 
-def test_nobody_listens_to_the_stream_while_nothing_is_traced(path: Path):
+def test_nobody_listens_to_the_stream_while_nothing_is_traced(path: Path) -> None:
     server = Server(file=str(path), levels=STAMPS, rate=1)
     server.infer()
     server.tracer.update("", {"levels": frozenset()})
@@ -251,7 +251,7 @@ def settings(**options) -> TraceSettings:
     return TraceSettings(TraceOptions(**options), lambda setting: None)
 
 
-def test_a_model_follows_the_server_in_what_it_was_not_given():
+def test_a_model_follows_the_server_in_what_it_was_not_given() -> None:
     found = settings(file="f", rate=7)
     found.update("m", {"count": 3})
     found.update("", {"rate": 9})
@@ -263,7 +263,7 @@ def test_a_model_follows_the_server_in_what_it_was_not_given():
     assert found.of().options.rate == 7
 
 
-def test_other_settings_leave_of_a_count_what_is_left_of_it():
+def test_other_settings_leave_of_a_count_what_is_left_of_it() -> None:
     found = settings(file="f", rate=1, levels=STAMPS)
     found.update("", {"count": 5})
     found.update("m", {"count": 3})
@@ -275,7 +275,7 @@ def test_other_settings_leave_of_a_count_what_is_left_of_it():
     assert found.of("m").options.count == 2
 
 
-def test_nothing_but_another_count_or_no_level_is_taken_where_a_count_is_used_up():
+def test_nothing_but_another_count_or_no_level_is_taken_where_a_count_is_used_up() -> None:
     found = settings(file="f", rate=1, levels=STAMPS)
     with pytest.raises(InvalidArgumentError, match=r"^Attempting to set invalid trace setting :$"):
         found.update("", {"count": 0})
@@ -294,7 +294,7 @@ def test_nothing_but_another_count_or_no_level_is_taken_where_a_count_is_used_up
 @pytest.mark.parametrize(
     ("options", "reason"), [({"rate": 0}, "sample rate must be non-zero"), ({}, "trace file name is not given")]
 )
-def test_settings_that_cannot_work_are_refused_and_change_nothing(options: dict, reason: str):
+def test_settings_that_cannot_work_are_refused_and_change_nothing(options: dict, reason: str) -> None:
     found = settings(**options)
     with pytest.raises(InvalidArgumentError, match=f"Attempting to set invalid trace setting :{reason}"):
         found.update("", {"levels": STAMPS, "count": 5})
@@ -302,17 +302,17 @@ def test_settings_that_cannot_work_are_refused_and_change_nothing(options: dict,
 
 
 @pytest.mark.parametrize(("text", "number"), [("12abc", 12), (" 5", 5), ("-1", 2**32 - 1)])
-def test_numbers_are_read_as_leniently_as_triton_reads_them(text: str, number: int):
+def test_numbers_are_read_as_leniently_as_triton_reads_them(text: str, number: int) -> None:
     assert number_of("trace_rate", text) == number
 
 
 @pytest.mark.parametrize("digits", [10, 5000])
-def test_numbers_beyond_32_bits_are_refused(digits: int):
+def test_numbers_beyond_32_bits_are_refused(digits: int) -> None:
     with pytest.raises(InvalidArgumentError, match="value is out of range"):
         number_of("trace_rate", "9" * digits)
 
 
-def test_levels_that_are_not_known_are_ignored():
+def test_levels_that_are_not_known_are_ignored() -> None:
     assert levels_of(["LOUD", "TENSORS"]) == {"TENSORS"}
     assert levels_of(["LOUD"]) is None
     assert levels_of(["OFF"]) == frozenset()
@@ -320,7 +320,7 @@ def test_levels_that_are_not_known_are_ignored():
         levels_of(["OFF", "TENSORS"])
 
 
-def test_perfetto_gets_a_lane_for_each_request_that_overlaps_another():
+def test_perfetto_gets_a_lane_for_each_request_that_overlaps_another() -> None:
     entries = []
     for number, (begin, end) in enumerate([(0, 100), (50, 150), (100, 200)], 1):
         entries.append({"id": number, "model_name": "m", "model_version": 1})
