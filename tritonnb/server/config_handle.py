@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from google.protobuf import text_format
 
 from tritonnb.core.failures import with_short_traceback
+from tritonnb.core.json_types import JsonDict
 from tritonnb.core.protobuf import model_config_pb2 as pb
 from tritonnb.core.suggestions import did_you_mean
 from tritonnb.model_config.diagnose import ProblemContext
